@@ -293,7 +293,7 @@ def _database(queue: Any, notes: Mapping[str, str], title: str) -> Iterator[str]
     parts: dict[str, list[str]] = {"": meanings}
     for call in CALLS:
         parts[call] = [f"{why}{laid_out(_shortened(sql, longest))};" for why, sql in _statements(queue, call)]
-    for item in [*dialect.shared(), *dialect.objects()]:
+    for item in dialect.installer.objects.all():
         found = [_installed(sql) for sql in item.create if not sql.startswith("DROP")]
         parts.setdefault(PLURALS[item.kind], []).extend(f"{laid_out(_shortened(sql, longest))};" for sql in found)
     yield title
@@ -311,11 +311,15 @@ def _texts(dialect: Any) -> dict[str, str]:
         return {
             "⟨server time⟩": triggers.SERVER_TIME,
             "⟨time as text⟩": triggers.TEXT_OF_TIME,
-            "⟨event⟩": dialect.event,
+            "⟨event⟩": dialect.installer.objects.event,
             "⟨part {x}⟩": triggers.part("{x}"),
         }
     if isinstance(dialect, Mariadb):
-        return {"⟨exact {x}⟩": dialect.exact("{x}"), "⟨event⟩": dialect.event, "⟨part {x}⟩": objects.part("{x}")}
+        return {
+            "⟨exact {x}⟩": dialect.exact("{x}"),
+            "⟨event⟩": dialect.installer.objects.event,
+            "⟨part {x}⟩": objects.part("{x}"),
+        }
     return {}
 
 

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
+from xq.adapters.databases.installer.installation import DURATIONS
+from xq.adapters.databases.installer.installation import OWN as BROUGHT
 from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
@@ -31,8 +33,6 @@ from xq.core.schema import (
 )
 from xq.core.words import Wording
 from xq.engine.binding import Definition
-from xq.engine.install import DURATIONS
-from xq.engine.install import OWN as BROUGHT
 from xq.handle import Queue
 from xq.registry import catalogue, compose
 from xq.verbs import QueueAttribute, attach

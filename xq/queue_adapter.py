@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
-from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.run import Database, retried
 from xq.engine.stats import stats
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.installer.installation import Installation
 
 T = TypeVar("T")
 
@@ -92,7 +94,7 @@ class QueueAdapter(Generic[T]):
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
         binding = self._database.bind()
         binding.installation.ddl()  # raises, before the table is there, what the database cannot have
-        with binding.dialect.creating(self.store):
+        with binding.dialect.installer.creating(self.store):
             create()
         retried(self.store, binding.installation.install)
         self._database.close()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +160,29 @@ MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 # The statements that a dialect has by name. One that a queue does not need is empty.
 NAMED = (
-    *("count_what_is_there", "installed", "statuses_in_use", "queues", "sessions", "processes"),
+    *("looks.count_what_is_there", "installed", "installer.statuses_in_use", "queues", "sessions", "processes"),
     *("session_listed", "session_is_there", "sessions_listed", "rejoin_session", "expire_session_later"),
     *("session_ends", "session_over", "deregister_session", "set_setting", "pause", "resume", "pauses", "time_us"),
     *("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules", "next_firings", "due_schedule"),
-    *("begin_wait", "ends", "end_wait", "forget_waits", "waiting", "any_ready", "next_due", "next_to_ready"),
+    *(
+        "begin_wait",
+        "ends",
+        "end_wait",
+        "forget_waits",
+        "waiting",
+        "looks.any_ready",
+        "looks.next_due",
+        "looks.next_to_ready",
+    ),
     "begin_writing",
-    *("taken", "counters", "actual_counts", "audit", "add_counter", "forget_history"),
+    *(
+        "looks.taken",
+        "looks.counters",
+        "looks.actual_counts",
+        "looks.audit",
+        "looks.add_counter",
+        "looks.forget_history",
+    ),
     *("savepoints", "savepoint_noted", "savepoint_kept"),
 )
 
@@ -179,7 +196,7 @@ def entries(queue: Any) -> Iterator[Entry]:
     """Every statement of a queue: installing, putting, moving, looking, counting."""
     of = dialect(queue)
     groups = {"built": of.groups.built, "wrong": [of.groups.wrong]} if of.groups else {}
-    installs = {f"the {item.kind} {item.name}": item.create for item in [*of.shared(), *of.objects()]}
+    installs = {f"the {item.kind} {item.name}": item.create for item in of.installer.objects.all()}
     for title, texts in [*installs.items(), ("record", of.record("VERSION", "FINGERPRINT")), *groups.items()]:
         for sql in texts:
             yield Entry(f"install: {title}", Statement(sql))
@@ -259,32 +276,34 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
 
 def looks(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
-    found = {name.replace("_", " "): getattr(of, name) for name in NAMED} | {
-        "look": of.look(),
-        "look at all": of.look_at_all(),
+    found = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED} | {
+        "look": of.looks.look(),
+        "look at all": of.looks.look_at_all(),
     }
     found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
     found |= {f"forget the queue in {table}": sql for table, sql in of.forget_all.items()}
     found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
     if of.has_history:
-        found["history"] = of.history([])
-        found["history of a task, from one moment to another"] = of.history(["key", "since", "until"])
-        found["install(move=): tell the history of tasks in R that move to B"] = of.note_move("R", "B")
+        found["history"] = of.looks.history([])
+        found["history of a task, from one moment to another"] = of.looks.history(["key", "since", "until"])
+        found["install(move=): tell the history of tasks in R that move to B"] = of.installer.objects.note_move(
+            "R", "B"
+        )
     for title, sql in found.items():
         yield Entry(title, Statement(sql or ""))
     for state in queue.machine.states:
-        yield _entry(of, "by_state", state, Statement(of.by_state(state)))
+        yield _entry(of, "by_state", state, Statement(of.looks.by_state(state)))
 
 
 def upkeep(of: Any) -> dict[str, str]:
     """What the maintenance thread asks of many queues at once; here of one."""
     watch = "is there something for who waits"
     return {
-        **({watch: filled(of.session_sql.watch, found=of.anything)} if isinstance(of, Mariadb) else {}),
+        **({watch: filled(of.session_sql.watch, found=of.looks.anything)} if isinstance(of, Mariadb) else {}),
         "what other processes may have changed": of.records_of([of]),
-        "when is a task due, and is one ready": of.upkeep_of([(of, True, True)]),
+        "when is a task due, and is one ready": of.looks.upkeep_of([(of, True, True)]),
         "who owns tasks and is not registered": of.orphans_of([of]),
-        "which have many counters": of.many_counters_of([of], 100),
+        "which have many counters": of.looks.many_counters_of([of], 100),
     }
 
 

@@ -11,9 +11,9 @@ import pytest
 import xq
 from tests.factories import task
 from tests.steps import run_script
+from xq.adapters.databases.installer import installation
 from xq.adapters.drivers import connect
 from xq.core.ports import Address
-from xq.engine import install
 
 # the table of sessions before it named their processes
 OLD_SESSIONS = (
@@ -98,7 +98,7 @@ def test_a_plain_connection_to_the_address_of_a_model_reads_what_it_writes(make_
 def test_an_installation_that_makes_the_writers_of_many_rows_wait_is_logged_once_with_the_remedy(
     make, caplog, monkeypatch
 ):
-    monkeypatch.setattr(install, "MANY", 1)
+    monkeypatch.setattr(installation, "MANY", 1)
     model = make.model()
     make.db.create_tables([model])
     model.insert_many([{"name": name} for name in "abc"]).execute()

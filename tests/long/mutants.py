@@ -178,21 +178,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "tasks are left in states that the new definition lacks",
-        "xq/engine/install.py",
+        "xq/adapters/databases/installer/installation.py",
         "        if stranded:\n",
         "        if stranded and targets:\n",
         "contract/core/test_install.py::test_features_may_not_go_while_tasks_are_in_their_states",
     ),
     Mutant(
         "uninstalling one queue drops the records of the others",
-        "xq/engine/install.py",
+        "xq/adapters/databases/installer/installation.py",
         "if not self.store.execute(self.dialect.queues):",
         "if self.store.execute(self.dialect.queues) is not None:",
         "contract/core/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",
     ),
     Mutant(
         "a move is not checked against unique",
-        "xq/engine/install.py",
+        "xq/adapters/databases/installer/installation.py",
         "if known.get(state, state) in guard.states]",
         "if state in guard.states]",
         "contract/core/test_install.py::test_tasks_that_a_move_would_make_hold_one_value_are_not_moved",
@@ -356,7 +356,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what falls due in a block of acting has its actor",
-        "xq/adapters/databases/history_table.py",
+        "xq/adapters/databases/terms.py",
         "return bool(event) and all(row.event != event for row in self.machine.due)",
         "return bool(event)",
         "contract/test_act.py::test_what_the_application_writes_what_falls_due_and_what_follows_a_block_has_no_actor",
@@ -453,7 +453,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task that is done again meanwhile is deleted for the archive",
         "xq/pipeline/archive.py",
-        "if self.database.run(binding.dialect.done_again(until)):",
+        "if self.database.run(binding.dialect.looks.done_again(until)):",
         "if False:",
         "inside/test_pipeline.py::test_what_moves_after_it_was_written_stays",
         tier="rest",

@@ -12,12 +12,12 @@ from xq.core.machine import Machine
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.values import Catalogue
 from xq.core.words import Wording
-from xq.engine.install import Installation
 from xq.sessions import session as sessions
 from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.installer.installation import Installation
 
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory

@@ -317,7 +317,7 @@ class Finish(Generic[T]):
         dialect, rows = self.database.dialect, list[Row]()
         for batch in chunks([*keys], PER_MOVE):
             if listed := dialect.listed(batch):
-                rows += self.database.run(dialect.look_at_all(self._afresh), {"keys": listed})
+                rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
@@ -339,7 +339,7 @@ class Finish(Generic[T]):
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
-        rows = self.database.run(self.database.dialect.look(afresh), named(parts))
+        rows = self.database.run(self.database.dialect.looks.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
         state = self.database.dialect.state(rows[0])

@@ -225,7 +225,7 @@ class Inserts(Generic[T]):
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
 
     def _is_there(self, parts: Parts) -> bool:
-        return bool(self.database.run(self.database.dialect.look(), named(parts)))
+        return bool(self.database.run(self.database.dialect.looks.look(), named(parts)))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
         """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""

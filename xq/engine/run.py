@@ -323,7 +323,7 @@ class Database:
 
     def counters(self) -> list[Any]:
         """Return the counters. If they have become many rows, roll those up."""
-        found = self.run(self.dialect.counters)
+        found = self.run(self.dialect.looks.counters)
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.roll_up_some()
         return [tuple(row[:4]) for row in found]
@@ -347,7 +347,7 @@ class Database:
         """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
-            return self.may_move and retried(self.store, lambda: dialect.roll_up(self.store))
+            return self.may_move and retried(self.store, lambda: dialect.looks.roll_up(self.store))
         except Exception as error:
             if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
                 raise

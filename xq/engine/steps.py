@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement
+from xq.core.counters import counter_of
 from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row, Run
@@ -14,7 +15,6 @@ from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step
 from xq.engine.rates import Rates
 from xq.engine.run import Database
-from xq.engine.stats import counter_of
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 

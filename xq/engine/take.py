@@ -230,7 +230,7 @@ class Takes(Generic[T]):
             is_passed_by = False
             if swept is None:
                 swept = self.timers.sweep_if_any()
-            elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.behind_due, values))):
+            elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
                 swept = Swept(True, self.timers.sweep())
             elif swept.readied or (swept.refreshed and not only_own_heads):
                 swept = self.timers.ready_batch(only_groups=not swept.readied)
@@ -239,7 +239,7 @@ class Takes(Generic[T]):
                 skips = swept.due and not swept.refused and dialect.lock
                 if skips and not self.timers.any_to_ready():
                     swept = Swept(False)  # it has moved them by now: look once more
-                elif skips or (is_passed_by := dialect.may_pass_by and self._finds(dialect.ready, values)):
+                elif skips or (is_passed_by := dialect.may_pass_by and self._finds(dialect.looks.ready, values)):
                     if (pause := next(pauses, None)) is None:
                         break
                     time.sleep(pause)
@@ -248,7 +248,7 @@ class Takes(Generic[T]):
                     break
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if sure or (dialect.next_due and self.any_ready()):
+            if sure or (dialect.looks.next_due and self.any_ready()):
                 rows = self.database.run(step, values)
         return rows
 
@@ -262,7 +262,7 @@ class Takes(Generic[T]):
 
     def any_ready(self) -> bool:
         """Return whether a take would find a task."""
-        return bool(self.database.run(self.database.dialect.any_ready))
+        return bool(self.database.run(self.database.dialect.looks.any_ready))
 
 
 def check_open(session: Session) -> None:

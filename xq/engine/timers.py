@@ -182,7 +182,7 @@ class Timers:
 
     def _next(self) -> tuple[float | None, bool]:
         """Return the seconds until the next timer passes, and whether a group is dirty."""
-        asked = self.database.dialect.next_due
+        asked = self.database.dialect.looks.next_due
         ((seconds, *is_dirty),) = self.database.run(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds), any(is_dirty)
 
@@ -229,16 +229,16 @@ class Timers:
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
-        asked = self.database.dialect.next_to_ready
+        asked = self.database.dialect.looks.next_to_ready
         return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.run(asked))
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         dialect = self.database.dialect
-        if not dialect.times_unowned or not self.database.run(dialect.any_untimed):
+        if not dialect.looks.times_unowned or not self.database.run(dialect.looks.any_untimed):
             return
         try:
-            self.database.transaction(lambda: self.database.run(dialect.times_unowned), locks=False, caught=True)
+            self.database.transaction(lambda: self.database.run(dialect.looks.times_unowned), locks=False, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -248,12 +248,12 @@ class Timers:
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        return self.database.dialect.refresh_groups(self.database, mine)
+        return self.database.dialect.looks.refresh_groups(self.database, mine)
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
         binding = self.database.open()
-        if not (forget := binding.dialect.forget_history):
+        if not (forget := binding.dialect.looks.forget_history):
             return 0
         values = self.database.values() | {"n": PER_MOVE}
         ((forgotten,),) = self.database.run(binding.changes(self.store, Statement(forget)), values)

@@ -43,7 +43,7 @@ class Doctor(Inspection):
         `moment` returns a time, in seconds since 1970, as text. Raises NotFound.
         """
         parts, _ = self.tasks.identify(key)
-        rows = self._run(self.database.dialect.look(), **named(parts))
+        rows = self._run(self.database.dialect.looks.look(), **named(parts))
         if not rows:
             raise NotFound(self.database.store.name, self.tasks.app_key(parts))
         *row, token = rows[0]
@@ -146,7 +146,7 @@ class Doctor(Inspection):
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
-        for name, ddl in binding.dialect.drifted(self.database.store).items():
+        for name, ddl in binding.dialect.installer.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         now = self.snapshot()

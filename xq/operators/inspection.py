@@ -116,12 +116,12 @@ class Inspection:
     def by_state(self, state: str, n: int | None) -> list[Any]:
         """Return the `n` oldest tasks in a state (None: all)."""
         dialect = self.database.dialect
-        rows = self._run(dialect.by_state(state), n=dialect.no_limit if n is None else n)
+        rows = self._run(dialect.looks.by_state(state), n=dialect.no_limit if n is None else n)
         return [self.tasks.returned(row) for row in rows]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
-        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.taken)]
+        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.looks.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
@@ -220,9 +220,9 @@ class Inspection:
         """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
         if None in paused:
             return False
-        dialect = self.database.dialect
+        dialect, looks = self.database.dialect, self.database.dialect.looks
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
-        query = dialect.any_ready if dialect.groups else dialect.ready(Selector("first", READY, skips=len(skipped)))
+        query = looks.any_ready if dialect.groups else looks.ready(Selector("first", READY, skips=len(skipped)))
         return bool(self._run(query, **skipped))
 
     def _by_history(self) -> tuple[Age | None, float]:

@@ -65,7 +65,7 @@ class Operators(Generic[T]):
         if unique:
             before = f"{binding.dialect.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
         if len(rows) > 1 and not rows[0].picks:
-            before = f"{binding.dialect.look()};  -- the task, whose state selects one of these\n"
+            before = f"{binding.dialect.looks.look()};  -- the task, whose state selects one of these\n"
 
         def statement(row: Transition) -> Statement:
             if event == "put":

@@ -67,7 +67,7 @@ class Archive:
                 f"archives of {self.store.name} use many transactions: call this outside of a transaction"
             )
         source = self.database.dialect.source
-        there = self.database.dialect.columns_of(self.store, source.name)
+        there = self.database.dialect.installer.columns_of(self.store, source.name)
         known = {field.column.lower() for field in source.fields}
         if more := sorted(name for name, made in there.items() if not made and name.lower() not in known):
             raise ConfigurationError(
@@ -122,14 +122,14 @@ class Archive:
     def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
         binding, values = self.database.open(), self.database.values()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
-        if binding.dialect.highest_key and self.database.run(binding.dialect.highest_key)[0] in keys:
+        if binding.dialect.looks.highest_key and self.database.run(binding.dialect.looks.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
         chosen = [{"keys": listed}] if listed else map(named, keys)
         gone = sum(len(self.database.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
-        if self.database.run(binding.dialect.done_again(until)):
+        if self.database.run(binding.dialect.looks.done_again(until)):
             raise Stays
         kept = self.machine.settings.history or 0.0
         if self.database.time_us() - begun_us >= kept * 1e6:
@@ -142,7 +142,7 @@ class Archive:
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
         binding = self.database.open()
-        statements = map(binding.dialect.forget_rows, _batches(ids, ROWS))
+        statements = map(binding.dialect.looks.forget_rows, _batches(ids, ROWS))
         steps = (binding.changes(self.store, statement) for statement in statements)
         return sum(n for step in steps for (n,) in self.database.run(step))
 
@@ -157,7 +157,7 @@ class Archive:
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
         newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
         every, fields = (*names, *newer), list(map(known, names))
-        keys, look = [names.index(name) for name in self.key], self.database.dialect.look()
+        keys, look = [names.index(name) for name in self.key], self.database.dialect.looks.look()
         back, refused = 0, 0
         for batch in _batches(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]

@@ -19,7 +19,6 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
 from xq.core.values import Catalogue, Tasks
-from xq.engine.install import Installation
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
@@ -73,7 +72,7 @@ class Bulk:
         new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
         _ = new.frame  # raises for columns that do not fit
         with new.connected() as store:
-            installation = Installation(store, self.dialect, self.structure)
+            installation = self.dialect.installation(store, self.structure)
             if error := installation.not_installed():
                 raise error
             retried(store, installation.make_jobs)

@@ -82,7 +82,7 @@ class Rollup:
     def _create(self, look: str, create: Iterable[str]) -> None:
         """Create a table unless it exists: a user without the right to create tables can use one."""
         if self._failure(look):
-            with self.database.dialect.creating(self.database.store):
+            with self.database.dialect.installer.creating(self.database.store):
                 for sql in create:
                     self.database.store.execute(sql)
 

@@ -427,8 +427,8 @@ class MaintenanceThread:
 
 def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
     of = [(queue.database.dialect, queue.maintains, queue.waiting.looks) for queue in queues]
-    return of[0][0].upkeep_of(of)
+    return of[0][0].looks.upkeep_of(of)
 
 
 def _many_counters(queues: Sequence[QueueMaintenance]) -> str:
-    return queues[0].database.dialect.many_counters_of([queue.database.dialect for queue in queues], MANY)
+    return queues[0].database.dialect.looks.many_counters_of([queue.database.dialect for queue in queues], MANY)

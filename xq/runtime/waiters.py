@@ -255,7 +255,7 @@ class Waiting(Generic[T]):
         bound = self.database.bound
         if bound is None or self.putters.waiters or self._end_waiters:
             return ""
-        return bound.dialect.anything if self.looks else "FALSE"
+        return bound.dialect.looks.anything if self.looks else "FALSE"
 
     def seconds(self, value: Span, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""

@@ -118,7 +118,7 @@ class Upkeep:
 
     def _may_have_changed(self, query: Callable[[Sequence[Dialect]], str]) -> bool:
         """Return whether there may have been a commit since this thread last ran the query; if so, read the records."""
-        sql, now = self._queue.adapter.installation.dialect.commits, time.monotonic()
+        sql, now = self._queue.adapter.installation.dialect.looks.commits, time.monotonic()
         commits = self._queue.adapter.store.execute(sql) if sql else []
         key = query.__name__, threading.get_ident(), id(self._queue.adapter.store.in_use)
         before, until = self._seen.get(key, ([], 0.0))
@@ -179,9 +179,9 @@ class Upkeep:
         now = time.monotonic()
         too_early = now < self._next_look
         dialect = self._queue.adapter.installation.dialect
-        if not too_early and self._may_have_changed(dialect.next_due_of):
+        if not too_early and self._may_have_changed(dialect.looks.next_due_of):
             self._due_at = {}
-            for table, seconds in self._rows(dialect.next_due_of):
+            for table, seconds in self._rows(dialect.looks.next_due_of):
                 if seconds is not None:
                     self._due_at[table] = min(now + float(seconds), self._due_at.get(table, math.inf))
             took = time.monotonic() - now

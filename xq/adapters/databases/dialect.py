@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xq.adapters.databases.dirty_groups import Runs
-from xq.adapters.databases.due_times import DueTimes
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
+from xq.adapters.databases.installer.installation import Installation
+from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.jobs import Jobs
-from xq.adapters.databases.named import by_position, filled, in_order
+from xq.adapters.databases.looks import Looks
+from xq.adapters.databases.named import by_position, in_order
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Statement
 from xq.core.generated import arguments
-from xq.core.machine import TAKEN, Guard
-from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Values
-from xq.core.schema import OWN
+from xq.core.machine import Guard
+from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Store, Values
+from xq.core.words import PLAIN, Wording
 from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
@@ -33,27 +32,12 @@ if TYPE_CHECKING:
     from xq.pipeline.scan import Extract, What
 
 
-STALE = {  # suffixes of the objects that depend on the configuration of a queue
-    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
-    "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
-    "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
-}
-
 InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-# What databases write in other ways, or leave out, when they show their SQL.
-NOISE = re.compile(r"IF NOT EXISTS|CAST\(|AS text\)|ANY|ARRAY|\bIN\b|=(?= ANY)|[^\w<>=]")
-
-
-def bare(sql: str) -> str:
-    """Return the words of SQL, without quotes, parentheses and types."""
-    return NOISE.sub("", sql)
-
-
-class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
+class Dialect(Writes, Waits, Records, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -102,11 +86,21 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
 
     groups_kind: type[Groups]
     scans_kind: type[Scans]
+    looks_kind: type[Looks]
+    installer_kind: type[Installer]
 
     @cached_property
     def groups(self) -> Groups | None:  # type: ignore[override]
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
+
+    @cached_property
+    def looks(self) -> Looks:  # type: ignore[override]
+        return self.looks_kind(self)
+
+    @cached_property
+    def installer(self) -> Installer:  # type: ignore[override]
+        return self.installer_kind(self)
 
     @property
     def jobs(self) -> Jobs:
@@ -129,15 +123,15 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """
         return self.scans_kind(self).of(what, name, address, states)
 
-    def after(self, checkpoint: Sequence[int]) -> str:
-        order = self.scans_kind.order
-        if not checkpoint:
-            return "1 = 1"
-        if len(order) == 1:
-            return f"{order[0]} > {checkpoint[0]}"
-        # The first comparison is for the index.
-        row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
-        return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
+    def installation(
+        self,
+        store: Store[Any],
+        structure: Mapping[str, Any],
+        wording: Wording = PLAIN,
+        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
+    ) -> Installation:
+        """Return the installation of the queue in the database of a store. The arguments are those of its class."""
+        return Installation(store, self, structure, wording, values)
 
     # running statements
 
@@ -172,26 +166,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
         """
 
-    def in_a_script(self, sql: str) -> str:
-        """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
-        return filled(sql, now="NULL")
-
-    @property
-    @abstractmethod
-    def definitions(self) -> str:
-        """Returns a query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
-
-    def drifted(self, store: Connections) -> dict[str, str]:
-        """Return the indexes and triggers that are not as installing creates them, and SQL that creates them so."""
-        there = {name: bare(sql) for name, sql in store.execute(self.definitions)}
-        found = {}
-        for item in (*self.indexes(), *self.triggers()):
-            here, alike = there.get(item.name, ""), str.endswith if item.kind == "index" else str.__contains__
-            if not any(alike(bare(sql), here) for sql in item.create):
-                script = map(self.in_a_script, (item.drop, *item.create))
-                found[f"{item.kind} {item.name}"] = ";\n".join([*script, ""])
-        return found
-
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Return whether the message of a database error names the unique index of a guard."""
@@ -209,7 +183,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
 
     # what was committed
 
-    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
     # Creates a temporary table of savepoint numbers, if the database needs one. A rollback removes the number that was
     # noted in it, so a number that is still there was committed.
     savepoints: str
@@ -263,44 +236,11 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """Whether a take may skip a ready task because another statement has locked its row or its group."""
         return self.has_dirty_groups
 
-    def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if there is one of these tasks, or a dirty group."""
-        return self.groups.ready(rows) if self.groups else super().select("1", rows)  # that of MariaDB locks
-
-    def behind_due(self, rows: Selector) -> str:
-        """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
-        return self.groups.behind_due(rows) if self.groups else ""
-
-    def refresh_groups(self, database: Runs, mine: bool) -> int:
-        """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
-        return 0
-
-    def roll_up(self, store: Connections) -> bool:
-        """Merge some of the appended rows of the counters. Returns whether there may be more."""
-        return False
-
-    def add_up_history(self, store: Connections) -> None:
-        """Add to the counters the transitions that only rows of the history count, if there is an installation."""
-
-    # installing
+    # connections
 
     @abstractmethod
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
-
-    @abstractmethod
-    def prepare(self, store: Connections) -> None:
-        """Set up the database for queues, as far as a transaction cannot do that.
-
-        Raises ConfigurationError if it is unfit.
-        """
-
-    def refuse(self, store: Connections) -> None:
-        """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
-
-    @abstractmethod
-    def unfit(self, store: Connections) -> str | None:
-        """Return a message if the database or the table is not as `prepare` requires or leaves it, else None."""
 
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:
@@ -309,118 +249,3 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def may_move(self, store: Connections) -> bool:
         """Return whether the database user of this connection may move tasks."""
         return True
-
-    @abstractmethod
-    def existing(self, store: Connections) -> dict[str, str]:
-        """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""
-
-    def table_columns(self, store: Connections) -> set[str]:
-        """Return the columns that the application's table and the model have in common; none without a table."""
-        present = {name.lower() for name in self.columns_of(store, self.source.name)}
-        return {field.column for field in self.source.fields if field.column.lower() in present}
-
-    @abstractmethod
-    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
-        """Return the columns of a table in the schema of the queue, and whether the database computes each of them."""
-
-    @contextmanager
-    def creating(self, store: Connections) -> Iterator[None]:
-        """Create the application's table in this block; other connections cannot create objects of that name."""
-        yield
-
-    @contextmanager
-    def installing(self, store: Connections) -> Iterator[None]:
-        """Change the installed objects in this block, one process at a time; in one transaction if the database can."""
-        with store.atomic():
-            yield
-
-    # installing beside writers, which SQLite has not: one writer at a time
-
-    transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
-    locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
-    online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
-    in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
-
-    def not_online(self, store: Connections) -> str:
-        """Return why this queue cannot be installed beside writers, or ""."""
-        return ""
-
-    @contextmanager
-    def admitted(self, store: Connections) -> Iterator[bool]:
-        """Yield whether no other process installs this table beside writers, nor can in this block."""
-        yield True
-
-    @property
-    def estimate(self) -> str:
-        """Returns a query of about how many rows the table has."""
-        return f"SELECT COUNT(*) FROM {self.table_in_schema}"
-
-    def online(self, sql: str) -> str:
-        """Return SQL of an index or a column that blocks writers for a moment only."""
-        return sql
-
-    @contextmanager
-    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
-        """Run a step of this kind, whose locks wait for so many seconds at most."""
-        with self.installing(store):
-            yield
-
-    @contextmanager
-    def closing(self, store: Connections) -> Iterator[int]:
-        """Keep other connections from moving tasks while the table is dropped. Yields how many tasks are taken.
-
-        Waits for the transactions that move tasks. If no task is taken and the database cannot lock the table for
-        longer, this drops it before it yields.
-        """
-        with self.installing(store):
-            yield self.taken_at_last(store)
-
-    def taken_at_last(self, store: Connections) -> int:
-        """Return how many tasks are taken, and block further takes until the transaction ends."""
-        self.one_at_a_time(store, within=True)
-        return self.taken_now(store)
-
-    def taken_now(self, store: Connections) -> int:
-        ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}")
-        return int(taken)
-
-    def add_own(self, store: Connections) -> list[str]:
-        """Return SQL that adds xq's own columns to the table."""
-        return [f"ALTER TABLE {self.table_in_schema} ADD COLUMN IF NOT EXISTS {column}" for column in self.own.values()]
-
-    def drop_own(self, store: Connections) -> list[str]:
-        """Return SQL that drops these columns, as far as they are there."""
-        there = map(self.quote, self.own.keys() & self.table_columns(store))
-        return [f"ALTER TABLE {self.table_in_schema} DROP COLUMN {column}" for column in there]
-
-    @property
-    def own(self) -> dict[str, str]:
-        """Returns the definitions of the columns that xq brings, by name."""
-        types = {"text": self.long_text, "double": self.double, "integer": "INTEGER"}
-        own = {field.column: OWN[role] for role, field in self.source.own.items()}
-        return {
-            column: f"{self.quote(column)} {types[kind] if length is None else self.varying(length)}"
-            for column, (kind, length) in own.items()
-        }
-
-    def widening(self, store: Connections) -> list[str]:
-        """Return SQL that adds the columns which the tables of an earlier layout lack.
-
-        Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
-        """
-        return []
-
-    def broken(self, store: Connections) -> dict[str, str]:
-        """Return the kinds, by name, of what an interrupted installation has left, which `existing` leaves out."""
-        return {}
-
-    def stale(self, store: Connections) -> list[str]:
-        """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
-        wanted = {item.name for item in [*self.objects(), self.jobs.table]}
-        prefix = self.name("")
-        return [
-            self.drop(kind, name)
-            for name, kind in {**self.existing(store), **self.broken(store)}.items()
-            if name not in wanted and name.startswith(prefix) and kind in STALE
-            if STALE[kind].fullmatch(name[len(prefix) :])
-        ]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-
-from xq.adapters.databases.counters import Counters
-from xq.adapters.databases.history_table import HistoryTable
 from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.core.ports import Connections
 
 
-class Inspections(Selectors, Counters, HistoryTable):
+class Inspections(Selectors):
     """Queries that look at a queue from outside. None locks anything."""
 
     @property
@@ -40,7 +34,7 @@ class Inspections(Selectors, Counters, HistoryTable):
         That is the number of tasks that became ready in them and are still so, their first time, the time of the last
         take, and that of the first transition. One statement: the numbers must be of one moment.
         """
-        key, counts = self.quote("key"), f"FROM ({self.counters}) AS counted WHERE tube = ''"
+        key, counts = self.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
         into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
         last = f"SELECT id, at_us, source, target, {key} FROM {self.side('history')} ORDER BY id DESC LIMIT :n"
         entry = f"CASE WHEN target = '{READY}' THEN {{}} END"
@@ -62,19 +56,10 @@ class Inspections(Selectors, Counters, HistoryTable):
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
-        least, history = self.elapsed.format("MIN(at_us) OVER ()"), self.side("history")
-        spent = f"SELECT source, {self.since_before} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
+        dur_us, least = self.looks.since_before, self.looks.elapsed.format("MIN(at_us) OVER ()")
+        spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {self.side('history')} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
         return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
-
-    @property
-    def any_row(self) -> str:
-        """Returns a query that finds one row if the table has rows."""
-        return f"SELECT 1 FROM {self.table_in_schema} LIMIT 1"
-
-    @abstractmethod
-    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        """Return what limits the values of a row, CHECKs and the type of the status: its name, and the condition."""
 
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""

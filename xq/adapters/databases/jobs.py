@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.objects import Object
+    from xq.adapters.databases.installer.objects import Object
 
 
 class Jobs:
@@ -22,8 +22,9 @@ class Jobs:
         table, name = of.side("put"), of.varying(self.longest)
         columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
         body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
+        create = f"CREATE TABLE IF NOT EXISTS {table} {body}"
         this = "WHERE job = :job AND part = :part"
-        self.table: Object = of.side_table("put", body)
+        self.table: Object = of.installer.objects.made("table", "put", create)
         # A second attempt waits here until the first has committed, and then writes no row.
         self.claim = (
             f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"

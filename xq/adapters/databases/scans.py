@@ -63,7 +63,8 @@ class Scans(ABC):
         columns = [Extracted(name, kind, quoted[name], kind) for name, kind in types.items()]
         columns.append(Extracted("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
         # A window over the rows `:of` a part, which begins before it: at the previous transition of each task.
-        timed = f"(SELECT {', '.join(quoted.values())}, {self.dialect.since_before} AS dur_us FROM {table}:of) AS timed"
+        duration = f"{self.dialect.looks.since_before} AS dur_us"
+        timed = f"(SELECT {', '.join(quoted.values())}, {duration} FROM {table}:of) AS timed"
         columns.append(Extracted("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
         make = partial(make, order=self.order, witness=self.witness)
         return make(relation=table, rows="", columns=tuple(columns), ranged="id", timed=timed)
@@ -73,7 +74,7 @@ class Scans(ABC):
         columns.append(Extracted("n", "BIGINT", "n", "BIGINT"))
         # Without the counters of events.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
-        return make(relation=f"({self.dialect.counters}) AS counted", rows=transitions, columns=tuple(columns))
+        return make(relation=f"({self.dialect.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
     def _column(self, field: Field) -> Extracted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from xq.adapters.databases.objects import Objects
+from xq.adapters.databases.selectors import Selectors
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import INTEGERS, Field
 
@@ -27,7 +27,7 @@ class Walk:
     test: str = "TRUE"  # of the rows that are meant
 
 
-class Searches(Objects):
+class Searches(Selectors):
     """Queries of the search. They lock nothing, and bind all values. `:tube` is the tube of a walk."""
 
     # walks
@@ -38,7 +38,7 @@ class Searches(Objects):
         None if no index has all tasks in this state.
         """
         index = {TAKEN: self.index_of_taken, "W": "runat"}.get(state, f"oldest_{state}")
-        if index not in self._indexes() or (self.groups and state == READY):
+        if index not in self.installer.objects.wanted_indexes() or (self.groups and state == READY):
             return None
         mine, roles = self.is_state(state), [self.source.roles[role] for role in self.source.ordered_by]
         # Else a position could not be compared with the row of which it is.

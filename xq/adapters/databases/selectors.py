@@ -1,4 +1,4 @@
-"""SQL of selectors, and of queries that change nothing."""
+"""SQL of selectors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from uuid import UUID
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
-from xq.core.machine import READY, TAKEN, Guard
+from xq.core.machine import READY, Guard
 from xq.core.ports import fits_a_column
 from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.groups import Groups
+    from xq.adapters.databases.installer.installer import Installer
+    from xq.adapters.databases.looks import Looks
 
 
 class Selectors(TokenBuckets):
     """Selectors as conditions: tasks by key, the oldest tasks, tasks that are due, all tasks."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
+    looks: Looks
+    installer: Installer
 
     # keys
 
@@ -173,18 +177,6 @@ class Selectors(TokenBuckets):
 
     afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
 
-    def look(self, afresh: str = "") -> str:
-        """Return a query of the row of a key in any state, and of its token."""
-        return f"{self._look} WHERE {self.by_key()}{afresh}"
-
-    def look_at_all(self, afresh: str = "") -> str:
-        """Return a query as `look` of a list of keys."""
-        return f"{self._look}{self.by_primary} WHERE {self.keys_listed()}{afresh}"
-
-    @property
-    def _look(self) -> str:
-        return f"SELECT {self.columns}, {self.roles['owner']} FROM {self.table_in_schema}"
-
     def listing(self, rows: Selector) -> str:
         """Return a query of the keys of these rows."""
         return f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.where(rows)}"
@@ -213,88 +205,6 @@ class Selectors(TokenBuckets):
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         """Return the column in which unique values are compared, and `:unique` as a value of it."""
         return self.roles[guard.role], ":unique"
-
-    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
-        """Return a query of one value that too many tasks in these states have."""
-        role, most = self.roles[guard.role], guard.value or 1
-        value = self.exact(role, self.kind(guard.role))
-        of = f"{self.table_in_schema} WHERE {self.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
-
-    def by_state(self, state: str) -> str:
-        """Return a query of the tasks in a state, in the order of a take."""
-        return (
-            f"SELECT {self.columns} FROM {self.table_in_schema} WHERE {self.is_state(state)} "
-            f"ORDER BY {self.order} LIMIT :n"
-        )
-
-    @property
-    def taken(self) -> str:
-        """Returns a query of the keys and tokens of the taken tasks."""
-        wanted = ", ".join([*self.keys, self.roles["owner"]])
-        return f"SELECT {wanted} FROM {self.table_in_schema} WHERE {self.is_state(TAKEN)}"
-
-    @property
-    def unowned(self) -> str:
-        """Returns a query of the number of taken tasks without an owner: another program wrote their status."""
-        return f"SELECT COUNT(*) FROM {self.table_in_schema} WHERE {self._is_unowned}"
-
-    @property
-    def times_unowned(self) -> str:
-        """Returns SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
-        ttr = self.machine.timer(TAKEN, "runat")
-        if ttr is None or ttr.default is None:
-            return ""
-        at = self.moment(self.kind("runat"), f"{self.now} + {ttr.default!r}")
-        return f"UPDATE {self.table_in_schema} SET {self.roles['runat']} = {at} WHERE {self._is_untimed}"
-
-    @property
-    def any_untimed(self) -> str:
-        """Returns a query that finds a row, with a 0, if `times_unowned` would change one."""
-        by = self.by_index(self.name("runat"))
-        return f"SELECT 0 FROM {self.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
-
-    @property
-    def _is_untimed(self) -> str:
-        return f"{self._is_unowned} AND {self.roles['runat']} IS NULL"
-
-    @property
-    def _is_unowned(self) -> str:
-        return f"{self.is_state(TAKEN)} AND {self.roles['owner']} IS NULL"
-
-    @property
-    def statuses_in_use(self) -> str:
-        """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
-        status = self.exact(self.roles["status"], self.kind("status"))
-        return f"SELECT {status}, COUNT(*) FROM {self.table_in_schema} GROUP BY 1"
-
-    @property
-    def statuses_alike(self) -> str:
-        """Returns a query of the first and last index of states whose statuses the column compares as equal."""
-        listed = self._listed(self.exact(self.roles["status"], self.kind("status")))
-        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.roles['status']} HAVING COUNT(*) > 1"
-
-    def refused_by(self, condition: str) -> str:
-        """Return a query of the indexes of states whose statuses do not fulfil a condition on their column."""
-        return f"SELECT place FROM {self._listed(self.roles['status'])} WHERE NOT ({condition})"
-
-    def _listed(self, status: str) -> str:
-        """Return a table of the statuses of the states, with their indexes, in the type and collation of the column."""
-        words = [self.literal(self.words[state]) for state in self.machine.states]
-        first = f"SELECT -1 AS place, {status} AS {self.roles['status']} FROM {self.table_in_schema} WHERE FALSE"
-        listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
-        return f"({listed}) AS listed"
-
-    @cached_property
-    def any_ready(self) -> str:
-        """Returns a query that finds a row if a take might find a task. It locks nothing."""
-        if self.groups:
-            queries = self.groups.candidates(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
-            return f"SELECT 1{self.absent_rows} WHERE {' OR '.join(found)}"
-        by = self.by_index(self.name(f"oldest_{READY}"))
-        ready = f"{self.is_state(READY)}{self.not_due(READY)}{self.within_rate}"
-        return f"SELECT 1 FROM {self.table_in_schema}{by} WHERE {ready} LIMIT 1"
 
 
 def _is_listed(parts: Sequence[Any]) -> bool:

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.ports import TIMES, Kind, Row, Table, beside
+from xq.core.ports import HISTORY, TIMES, Kind, Row, Table, beside
 
 GUARDS = ("limit", "rate", "unique", "utube")
 
@@ -84,6 +84,7 @@ class Terms(ABC):
     long_text = "TEXT"  # the type of a text of any length
     double = "DOUBLE PRECISION"
     engine = ""  # table options of CREATE TABLE
+    create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT
@@ -107,10 +108,6 @@ class Terms(ABC):
     def varying(self, length: int) -> str:
         """Return the type of text of up to `length` characters in xq's tables."""
         return "TEXT"
-
-    def drop(self, kind: str, name: str) -> str:
-        """Return SQL that drops an object of this queue if it exists."""
-        return f"DROP {kind.upper()} IF EXISTS {self.object(name)}"
 
     @staticmethod
     def quote(name: str) -> str:
@@ -192,6 +189,28 @@ class Terms(ABC):
         """Return the letter of a returned row; None if its status is foreign."""
         status = self.source.fields.index(self.source.roles["status"])
         return self.letters.get(row[status])
+
+    def counted(self, column: str) -> str:
+        """Return the condition that a tube has counters of its own."""
+        return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
+
+    # the history
+
+    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history
+
+    @property
+    def has_history(self) -> bool:
+        return self.machine.settings.history is not None
+
+    @property
+    def history_kept(self) -> float:
+        """Returns for how many seconds the rows of the history are kept (inf: for ever)."""
+        kept = self.machine.settings.history
+        return math.inf if kept is None else kept
+
+    def is_acted(self, event: str) -> bool:
+        """Return whether a transition by this event is that of an actor: what falls due in its block is not."""
+        return bool(event) and all(row.event != event for row in self.machine.due)
 
     # rows
 

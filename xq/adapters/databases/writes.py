@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.selectors import Selectors
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.machine import ABSENT, PLUS_ONE, TAKEN, TOKEN, Guard, Marker
 from xq.core.ports import Field
 
 
-class Writes(Selectors, Counters):
+class Writes(Selectors):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     @property
@@ -152,6 +151,13 @@ class Writes(Selectors, Counters):
 
     def room(self, guard: Guard) -> str:
         return f"{self.counted_in(guard)} + :adding <= {guard.value}"
+
+    def counted_in(self, guard: Guard) -> str:
+        """Return a query of the number of tasks in the states of a guard. It reads the counters, not the tasks."""
+        states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
+        counts = self.side("count")
+        into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
+        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
 
     def unless_duplicate(self, guard: Guard) -> str:
         """Return the ON CONFLICT clause that skips a row whose unique value another task has."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.adapters.databases.mariadb.objects import SERVER_TIME, MariadbObjects
+from xq.adapters.databases.mariadb.installer import MariadbInstaller
+from xq.adapters.databases.mariadb.looks import MariadbLooks
+from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
-from xq.adapters.databases.server import ROLL_UP, Server
+from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.drivers.mariadb import as_transaction
@@ -51,8 +51,11 @@ ONE: Final = frozenset({"key", "first"})  # the ways to select one row
 NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
+PREFIX = 191  # characters of a long text that an index holds
+LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
-class Mariadb(MariadbObjects):
+
+class Mariadb(Server):
     """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
 
     One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
@@ -63,44 +66,28 @@ class Mariadb(MariadbObjects):
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
     savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
-    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64
     groups_kind = MariadbGroups
+    looks_kind = MariadbLooks
+    installer_kind = MariadbInstaller
+    groups: MariadbGroups | None
+    installer: MariadbInstaller
     scans_kind = MariadbScans
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     turn = "puts = puts + 1"
-    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
     absent_rows = " FROM DUAL"
-    afresh = MariadbObjects.lock
+    afresh = Server.lock
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
 
     # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
     # same, which then differs from its primary: so ask.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
-    first_schema = "DATABASE()"
     found_tables = "SELECT DATABASE()"
-    others = (
-        "SELECT table_schema FROM information_schema.tables "
-        f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
-    )
-    from_there = "connect to the database"
-
-    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        mine = f"table_name = {self.literal(self.source.name)}"
-        status = self.literal(self.source.roles["status"].column)
-        return store.execute(
-            "SELECT CONCAT('CONSTRAINT `', constraint_name, '` CHECK'), check_clause "
-            f"FROM information_schema.check_constraints WHERE constraint_schema = {self._schema} AND {mine} UNION ALL "
-            "SELECT column_type, IF(data_type = 'enum', CONCAT('`', column_name, '` IN ', SUBSTR(column_type, 5)), "
-            "CONCAT('CHAR_LENGTH(`', column_name, '`) <= ', character_maximum_length)) FROM information_schema.columns "
-            f"WHERE table_schema = {self._schema} AND {mine} AND column_name = {status} "
-            "AND character_maximum_length IS NOT NULL"
-        )
 
     open_transactions = (
         "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
@@ -153,6 +140,21 @@ class Mariadb(MariadbObjects):
     # words
 
     @staticmethod
+    def digest(value: str) -> str:
+        """Return SQL of a digest of text of any length. Texts compare byte by byte."""
+        return f"SHA2(CONVERT({value} USING utf8mb4), 256)"
+
+    @property
+    def schema(self) -> str:
+        return self.literal(self.source.schema) if self.source.schema else "DATABASE()"
+
+    def prefixed(self, column: str) -> str:
+        """Return a column of an index, or the prefix of it that an index can hold."""
+        field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
+        long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
+        return f"{column}({PREFIX})" if long else column
+
+    @staticmethod
     def quote(name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
 
@@ -164,11 +166,6 @@ class Mariadb(MariadbObjects):
     def in_any_mode(self, text: str) -> str:
         # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
         return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
-
-    def in_a_script(self, sql: str) -> str:
-        # A client that runs a script ends a statement at each ; of a trigger's body, but not within a string.
-        sql = super().in_a_script(sql)
-        return f"EXECUTE IMMEDIATE {self.in_any_mode(sql)}" if ";" in sql else sql
 
     def varying(self, length: int) -> str:
         return f"VARCHAR({length}) {EXACT}"
@@ -214,7 +211,7 @@ class Mariadb(MariadbObjects):
     by_primary = " FORCE INDEX (PRIMARY)"
 
     def _orders(self, columns: Sequence[str]) -> bool:
-        return all(self._short(column) == column for column in columns)
+        return all(self.prefixed(column) == column for column in columns)
 
     def beyond(self, columns: Sequence[str], operator: str) -> str:
         # A comparison of rows would read no range. The values before the last one are beyond only if they differ.
@@ -448,30 +445,6 @@ class Mariadb(MariadbObjects):
         """Return the values of `_chosen`."""
         return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
 
-    def roll_up(self, store: Connections) -> bool:
-        count = self.side("count")
-        ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
-        if last is None:
-            return False
-        # Not to the end of the table: a lock on its last row would block inserts after it.
-        some = (
-            f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
-            f"{self.lock} SKIP LOCKED"
-        )
-        with store.atomic():
-            found = store.execute(some)
-            sums: Counter[tuple[str, str, str]] = Counter()
-            for _, tube, source, target, n in found:
-                sums[tube, source, target] += n
-            if len(found) > len(sums):
-                ids = ", ".join(str(row[0]) for row in found)
-                # By key, in order: a full scan would lock the gap in which others insert.
-                store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
-                for (tube, source, target), n in sums.items():
-                    values = {"tube": tube, "source": source, "target": target, "count": n}
-                    self.execute(store, self.add_counter, values)
-        return len(found) >= ROLL_UP
-
     @property
     def lock_task(self) -> str:
         return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
@@ -479,11 +452,6 @@ class Mariadb(MariadbObjects):
     def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
-
-    def forget_rows(self, ids: Sequence[int]) -> Statement:
-        # In order, and no further: a full scan would wait for rows that others are writing.
-        statement = super().forget_rows(ids)
-        return replace(statement, sql=f"{statement.sql} ORDER BY id LIMIT {len(ids)}")
 
     # rights
 

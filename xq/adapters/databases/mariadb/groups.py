@@ -54,7 +54,7 @@ class MariadbGroups(ServerGroups):
     def opened(self) -> str:
         """Return SQL that creates an index of the open heads."""
         listed = ", ".join(["open", *self.columns])
-        return self.of.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
+        return self.of.installer.objects.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
 
     def for_others(self, condition: str) -> str:
         return condition

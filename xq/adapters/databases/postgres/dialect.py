@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from xq.adapters.databases.objects import Object
 from xq.adapters.databases.postgres.groups import PostgresGroups
-from xq.adapters.databases.postgres.objects import PostgresObjects
+from xq.adapters.databases.postgres.installer import PostgresInstaller
+from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
-from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
-from xq.adapters.databases.server import ROLL_UP
+from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME
+from xq.adapters.databases.records import SESSION_COLUMNS, SESSIONS
+from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
-from xq.core.machine import TAKEN, Guard
-from xq.core.ports import BYTES, HISTORY, INTEGERS, REFUSALS, TIMES, Connections, Field, Kind
+from xq.core.machine import Guard
+from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Connections, Field, Kind
 
 
-class Postgres(PostgresObjects):
+class Postgres(Server):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     layout = "13"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
@@ -33,11 +33,14 @@ class Postgres(PostgresObjects):
         "FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     )
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
-    commits = "SELECT CAST(pg_current_snapshot() AS text)"
     no_limit = None
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
     groups_kind = PostgresGroups
+    looks_kind = PostgresLooks
+    installer_kind = PostgresInstaller
+    groups: PostgresGroups | None
+    installer: PostgresInstaller
     scans_kind = PostgresScans
     longest_name = 63
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
@@ -46,14 +49,6 @@ class Postgres(PostgresObjects):
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
-    first_schema = "current_schema()"
-    others = (
-        "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
-        f"WHERE relname = '{QUEUES}' AND relkind = 'r' AND relpersistence <> 't' "
-        f"AND c.oid IS DISTINCT FROM to_regclass('{QUEUES}') "
-        "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') ORDER BY nspname"
-    )
-    from_there = "connect with a search_path that begins with"
 
     open_transactions = (
         "SELECT who, CAST(extract(epoch FROM now() - since) AS float8), ends FROM (SELECT concat('process ', pid, "
@@ -93,45 +88,14 @@ class Postgres(PostgresObjects):
         nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
 
-    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        table, status = self._this_table, self.source.roles["status"].column
-        return store.execute(
-            "SELECT 'CONSTRAINT ' || quote_ident(conname) || ' CHECK', pg_get_expr(conbin, conrelid) "
-            f"FROM pg_constraint WHERE contype = 'c' AND conrelid = {table} UNION ALL "
-            "SELECT format_type(atttypid, atttypmod), format('char_length(%I) <= %s', attname, atttypmod - 4) "
-            f"FROM pg_attribute WHERE attrelid = {table} AND attname = {self.literal(status)} "
-            "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype, 'bpchar'::regtype)"
-        )
-
-    def unfit(self, store: Connections) -> str | None:
-        found = store.execute(
-            "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
-            "(relkind = 'p' OR relispartition OR relpersistence = 'u') "
-            f"AND oid = {self._this_table}"
-        )
-        if found:
-            return (
-                "it is partitioned, or a partition: a row that moves to another one would be uncounted"
-                if found[0][0]
-                else f"it is UNLOGGED, so a crash would empty it: ALTER TABLE {self.table_in_schema} SET LOGGED"
-            )
-        enum = store.execute(
-            "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
-            f"WHERE typtype = 'e' AND attrelid = {self._this_table} "
-            f"AND attname = {self.literal(self.source.roles['status'].column)}"
-        )
-        if enum:
-            return (
-                f"its status is of the type {enum[0][0]}, an enum, to which PostgreSQL converts no text by itself: "
-                f"ALTER TABLE {self.table_in_schema} ALTER COLUMN {self.roles['status']} DROP DEFAULT, "
-                f"ALTER COLUMN {self.roles['status']} TYPE text; a CHECK may list its values"
-            )
-        return super().unfit(store)
-
     @property
     def found_tables(self) -> str:  # type: ignore[override]
         names = map(self.literal, (self.table_in_schema, SESSIONS))
         return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
+
+    @property
+    def this_table(self) -> str:
+        return f"to_regclass({self.literal(self.table_in_schema)})"
 
     # words
 
@@ -215,19 +179,6 @@ class Postgres(PostgresObjects):
             names=self.brings(change),
         )
 
-    def roll_up(self, store: Connections) -> bool:
-        count = self.side("count")
-        # One process at a time, without row locks: each writes 56 bytes to the log, and DELETE returns a row only once.
-        # Not TRUNCATE: a transaction or a standby with an older snapshot would see neither the rows nor their sums.
-        alone = f"(SELECT pg_try_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(count)})))"
-        some = f"SELECT ctid FROM {count} WHERE {alone} LIMIT {ROLL_UP}"
-        ((found,),) = store.execute(
-            f"WITH old AS (DELETE FROM {count} WHERE ctid = ANY(ARRAY({some})) RETURNING *), "
-            f"added AS (INSERT INTO {count} (tube, source, target, n) "
-            "SELECT tube, source, target, SUM(n) FROM old GROUP BY 1, 2, 3) SELECT COUNT(*) FROM old"
-        )
-        return bool(found >= ROLL_UP)
-
     @property
     def lock_task(self) -> str:
         # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
@@ -252,37 +203,14 @@ class Postgres(PostgresObjects):
             f"{self.on_conflict('uuid, queue')}"
         )
 
-    def taken_at_last(self, store: Connections) -> int:
-        try:
-            with store.atomic():
-                # It locks the table and reads its present state, even in a transaction with an older snapshot.
-                store.execute(f"ALTER TABLE {self.table_in_schema} ADD CHECK (NOT ({self.is_state(TAKEN)}))")
-        except Exception as error:
-            if store.classify(error) not in REFUSALS:
-                raise
-            return self.taken_now(store) or 1
-        return 0
-
     # rights
 
     def may_move(self, store: Connections) -> bool:
-        ((may,),) = store.execute(f"SELECT has_table_privilege({self._this_table}, 'UPDATE')")
+        ((may,),) = store.execute(f"SELECT has_table_privilege({self.this_table}, 'UPDATE')")
         return bool(may)
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal
-
-    def triggers(self) -> list[Object]:
-        return Triggers(self).all()
-
-    @property
-    def ours(self) -> str:
-        """Return the condition that the event context is of this statement and this queue."""
-        return f"{part(2)} = {self.literal(self.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
-
-    @property
-    def event(self) -> str:
-        return f"CASE WHEN {self.ours} THEN {part(1)} ELSE 'write' END"
 
 
 def _in_history(field: Field, part: str, alone: bool = True) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xq.adapters.databases.objects import Object
+from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.machine import ABSENT, ELSEWHERE, READY
 from xq.core.ports import PART, TIMES
@@ -45,6 +45,7 @@ class Triggers:
         self.here = of.quote(here)
         self.made_for = of
         self.of = of.in_schema(of.source.schema or here)
+        self.objects = self.of.installer.objects
         self.status = of.roles["status"]
         limit = of.machine.guard("limit")
         self.limited = of.guarded_states(limit) if limit else []  # the states of the feature limit
@@ -79,7 +80,7 @@ class Triggers:
     def _object(self, suffix: str, made: str) -> Object:
         of = self.made_for
         dropped = self._text("drop", {"name": of.quote(of.name(suffix)), "table": of.table_in_schema})
-        return of.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
+        return of.installer.objects.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
 
     def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> str:
         """Return the SQL that creates a trigger and its function, whose text is `body` if it is not its own."""
@@ -93,7 +94,7 @@ class Triggers:
         return self._text("create", creating)
 
     def _text(self, text: str, values: Mapping[str, str]) -> str:
-        return self.of.filled_in(TRIGGERS, text, values, *self.has)
+        return self.objects.filled_in(TRIGGERS, text, values, *self.has)
 
     # what the texts name
 
@@ -103,11 +104,11 @@ class Triggers:
             "table": of.table_in_schema,
             **{name: of.side(name) for name in ("count", "wait", "history")},
             "alive": f"{self.here}.{ALIVE}",
-            "event": of.event,
+            "event": self.objects.event,
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
-            "at": f"CASE WHEN {of.ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) ELSE {SERVER_TIME} END "
-            "* 1000000",
-            "noted": of.noted,
+            "at": f"CASE WHEN {self.objects.ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
+            f"ELSE {SERVER_TIME} END * 1000000",
+            "noted": self.objects.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
         }
@@ -126,7 +127,7 @@ class Triggers:
     def _of_version(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return the values of a version of a row for the texts, as `old`, and its conditions, as `was`."""
         of, status = self.of, f"{version}.{self.status}"
-        known = of.of_version(version, old, was) | {
+        known = self.objects.of_version(version, old, was) | {
             "its_wait": of.same_wait("w", version),
             f"{was}_ready": of.is_state(READY, status),
             f"{was}_limited": of.in_states(self.limited, status),
@@ -143,9 +144,9 @@ class Triggers:
         of = self.of
         known = {
             "other_status": self._differ(self.status),
-            "other_key": of.moved_key,
+            "other_key": self.objects.moved_key,
             "its_wait": of.same_wait("", "OLD"),
-            "watched_differ": " OR ".join(map(self._differ, of.watched())),
+            "watched_differ": " OR ".join(map(self._differ, self.objects.watched())),
             "new_timer_is_soon": self._new_timer(),
         }
         if of.tube_stats:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import os
-import random
-import re
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
 from xq.adapters.databases.records import SESSIONS
-from xq.adapters.databases.sqlite.event_context import EVENT, context_of, is_read, with_context
+from xq.adapters.databases.sqlite.event_context import EVENT, context_of, with_context
 from xq.adapters.databases.sqlite.groups import SqliteGroups
-from xq.adapters.databases.sqlite.objects import MACHINE_TIME, SqliteObjects, microseconds
+from xq.adapters.databases.sqlite.installer import SqliteInstaller
+from xq.adapters.databases.sqlite.looks import SqliteLooks
+from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, ErrorKind, Field, Kind, Notifier, Row, Run, Values
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run, Values
 from xq.sessions.liveness import Liveness
 
-WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them
-for _ in range(5):
-    WITHIN = rf"(?:'[^']*'|--.*|[^()']|\({WITHIN}\))*"
-CHECK = re.compile(rf"""(CONSTRAINT\s+\S+\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
-SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
 
-
-class Sqlite(SqliteObjects):
+class Sqlite(Dialect):
     """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
 
     layout = "13"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
@@ -40,13 +34,20 @@ class Sqlite(SqliteObjects):
     never = "9e999"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
-    commits = "PRAGMA data_version"  # does not change with this connection's own commits
     no_limit = -1
     double = "REAL"
     most_values = 32_766
     placeholder = "?"
     groups_kind = SqliteGroups
+    looks_kind = SqliteLooks
+    installer_kind = SqliteInstaller
+    groups: SqliteGroups | None
+    looks: SqliteLooks
     scans_kind = SqliteScans
+
+    @property
+    def schema(self) -> str:
+        return self.quote(self.source.schema or "main")
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -104,12 +105,6 @@ class Sqlite(SqliteObjects):
         stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
 
-    @property
-    def highest_key(self) -> str:  # type: ignore[override]
-        (key, *more), (field, *_) = self.keys, self.source.key
-        makes = not more and field.kind in ("auto", "bigauto")
-        return f"SELECT MAX({key}) FROM {self.table_in_schema}" if makes else ""
-
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
         run = with_context(event, run, self.has_history, self.is_acted(event)) if self._is_read(event) else run
@@ -148,36 +143,6 @@ class Sqlite(SqliteObjects):
 
     def connected(self, store: Connections, connection: Connection) -> None:
         connection.context = context_of(store)
-
-    def prepare(self, store: Connections) -> None:
-        # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
-        deadline = time.monotonic() + SWITCHING
-        while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
-            try:
-                store.execute(f"PRAGMA {self._schema}.journal_mode = WAL")
-                return  # a file that does not support WAL keeps its mode; check() reports that
-            except Exception as error:
-                # If several processes switch at once, all but one get an error, without waiting.
-                if store.classify(error) is ErrorKind.NOT_DATABASE or time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.01, 0.05))
-
-    def _journal_mode(self, store: Connections) -> str:
-        ((mode,),) = store.execute(f"PRAGMA {self._schema}.journal_mode")
-        return str(mode)
-
-    def unfit(self, store: Connections) -> str | None:
-        mode = self._journal_mode(store)
-        if mode not in ("wal", "memory"):
-            return f"the file is in journal mode {mode}, not WAL"
-        if self.has_history and not is_read(store):
-            return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
-        return None
-
-    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        mine = f"type = 'table' AND name = {self.literal(self.source.name)} COLLATE NOCASE"
-        ((sql,),) = store.execute(f"SELECT sql FROM {self._schema}.sqlite_master WHERE {mine}")
-        return [(f"{name}CHECK", condition) for name, condition in CHECK.findall(sql)]
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")

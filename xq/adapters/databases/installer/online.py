@@ -13,7 +13,7 @@ from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.words import lasting
 
 if TYPE_CHECKING:
-    from xq.engine.install import Installation
+    from xq.adapters.databases.installer.installation import Installation
 
 log = logging.getLogger("xq")
 
@@ -41,42 +41,43 @@ class Steps:
 
     def __init__(self, installation: Installation, online: bool) -> None:
         self.installation, self.store, self.dialect = installation, installation.store, installation.dialect
+        self.installer, self.looks = self.dialect.installer, self.dialect.looks
         self.online = online
 
     def left(self) -> Iterator[Step]:
         """Yield the steps that are left. Without `online`, indexes and triggers that are there are made anew."""
-        dialect, store = self.dialect, self.store
-        existing, objects = dialect.existing(store), [*dialect.shared(), *dialect.objects()]
-        there = {name for name, _ in store.execute(dialect.definitions)}  # also invalid indexes
+        installer, store = self.installer, self.store
+        existing, objects = installer.existing(store), installer.objects.all()
+        there = {name for name, _ in store.execute(installer.definitions)}  # also invalid indexes
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
-            made = [*dialect.widening(store), *(sql for item in tables for sql in item.create)]
+            made = [*installer.widening(store), *(sql for item in tables for sql in item.create)]
             yield Step("tables", "create the tables beside it", tuple(made))
         if store.adds_columns and self.installation.missing_own():
-            added = map(self.beside, dialect.add_own(store))
-            yield Step("columns", f"add its columns {', '.join(dialect.own)}", tuple(added))
-        wrong = dialect.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
-        changes = [("remove what an earlier definition had", tuple(made))] if (made := dialect.stale(store)) else []
+            added = map(self.beside, installer.add_own(store))
+            yield Step("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
+        wrong = installer.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
+        changes = [("remove what an earlier definition had", tuple(made))] if (made := installer.stale(store)) else []
         for item in objects:
             if item.kind == "table" or (item.name in existing and f"{item.kind} {item.name}" not in wrong):
                 continue
             dropped = (item.drop,) if item.name in there else ()
             if item.kind == "index":
                 sql = tuple(map(self.beside, dropped + item.create))
-                scans = dialect.online_scans if self.online else 1
+                scans = installer.online_scans if self.online else 1
                 yield Step("index", f"build the index {item.name}", sql, scans, self.beside(item.drop))
             else:
                 changes.append((f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])))
-        if changes and dialect.transactional_ddl:
+        if changes and installer.transactional_ddl:
             changes = [("count each write, by triggers", tuple(sql for _, many in changes for sql in many))]
         for what, many in changes:
             yield Step("triggers", what, many)
-        scans = 2 if dialect.groups else 1
-        yield Step("count", "count the tasks that are there, and record the installation", (dialect.audit,), scans)
+        scans = 2 if self.dialect.groups else 1
+        yield Step("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
 
     def beside(self, sql: str) -> str:
         """Return SQL that changes the table as it is run: beside writers if `online`."""
-        return self.dialect.online(sql) if self.online else sql
+        return self.installer.online(sql) if self.online else sql
 
     # the plan
 
@@ -87,24 +88,24 @@ class Steps:
         if not self.installation.missing():
             return f"{called}: {table} is installed, and nothing is left to do"
         kept = "each step keeps its lock until it ends"
-        if self.dialect.transactional_ddl and not self.online:
+        if self.installer.transactional_ddl and not self.online:
             kept = "writers wait from the first lock to the last step"
         lines = [f"{called} of {table}, with about {rows:,} rows; {kept}:"]
         for number, step in enumerate(self.left(), 1):
             read = f"; reads about {rows:,} rows{' twice' * (step.scans == 2)}" if step.scans else ""
-            lines.append(f"{number}. {step.what}: {self.dialect.locks.get(step.kind, NONE)[self.online]}{read}")
+            lines.append(f"{number}. {step.what}: {self.installer.locks.get(step.kind, NONE)[self.online]}{read}")
             if step.kind in ("columns", "index"):
                 lines += [f"   {sql}" for sql in step.sql]
         return "\n".join([*lines, *(f"It waits for {who}" for who in self.waited_for())])
 
     def rows(self) -> int:
         """Return about how many rows the table has."""
-        ((rows,),) = self.store.execute(self.dialect.estimate)
+        ((rows,),) = self.store.execute(self.installer.estimate)
         return int(rows or 0)
 
     def waited_for(self, longer_than: float = -1) -> list[str]:
         """Return the transactions of others that are in the way, if they are open for so many seconds."""
-        sql = self.dialect.in_the_way
+        sql = self.installer.in_the_way
         try:
             found = self.dialect.execute(self.store, sql, {"n": longer_than}) if sql else []
         except Exception as error:
@@ -123,7 +124,7 @@ class Steps:
         lock_timeout = min(max(lock_timeout, SHORTEST), LASTS)
         pauses = self._pauses(lock_timeout)
         while True:
-            with self.dialect.admitted(self.store) as admitted:
+            with self.installer.admitted(self.store) as admitted:
                 if admitted:
                     self._run_all(lock_timeout)
                     return
@@ -153,7 +154,7 @@ class Steps:
                 pauses = self._pauses(lock_timeout)
 
     def _run(self, step: Step, lock_timeout: float) -> None:
-        with self.dialect.briefly(self.store, lock_timeout, step.kind):
+        with self.installer.briefly(self.store, lock_timeout, step.kind):
             self.installation.refuse_change()  # installed since by another process
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)

@@ -11,14 +11,14 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from xq.adapters.databases.installer.online import MANY, Steps
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
+from xq.core.counters import corrections, counter_of
 from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Row, Store
-from xq.core.words import PLAIN, Wording
-from xq.engine.online import MANY, Steps
-from xq.engine.stats import corrections, counter_of
+from xq.core.words import Wording
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -64,11 +64,12 @@ class Installation:
         store: Store[Any],
         dialect: Dialect,
         structure: Mapping[str, Any],
-        wording: Wording = PLAIN,
-        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
+        wording: Wording,
+        values: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.store = store
         self.dialect = dialect
+        self.installer, self.looks = dialect.installer, dialect.looks
         self.wording = wording
         self.values = values  # the named values of each statement
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
@@ -76,13 +77,13 @@ class Installation:
     def ddl(self) -> list[str]:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
         record = self.dialect.record(self.dialect.layout, self.fingerprint)
-        filling = [self.dialect.count_what_is_there, *self._heads(), *filter(None, [self.dialect.times_unowned])]
-        columns = self.dialect.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *self.dialect.widening(self.store), *self._statements(), *filling, *record]
-        return [self.dialect.in_a_script(sql) for sql in statements]
+        filling = [self.looks.count_what_is_there, *self._heads(), *filter(None, [self.looks.times_unowned])]
+        columns = self.installer.add_own(self.store) if self.store.adds_columns else []
+        statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
+        return [self.installer.in_a_script(sql) for sql in statements]
 
     def _statements(self) -> list[str]:
-        return [sql for item in [*self.dialect.shared(), *self.dialect.objects()] for sql in item.create]
+        return [sql for item in self.installer.objects.all() for sql in item.create]
 
     def install(
         self,
@@ -104,12 +105,12 @@ class Installation:
             raise InTransaction("install(online=True)", ", or leave online= out")
         targets = self._targets({} if move is None else move)
         self._check_table()
-        self.dialect.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
+        self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
-        self.dialect.prepare(self.store)
+        self.installer.prepare(self.store)
         if not self.missing():
             if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
-                with self.dialect.installing(self.store):
+                with self.installer.installing(self.store):
                     self._record()
             return
         self.refuse()
@@ -123,7 +124,7 @@ class Installation:
                 return
             if is_new and (rows := steps.rows()) > MANY:
                 log.warning(BLOCKED, self.store.name, self.store.table, rows)
-            with self.dialect.installing(self.store):
+            with self.installer.installing(self.store):
                 if self.missing():  # else another process was faster
                     moves = self._moves(targets)
                     if not drop_history:
@@ -143,7 +144,7 @@ class Installation:
     def plan(self, online: bool) -> str:
         """Return the steps that install() would run, as text. Raises as `install` does without a table."""
         self._check_table()
-        self.dialect.refuse(self.store)
+        self.installer.refuse(self.store)
         steps = Steps(self, online and not self.dialect.is_local)
         try:
             self.check_statuses()
@@ -158,7 +159,7 @@ class Installation:
         return steps.plan()
 
     def _refuse_online(self) -> None:
-        if unfit := self.dialect.not_online(self.store):
+        if unfit := self.installer.not_online(self.store):
             raise ConfigurationError(f"{self.store.name} cannot be installed online: {unfit}")
         self.refuse_change()
 
@@ -173,16 +174,16 @@ class Installation:
         machine = self.dialect.machine
         timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
         deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]
-        if is_new and deletes and self.store.execute(self.dialect.any_row):
+        if is_new and deletes and self.store.execute(self.installer.any_row):
             log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))
 
     def make_jobs(self) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
         table = self.dialect.jobs.table
-        if table.name in self.dialect.existing(self.store):
+        if table.name in self.installer.existing(self.store):
             return
         try:
-            with self.dialect.installing(self.store):
+            with self.installer.installing(self.store):
                 for sql in table.create:
                     self.store.execute(sql)
         except Exception as error:
@@ -224,7 +225,7 @@ class Installation:
         gone = [state for state in lost if state not in states]
         found = {old.letter(named, gone): target for named, target in targets.items()}
         known = {state: found[state] for state in gone if state in found}
-        counts = dict(map(tuple, self.store.execute(self.dialect.statuses_in_use))) if lost else {}
+        counts = dict(map(tuple, self.store.execute(self.installer.statuses_in_use))) if lost else {}
         full = {state: counts[word] for state, word in lost.items() if counts.get(word)}
         for state in (state for state in full if state in states):
             raise ConfigurationError(
@@ -246,7 +247,7 @@ class Installation:
         dialect = type(self.dialect)(self.dialect.source, machine, words, self.dialect.tube_stats)
         for guard in (guard for guard in dialect.machine.guards if guard.role):
             counted = [state for state in machine.states if known.get(state, state) in guard.states]
-            for (value,) in self.store.execute(dialect.exceeded_value(guard, counted)) if counted else ():
+            for (value,) in self.store.execute(dialect.installer.exceeded_value(guard, counted)) if counted else ():
                 many = "two" if guard.value in (None, 1) else f"more than {guard.value}"
                 raise ConfigurationError(
                     f"{self.store.name} cannot be given the feature {guard.name!r}: {many} tasks hold {shown(value)} "
@@ -256,7 +257,7 @@ class Installation:
 
     def _check_history(self) -> None:
         """Raise ConfigurationError if there is a history with rows, which an installation without it would drop."""
-        if self._lacks_history(self.dialect.existing(self.store)) and self.store.execute(self.dialect.any_history):
+        if self._lacks_history(self.installer.existing(self.store)) and self.store.execute(self.looks.any_history):
             raise ConfigurationError(
                 f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
                 f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
@@ -283,7 +284,7 @@ class Installation:
 
     def refuse(self) -> None:
         """Raise ConfigurationError if the table cannot be a queue, or refuses a status."""
-        self.dialect.refuse(self.store)
+        self.installer.refuse(self.store)
         if refused := self.refused_words():
             raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
 
@@ -297,7 +298,7 @@ class Installation:
         if self._lacks_status:
             return []
         column, words = self.dialect.source.roles["status"].column, self.dialect.words
-        found = self.store.execute(self.dialect.statuses_alike)
+        found = self.store.execute(self.installer.statuses_alike)
         pairs = [[self.dialect.machine.states[place] for place in row] for row in found]
         return [
             f"the column {self.dialect.source.name}.{column} does not tell the statuses {words[one]!r} ({one}) and "
@@ -311,10 +312,10 @@ class Installation:
             return []
         dialect, table, found = self.dialect, self.dialect.source, list[str]()
         status, states = table.roles["status"].column, dialect.machine.states
-        others = {name.lower() for name in dialect.columns_of(self.store, table.name)} - {status.lower()}
-        for what, condition in dialect.checks(self.store):
+        others = {name.lower() for name in self.installer.columns_of(self.store, table.name)} - {status.lower()}
+        for what, condition in self.installer.checks(self.store):
             if others.isdisjoint(re.findall(r"\w+", NO_COLUMN.sub("", condition.lower()))):
-                for state in (states[place] for (place,) in self.store.execute(dialect.refused_by(condition))):
+                for state in (states[place] for (place,) in self.store.execute(self.installer.refused_by(condition))):
                     word = f"the column {table.name}.{status} refuses {dialect.words[state]!r}"
                     found.append(f"{word}, the status of the state {state}: {what} ({condition})")
         return found
@@ -330,41 +331,41 @@ class Installation:
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
-        columns = self.dialect.table_columns(self.store)
+        columns = self.installer.table_columns(self.store)
         table = self.dialect.source.name
         if not columns:
             return [f"the table {table} is missing"]
-        added = self.dialect.own if self.store.adds_columns else {}
+        added = self.installer.own if self.store.adds_columns else {}
         wanted = [field.column for field in self.dialect.source.fields if field.column not in added]
         return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
 
     @property
     def _lacks_status(self) -> bool:
         own = self.dialect.source.own.get("status")
-        return own is not None and own.column not in self.dialect.table_columns(self.store)
+        return own is not None and own.column not in self.installer.table_columns(self.store)
 
     def missing_own(self) -> list[str]:
         """Return a message for each missing column that install() adds."""
-        columns, table = self.dialect.table_columns(self.store), self.dialect.source.name
-        return [f"the column {table}.{column} is missing" for column in self.dialect.own if column not in columns]
+        columns, table = self.installer.table_columns(self.store), self.dialect.source.name
+        return [f"the column {table}.{column} is missing" for column in self.installer.own if column not in columns]
 
     def create(self, moves: LostStates | None = None) -> None:
         """Create everything anew, except the counters, which keep their values."""
         self.take_down()
         if self.store.adds_columns:
-            for sql in self.dialect.add_own(self.store):
+            for sql in self.installer.add_own(self.store):
                 self.store.execute(sql)
-        existing = self.dialect.existing(self.store)
+        existing = self.installer.existing(self.store)
         if self.dialect.name("owner") in existing:  # of an earlier layout
             self.store.change(self.dialect.adopt_owners)
-        for sql in [*self.dialect.stale(self.store), *self.dialect.widening(self.store)]:
+        for sql in [*self.installer.stale(self.store), *self.installer.widening(self.store)]:
             self.store.execute(sql)
         if moves is not None:
             self._move(moves, self.dialect.has_history and self.dialect.name("history") in existing)
         for sql in self._statements():
             self.store.execute(sql)
         self.recount()
-        if timed := self.dialect.times_unowned:
+        if timed := self.looks.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
         self._record()
 
@@ -380,7 +381,7 @@ class Installation:
     def _move(self, moves: LostStates, noted: bool) -> None:
         """Move the tasks of the lost states, and count that, while no trigger does. `noted`: in the history, too."""
         dialect, machine, values = moves.dialect, self.dialect.machine, self.values()
-        for tube, state, n in self.store.execute(dialect.actual_counts):
+        for tube, state, n in self.store.execute(dialect.looks.actual_counts):
             if target := moves.targets.get(state):
                 self.add_counter(tube, state, target, n)
                 if tube == "" and machine.settings.counts_events:
@@ -391,15 +392,15 @@ class Installation:
             if moves.with_deadline and state not in "DZ" and machine.timer(target, "deadline"):
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})
             if noted:
-                dialect.execute(self.store, dialect.note_move(state, target), noted_as)
+                dialect.execute(self.store, dialect.installer.objects.note_move(state, target), noted_as)
             dialect.change(self.store, dialect.move(Selector("all", state), written), values)
         if noted:
-            self.dialect.add_up_history(self.store)  # of which the counters have these rows already
+            self.looks.add_up_history(self.store)  # of which the counters have these rows already
 
     def take_down(self) -> None:
         """Drop the triggers and indexes. The same transaction must create them anew."""
-        self.dialect.add_up_history(self.store)
-        for item in reversed(self.dialect.objects()):
+        self.looks.add_up_history(self.store)
+        for item in reversed(self.installer.objects.mine()):
             if item.kind != "table":
                 self.store.execute(item.drop)
 
@@ -423,7 +424,7 @@ class Installation:
 
     def _recorded(self) -> dict[str, Any]:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
-        if not self._records_are_in(self.dialect.existing(self.store)):
+        if not self._records_are_in(self.installer.existing(self.store)):
             return {}
         records = self.store.execute(self.dialect.installed)
         return dict(json.loads(records[0][1])) if records else {}
@@ -437,11 +438,11 @@ class Installation:
             missing = self._missing_objects()
             if not missing:
                 return None
-            lacks_history = self._lacks_history(self.dialect.existing(self.store))
+            lacks_history = self._lacks_history(self.installer.existing(self.store))
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
 
     def _missing_objects(self) -> list[str]:
-        existing = self.dialect.existing(self.store)
+        existing = self.installer.existing(self.store)
         missing = self.missing_own() + self.lacking()
         if not self._records_are_in(existing):
             return missing
@@ -450,14 +451,14 @@ class Installation:
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 records = self.store.execute(self.dialect.installed)
         except Exception as error:
-            if self.store.classify(error) in UNANSWERED or self._records_are_in(self.dialect.existing(self.store)):
+            if self.store.classify(error) in UNANSWERED or self._records_are_in(self.installer.existing(self.store)):
                 raise
             return self._missing_objects()  # another process has dropped them since
         return self._differences(records) + missing
 
     def lacking(self) -> list[str]:
         """Return a message for each missing table, index or trigger."""
-        existing, wanted = self.dialect.existing(self.store), [*self.dialect.shared(), *self.dialect.objects()]
+        existing, wanted = self.installer.existing(self.store), self.installer.objects.all()
         return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
@@ -514,7 +515,7 @@ class Installation:
     def problems(self) -> Iterator[tuple[list[str], str]]:
         """Yield what `check` returns, as lists of messages with one remedy, in words of the shell, each with that."""
         missing = self.missing()
-        unfit = self.dialect.unfit(self.store)
+        unfit = self.installer.unfit(self.store)
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
@@ -537,20 +538,20 @@ class Installation:
         yield uncounted, "xq recount TARGET"
 
     def _unowned(self) -> list[str]:
-        ((n,),) = self.store.execute(self.dialect.unowned)
+        ((n,),) = self.store.execute(self.looks.unowned)
         of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
         return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
 
     @property
     def end_of_unowned(self) -> str:
         """Returns how a taken task that has no owner ends, as the end of a sentence."""
-        if self.dialect.times_unowned:
+        if self.looks.times_unowned:
             return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
         return "never returns to ready by itself: call release_all() or snatch()"
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # One statement reads both, so concurrent writes cause no difference.
-        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.dialect.audit)]
+        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.looks.audit)]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 
@@ -576,7 +577,7 @@ class Installation:
         It subtracts what it read, so what other processes count meanwhile remains.
         """
         self.dialect.one_at_a_time(self.store, within)
-        counted: list[Any] = [row[:4] for row in self.store.execute(self.dialect.counters)]
+        counted: list[Any] = [row[:4] for row in self.store.execute(self.looks.counters)]
         for (tube, state), n in corrections(counted, {}).items():
             self.add_counter(tube, "", state, -n)
         for tube, source, target, n in counted:
@@ -584,35 +585,35 @@ class Installation:
 
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
-        self.dialect.execute(self.store, self.dialect.add_counter, values)
+        self.dialect.execute(self.store, self.looks.add_counter, values)
 
     def drop(self, drop: Callable[[], object]) -> int:
         """Call `drop`, which drops the table, unless tasks are taken. Return the number of taken tasks.
 
         No task can be taken between the count and the drop.
         """
-        with self.dialect.closing(self.store) as taken:
+        with self.installer.closing(self.store) as taken:
             if not taken:
                 drop()
         return taken
 
     def uninstall(self, keep_columns: bool = False) -> None:
         """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
-        with self.dialect.installing(self.store):
-            for item in reversed([self.dialect.jobs.table, *self.dialect.objects()]):
+        with self.installer.installing(self.store):
+            for item in reversed([self.dialect.jobs.table, *self.installer.objects.mine()]):
                 self.store.execute(item.drop)
-            for sql in self.dialect.stale(self.store):
+            for sql in self.installer.stale(self.store):
                 self.store.execute(sql)
-            existing = self.dialect.existing(self.store)
+            existing = self.installer.existing(self.store)
             if self._records_are_in(existing):
                 for table, sql in self.dialect.forget_all.items():
                     if table in existing:  # an older version of xq had fewer
                         self.store.execute(sql)
                 if not self.store.execute(self.dialect.queues):
-                    for shared in self.dialect.shared():
+                    for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
-                for sql in self.dialect.drop_own(self.store):
+                for sql in self.installer.drop_own(self.store):
                     self.store.execute(sql)
 
 

@@ -1,0 +1,1 @@
+"""Installing a queue: what is created, in which steps, and whether it is there."""

@@ -1,0 +1,242 @@
+"""What installing a queue does in a database: what is there, under which locks it is changed, and its columns."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from xq.adapters.databases.installer.objects import Objects
+from xq.adapters.databases.named import filled
+from xq.core.machine import TAKEN, Guard
+from xq.core.ports import Connections
+from xq.core.schema import OWN
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
+
+STALE = {  # suffixes of the objects that depend on the configuration of a queue
+    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
+    "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
+    "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
+}
+# What databases write in other ways, or leave out, when they show their SQL.
+NOISE = re.compile(r"IF NOT EXISTS|CAST\(|AS text\)|ANY|ARRAY|\bIN\b|=(?= ANY)|[^\w<>=]")
+
+
+def bare(sql: str) -> str:
+    """Return the words of SQL, without quotes, parentheses and types."""
+    return NOISE.sub("", sql)
+
+
+class Installer(ABC):
+    """The means of an `Installation` in one kind of database."""
+
+    objects_kind: type[Objects]
+
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
+
+    @cached_property
+    def objects(self) -> Objects:
+        return self.objects_kind(self.of)
+
+    def prepare(self, store: Connections) -> None:
+        """Set up the database for queues, as far as a transaction cannot do that.
+
+        Raises ConfigurationError if it is unfit.
+        """
+        self.refuse(store)
+
+    def refuse(self, store: Connections) -> None:  # noqa: B027 - SQLite refuses nothing
+        """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
+
+    @abstractmethod
+    def unfit(self, store: Connections) -> str | None:
+        """Return a message if the database or the table is not as `prepare` requires or leaves it, else None."""
+
+    # what is there
+
+    @abstractmethod
+    def existing(self, store: Connections) -> dict[str, str]:
+        """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""
+
+    def broken(self, store: Connections) -> dict[str, str]:
+        """Return the kinds, by name, of what an interrupted installation has left, which `existing` leaves out."""
+        return {}
+
+    @property
+    @abstractmethod
+    def definitions(self) -> str:
+        """Returns a query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
+
+    def drifted(self, store: Connections) -> dict[str, str]:
+        """Return the indexes and triggers that are not as installing creates them, and SQL that creates them so."""
+        there = {name: bare(sql) for name, sql in store.execute(self.definitions)}
+        found = {}
+        for item in (*self.objects.indexes(), *self.objects.triggers()):
+            here, alike = there.get(item.name, ""), str.endswith if item.kind == "index" else str.__contains__
+            if not any(alike(bare(sql), here) for sql in item.create):
+                script = map(self.in_a_script, (item.drop, *item.create))
+                found[f"{item.kind} {item.name}"] = ";\n".join([*script, ""])
+        return found
+
+    def stale(self, store: Connections) -> list[str]:
+        """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
+        wanted = {item.name for item in [*self.objects.mine(), self.of.jobs.table]}
+        prefix = self.of.name("")
+        return [
+            self.objects.drop(kind, name)
+            for name, kind in {**self.existing(store), **self.broken(store)}.items()
+            if name not in wanted and name.startswith(prefix) and kind in STALE
+            if STALE[kind].fullmatch(name[len(prefix) :])
+        ]
+
+    def in_a_script(self, sql: str) -> str:
+        """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
+        return filled(sql, now="NULL")
+
+    def table_columns(self, store: Connections) -> set[str]:
+        """Return the columns that the application's table and the model have in common; none without a table."""
+        present = {name.lower() for name in self.columns_of(store, self.of.source.name)}
+        return {field.column for field in self.of.source.fields if field.column.lower() in present}
+
+    @abstractmethod
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
+        """Return the columns of a table in the schema of the queue, and whether the database computes each of them."""
+
+    @abstractmethod
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        """Return what limits the values of a row, CHECKs and the type of the status: its name, and the condition."""
+
+    # what the rows hold
+
+    @property
+    def any_row(self) -> str:
+        """Returns a query that finds one row if the table has rows."""
+        return f"SELECT 1 FROM {self.of.table_in_schema} LIMIT 1"
+
+    @property
+    def statuses_in_use(self) -> str:
+        """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
+        status = self.of.exact(self.of.roles["status"], self.of.kind("status"))
+        return f"SELECT {status}, COUNT(*) FROM {self.of.table_in_schema} GROUP BY 1"
+
+    @property
+    def statuses_alike(self) -> str:
+        """Returns a query of the first and last index of states whose statuses the column compares as equal."""
+        listed = self._listed(self.of.exact(self.of.roles["status"], self.of.kind("status")))
+        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.of.roles['status']} HAVING COUNT(*) > 1"
+
+    def refused_by(self, condition: str) -> str:
+        """Return a query of the indexes of states whose statuses do not fulfil a condition on their column."""
+        return f"SELECT place FROM {self._listed(self.of.roles['status'])} WHERE NOT ({condition})"
+
+    def _listed(self, status: str) -> str:
+        """Return a table of the statuses of the states, with their indexes, in the type and collation of the column."""
+        words = [self.of.literal(self.of.words[state]) for state in self.of.machine.states]
+        first = f"SELECT -1 AS place, {status} AS {self.of.roles['status']} FROM {self.of.table_in_schema} WHERE FALSE"
+        listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
+        return f"({listed}) AS listed"
+
+    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
+        """Return a query of one value that too many tasks in these states have."""
+        role, most = self.of.roles[guard.role], guard.value or 1
+        value = self.of.exact(role, self.of.kind(guard.role))
+        of = f"{self.of.table_in_schema} WHERE {self.of.in_states(states)} AND {role} IS NOT NULL"
+        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
+
+    # changing it
+
+    @contextmanager
+    def creating(self, store: Connections) -> Iterator[None]:
+        """Create the application's table in this block; other connections cannot create objects of that name."""
+        yield
+
+    @contextmanager
+    def installing(self, store: Connections) -> Iterator[None]:
+        """Change the installed objects in this block, one process at a time; in one transaction if the database can."""
+        with store.atomic():
+            yield
+
+    @contextmanager
+    def closing(self, store: Connections) -> Iterator[int]:
+        """Keep other connections from moving tasks while the table is dropped. Yields how many tasks are taken.
+
+        Waits for the transactions that move tasks. If no task is taken and the database cannot lock the table for
+        longer, this drops it before it yields.
+        """
+        with self.installing(store):
+            yield self.taken_at_last(store)
+
+    def taken_at_last(self, store: Connections) -> int:
+        """Return how many tasks are taken, and block further takes until the transaction ends."""
+        self.of.one_at_a_time(store, within=True)
+        return self.taken_now(store)
+
+    def taken_now(self, store: Connections) -> int:
+        ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}")
+        return int(taken)
+
+    # beside writers, which SQLite has not: one writer at a time
+
+    transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
+    locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
+    online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
+    in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
+
+    def not_online(self, store: Connections) -> str:
+        """Return why this queue cannot be installed beside writers, or ""."""
+        return ""
+
+    @contextmanager
+    def admitted(self, store: Connections) -> Iterator[bool]:
+        """Yield whether no other process installs this table beside writers, nor can in this block."""
+        yield True
+
+    @property
+    def estimate(self) -> str:
+        """Returns a query of about how many rows the table has."""
+        return f"SELECT COUNT(*) FROM {self.of.table_in_schema}"
+
+    def online(self, sql: str) -> str:
+        """Return SQL of an index or a column that blocks writers for a moment only."""
+        return sql
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
+        """Run a step of this kind, whose locks wait for so many seconds at most."""
+        with self.installing(store):
+            yield
+
+    # columns
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Returns the definitions of the columns that xq brings, by name."""
+        types = {"text": self.of.long_text, "double": self.of.double, "integer": "INTEGER"}
+        own = {field.column: OWN[role] for role, field in self.of.source.own.items()}
+        return {
+            column: f"{self.of.quote(column)} {types[kind] if length is None else self.of.varying(length)}"
+            for column, (kind, length) in own.items()
+        }
+
+    def add_own(self, store: Connections) -> list[str]:
+        """Return SQL that adds xq's own columns to the table."""
+        added = f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN IF NOT EXISTS"
+        return [f"{added} {column}" for column in self.own.values()]
+
+    def drop_own(self, store: Connections) -> list[str]:
+        """Return SQL that drops these columns, as far as they are there."""
+        there = map(self.of.quote, self.own.keys() & self.table_columns(store))
+        return [f"ALTER TABLE {self.of.table_in_schema} DROP COLUMN {column}" for column in there]
+
+    def widening(self, store: Connections) -> list[str]:
+        """Return SQL that adds the columns which the tables of an earlier layout lack.
+
+        Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
+        """
+        return []

@@ -1,0 +1,225 @@
+"""The objects that installing a queue creates: tables, indexes and triggers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.sql_file import filled_in, statements, texts
+from xq.core.machine import READY, TAKEN
+from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
+from xq.sessions.process import HOST, PROGRAM
+from xq.sessions.session import UUID_LENGTH
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """A database object of a queue. Running `create` twice is harmless."""
+
+    kind: str  # table, index or trigger
+    name: str
+    create: tuple[str, ...]
+    drop: str
+
+
+class Objects(ABC):
+    """The objects that belong to a queue, besides the application's table."""
+
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
+
+    def all(self) -> list[Object]:
+        """Return the objects that installing creates, in order."""
+        return [*self.shared(), *self.mine()]
+
+    def mine(self) -> list[Object]:
+        """Return those of this queue alone, in order."""
+        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+
+    @abstractmethod
+    def side_tables(self) -> list[Object]:
+        """Return the tables that belong to this queue alone."""
+
+    @abstractmethod
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        """Return an index of the rows that meet a condition."""
+
+    @abstractmethod
+    def triggers(self) -> list[Object]:
+        """Return the triggers, which see every change of the table by any program."""
+
+    def indexes(self) -> list[Object]:
+        """Return the indexes of the selectors. With partial indexes, rows at rest are in none of them."""
+        return [self.index(suffix, *found) for suffix, found in self.wanted_indexes().items()]
+
+    def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
+        """Return the indexes by suffix: columns, the condition of the rows, whether it is unique."""
+        found: dict[str, tuple[str, str, bool]] = {}
+        for state in self.of.machine.picked():
+            mine = self.of.is_state(state)
+            if self.of.groups and state == READY:
+                mine = self.of.groups.for_others(mine)
+            found[f"oldest_{state}"] = (self.of.order, mine, False)
+            if "tube" in self.of.roles and state == READY:
+                found[f"oldest_{state}_of_tube"] = (f"{self.of.roles['tube']}, {self.of.order}", mine, False)
+        if self.of.groups:
+            found["utube"] = self.of.groups.index
+        for column in self.of.timed_columns:
+            role = self.of.roles[column]
+            found[column] = (f"{self.of.roles['status']}, {role}", f"{role} IS NOT NULL", False)
+        # The taken tasks of a session must be found among ten million others.
+        taken = self.of.is_state(TAKEN)
+        if self.of.index_of_taken in found:
+            columns, condition, unique = found["runat"]
+            found["runat"] = (columns, f"{taken} OR {condition}", unique)
+        else:
+            found[self.of.index_of_taken] = (self.of.owner_for_range, taken, False)
+        for guard in self.of.machine.guards:
+            if guard.name == "unique":
+                found[guard.name] = (self.of.roles[guard.role], self.of.in_states(self.of.guarded_states(guard)), True)
+        return found
+
+    def made(self, kind: str, suffix: str, *create: str) -> Object:
+        """Return an object of this queue, with the SQL that creates it."""
+        name = self.of.name(suffix)
+        return Object(kind, name, create, self.drop(kind, name))
+
+    def drop(self, kind: str, name: str) -> str:
+        """Return SQL that drops an object of this queue if it exists."""
+        return f"DROP {kind.upper()} IF EXISTS {self.of.object(name)}"
+
+    # the tables that all queues share
+
+    more_of_queues = ""  # further columns of QUEUES, after a comma
+
+    def shared(self) -> list[Object]:
+        """Return the tables that all queues of a database share."""
+        name, uuid = self.of.varying(255), self.of.varying(UUID_LENGTH)
+        tables = {
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.of.long_text} NOT NULL"
+            f"{self.more_of_queues}",
+            SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
+            f"ends DOUBLE PRECISION, {', '.join(self.later[SESSIONS])}, PRIMARY KEY (uuid, queue)",
+            SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
+            PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
+            f"{', '.join(self.later[PAUSES])}, PRIMARY KEY (queue, tube, whole)",
+            # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
+            SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.of.long_text} NOT NULL, "
+            f"task {self.of.long_text} NOT NULL, next_us BIGINT, {', '.join(self.later[SCHEDULES])}, "
+            "PRIMARY KEY (queue, name)",
+            RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, bucket)",
+            SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
+        }
+        return [
+            Object(
+                "table",
+                name,
+                (
+                    f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.of.engine}",
+                    *(self.adding(name) if name in self.later else ()),
+                ),
+                f"DROP TABLE IF EXISTS {name}",
+            )
+            for name, columns in (tables | self.more_shared()).items()
+        ]
+
+    @property
+    def later(self) -> dict[str, list[str]]:
+        """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        return {
+            SESSIONS: [f"host {self.of.varying(HOST)}", "pid BIGINT", f"program {self.of.varying(PROGRAM)}"],
+            PAUSES: [
+                "since_us BIGINT",
+                f"actor {self.of.varying(LONGEST_ACTOR)}",
+                f"reason {self.of.varying(LONGEST_REASON)}",
+            ],
+            SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
+        }
+
+    def adding(self, table: str) -> Sequence[str]:
+        """Return SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
+        return ()
+
+    def more_shared(self) -> dict[str, str]:
+        """Return further shared tables of this kind of database: their columns by name."""
+        return {}
+
+    # the files of SQL
+
+    def filled_in(self, file: Path, text: str, values: Mapping[str, str], *has: str) -> str:
+        """Return the SQL of a text for this queue, which also `has` these words, with the values filled in."""
+        return filled_in(texts(file)[text], {*self._words(), *has}, values)
+
+    def statements(self, file: Path, text: str, values: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the statements of a text for this queue, with the values filled in."""
+        return statements(texts(file)[text], self._words(), values)
+
+    def _words(self) -> set[str]:
+        """Return the words of this queue that choose parts of texts."""
+        words = {
+            "tubes": self.of.tube_stats,
+            "history": self.of.has_history,
+            "groups": self.of.groups,
+        }
+        return {word for word, there in words.items() if there}
+
+    def watched(self) -> list[str]:
+        """Return the columns whose changes triggers must see."""
+        tube = [self.of.roles["tube"]] if self.of.tube_stats else []
+        utube = [self.of.groups.role, *self.of.groups.watched] if self.of.groups else []
+        return list(dict.fromkeys([self.of.roles["status"], *self.of.keys, *tube, *utube]))
+
+    def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
+        """Return the values of a version of a row for the texts of triggers, as `old`, and its conditions, as `was`."""
+        machine, status = self.of.machine, f"{version}.{self.of.roles['status']}"
+        found = {
+            old: self.of.letter(status),
+            f"{old}_key": self.of.key_in_history([f"{version}.{key}" for key in self.of.keys]),
+            f"{old}_tube": f"{version}.{self.of.roles['tube']}" if "tube" in self.of.roles else "NULL",
+            f"{old}_attempt": f"{version}.{self.of.roles['attempts']}" if "attempts" in self.of.roles else "NULL",
+            f"{old}_owner": f"{version}.{self.of.roles['owner']}",
+            was: self.of.in_states(machine.states, status),
+            f"surely_{was}": f"COALESCE({self.of.in_states(machine.states, status)}, FALSE)",
+            f"{was}_pending": self.of.in_states(machine.pending, status),
+            f"{was}_taken": self.of.is_state(TAKEN, status),
+        }
+        if self.of.tube_stats:
+            found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
+        return found
+
+    @property
+    def moved_key(self) -> str:
+        return " OR ".join(self.of.differ(f"OLD.{key}", f"NEW.{key}") for key in self.of.keys)
+
+    @property
+    def noted(self) -> str:
+        """The columns that a trigger writes, in their order in triggers.sql."""
+        names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+        return ", ".join(map(self.of.quote, names))
+
+    def note_move(self, state: str, target: str) -> str:
+        """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
+        values = {
+            "key": self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys]),
+            "tube": f"{self.of.table}.{self.of.roles['tube']}" if "tube" in self.of.roles else "NULL",
+            "attempt": f"{self.of.table}.{self.of.roles['attempts']}" if "attempts" in self.of.roles else "NULL",
+            "at_us": self.of.now_us,
+            "source": f"'{state}'",
+            "target": f"'{target}'",
+            "event": ":event",
+            "owner": self.of.roles["owner"] if state == TAKEN else "NULL",
+            "actor": ":actor",
+            "reason": ":reason",
+        }
+        return (
+            f"INSERT INTO {self.of.side('history')} ({self.noted}) "
+            f"SELECT {', '.join(values.values())} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)}"
+        )

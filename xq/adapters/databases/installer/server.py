@@ -1,0 +1,119 @@
+"""What installing has in common on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from xq.adapters.databases.dirty_groups import DIRTY
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.installer.installer import Installer
+from xq.adapters.databases.installer.objects import Object, Objects
+from xq.adapters.databases.records import QUEUES
+from xq.adapters.databases.session_connection import ALIVE
+from xq.core.errors import ConfigurationError
+from xq.core.ports import UNANSWERED, Connections
+from xq.sessions.session import UUID_LENGTH
+
+
+class ServerObjects(Objects):
+    """The texts of side tables stand in a file, and the columns that earlier layouts lack are added by SQL."""
+
+    tables_file: ClassVar[Path]  # the SQL that creates the side tables
+
+    @abstractmethod
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        """Return the values for the text of the table of group heads."""
+
+    @abstractmethod
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
+
+    def side_tables(self) -> list[Object]:
+        wanted = {"count": True, "wait": True, "history": self.of.has_history}
+        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
+        if utubes := self.of.groups:
+            values = {"most": str(utubes.most), **self.heads_values(utubes)}
+            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY, **values)]
+        return made
+
+    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
+        return self.made("table", suffix, *self._creating(suffix, text, **values))
+
+    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
+        """Return the statements of a text that creates a side table."""
+        keys, parts = self.of.keys, self.of._parts()
+        known = {
+            "engine": self.of.engine,
+            "table": self.of.table_in_schema,
+            "keys": ", ".join(keys),
+            "parts": ", ".join(parts),
+            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
+            "name": self.of.side(suffix),
+            **self.names_beside(suffix),
+        }
+        return self.statements(self.tables_file, text, known | values)
+
+    def adding(self, table: str) -> Sequence[str]:
+        adding = ", ".join(f"ADD COLUMN {column}" for column in self.later[table])
+        last = self.later[table][-1].partition(" ")[0]
+        return [self.filled_in(self.tables_file, "later_columns", {"name": table, "adding": adding, "last": last})]
+
+    def more_shared(self) -> dict[str, str]:
+        # A row with an empty uuid registers a process that is notified of commits.
+        uuid, waits = self.of.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
+        return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
+
+
+class ServerInstaller(Installer):
+    """The records of xq stand in the connection's first schema, and its locks are those of the server."""
+
+    first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
+    others: ClassVar[str]  # a query of the other schemas that have records of xq
+    from_there: ClassVar[str]  # advice how to use the records of another schema; the name follows
+
+    @property
+    def like_mine(self) -> str:
+        """Returns the LIKE pattern, as SQL, of the names of this queue's objects."""
+        escaped = re.sub("[|%_]", r"|\g<0>", self.of.name(""))  # | has no other meaning in SQL or re
+        return f"{self.of.literal(escaped + '%')} ESCAPE '|'"
+
+    def not_online(self, store: Connections) -> str:
+        # Its heads are counted by the triggers, and must not change until they are built.
+        return "the heads of its utubes are built while no row changes: call install()" if self.of.groups else ""
+
+    def refuse(self, store: Connections) -> None:
+        if unfit := self.unfit(store):
+            raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
+
+    def _schemas(self, store: Connections) -> tuple[str, str]:
+        """Return the schema of the table, and the schema of xq's records."""
+        ((first,),) = store.execute(f"SELECT {self.first_schema}")
+        return self.of.source.schema or first, first
+
+    def installed_in(self, store: Connections) -> list[str]:
+        """Return the schemas to lock while installing, sorted to avoid deadlocks."""
+        return sorted(filter(None, set(self._schemas(store))))
+
+    def unfit(self, store: Connections) -> str | None:
+        here, _ = self._schemas(store)
+        for (other,) in store.execute(self.others):
+            # A process whose first schema has the table records it without the schema.
+            names = [f"{here}.{self.of.source.name}", *([self.of.source.name] if other == here else [])]
+            listed, records = ", ".join(map(self.of.literal, names)), f"{self.of.quote(other)}.{QUEUES}"
+            try:
+                found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
+            except Exception as error:
+                if store.classify(error) in UNANSWERED:
+                    raise
+                continue  # no right to read it; PostgreSQL's query omits those, since an error ends a transaction
+            for (name,) in found:
+                return (
+                    f"{records} names its table as {name}, so other processes use it from there, and neither would "
+                    f"see which of the others live: {self.from_there} {other} as they do, or, if none of them is "
+                    f"left, DELETE FROM {records} WHERE name = {self.of.literal(name)}"
+                )
+        return None

@@ -1,0 +1,362 @@
+"""What xq looks at: tasks, the times of the next duties, the counters and the history. Nothing here moves a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from xq.adapters.databases.dirty_groups import Runs
+from xq.adapters.databases.named import filled
+from xq.core.compile import Selector, Statement
+from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
+from xq.core.ports import Connections
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.server import Server
+
+ROLL_UP = 10_000  # rows of counters that are merged at once
+
+
+class Looks:
+    """Queries of one queue, and what adds up and prunes its counters and its history."""
+
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
+
+    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
+
+    # tasks
+
+    def look(self, afresh: str = "") -> str:
+        """Return a query of the row of a key in any state, and of its token."""
+        return f"{self._look} WHERE {self.of.by_key()}{afresh}"
+
+    def look_at_all(self, afresh: str = "") -> str:
+        """Return a query as `look` of a list of keys."""
+        return f"{self._look}{self.of.by_primary} WHERE {self.of.keys_listed()}{afresh}"
+
+    @property
+    def _look(self) -> str:
+        return f"SELECT {self.of.columns}, {self.of.roles['owner']} FROM {self.of.table_in_schema}"
+
+    def by_state(self, state: str) -> str:
+        """Return a query of the tasks in a state, in the order of a take."""
+        return (
+            f"SELECT {self.of.columns} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)} "
+            f"ORDER BY {self.of.order} LIMIT :n"
+        )
+
+    @property
+    def taken(self) -> str:
+        """Returns a query of the keys and tokens of the taken tasks."""
+        wanted = ", ".join([*self.of.keys, self.of.roles["owner"]])
+        return f"SELECT {wanted} FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
+
+    @cached_property
+    def any_ready(self) -> str:
+        """Returns a query that finds a row if a take might find a task. It locks nothing."""
+        if self.of.groups:
+            queries = self.of.groups.candidates(["1"], Selector("first", READY))
+            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.of.groups.any_dirty])]]
+            return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
+        by = self.of.by_index(self.of.name(f"oldest_{READY}"))
+        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.within_rate}"
+        return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {ready} LIMIT 1"
+
+    def ready(self, rows: Selector) -> str:
+        """Return a query, without locks, that finds a row if there is one of these tasks, or a dirty group."""
+        if self.of.groups:
+            return self.of.groups.ready(rows)
+        by, chosen = self.of.choice(rows)
+        return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT {self.of.limit(rows)}"
+
+    def behind_due(self, rows: Selector) -> str:
+        """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
+        return self.of.groups.behind_due(rows) if self.of.groups else ""
+
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
+        """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
+        return 0
+
+    # taken tasks without an owner
+
+    @property
+    def unowned(self) -> str:
+        """Returns a query of the number of taken tasks without an owner: another program wrote their status."""
+        return f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self._is_unowned}"
+
+    @property
+    def times_unowned(self) -> str:
+        """Returns SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
+        ttr = self.of.machine.timer(TAKEN, "runat")
+        if ttr is None or ttr.default is None:
+            return ""
+        at = self.of.moment(self.of.kind("runat"), f"{self.of.now} + {ttr.default!r}")
+        return f"UPDATE {self.of.table_in_schema} SET {self.of.roles['runat']} = {at} WHERE {self._is_untimed}"
+
+    @property
+    def any_untimed(self) -> str:
+        """Returns a query that finds a row, with a 0, if `times_unowned` would change one."""
+        by = self.of.by_index(self.of.name("runat"))
+        return f"SELECT 0 FROM {self.of.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
+
+    @property
+    def _is_untimed(self) -> str:
+        return f"{self._is_unowned} AND {self.of.roles['runat']} IS NULL"
+
+    @property
+    def _is_unowned(self) -> str:
+        return f"{self.of.is_state(TAKEN)} AND {self.of.roles['owner']} IS NULL"
+
+    # the times at which tasks are due, and at which the history is to be pruned
+
+    def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
+        """Return queries of the earliest time of each timer: one row, or none."""
+        return [
+            f"SELECT {self.of.seconds(self.of.kind(row.due), self.of.roles[row.due])}{alias} "
+            f"FROM {self.of.table_in_schema}{self.of.by_index(self.of.name(row.due))} "
+            f"WHERE {self.of.is_state(row.source)} AND {self.of.roles[row.due]} IS NOT NULL "
+            f"ORDER BY {self.of.roles[row.due]} LIMIT 1"
+            for row in timers
+        ]
+
+    def _due_beside(self) -> list[str]:
+        """Return queries of the times of other duties, as `at`."""
+        times = []
+        if self.of.history_kept < math.inf:
+            # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
+            late = self.of.history_kept + max(1.0, self.of.history_kept / 10)
+            history = self.of.side("history")
+            oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
+            times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
+        if self.times_unowned:
+            times.append(f"SELECT ({self.any_untimed}) AS at")
+        return times
+
+    @property
+    def _any_dirty(self) -> str:
+        return self.of.groups.any_dirty if self.of.groups else ""
+
+    @cached_property
+    def next_due(self) -> str:
+        """Returns a query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
+
+        If groups may be dirty, a second column is whether one is. Returns "" if the queue has no timers.
+        """
+        is_dirty = f", EXISTS ({self._any_dirty})" if self._any_dirty else ""
+        return self._soonest(self._first_due(self.of.machine.due), self._due_beside(), is_dirty)
+
+    @cached_property
+    def next_to_ready(self) -> str:
+        """Returns a query of the seconds until a task becomes ready by itself; a dirty group is late, "" is never."""
+        is_dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
+        return self._soonest(self._first_due(timer for timer in self.of.machine.due if timer.target == READY), is_dirty)
+
+    def _soonest(self, first: Iterable[str], beside: Iterable[str], more: str = "") -> str:
+        times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in first), *beside])
+        if not times:
+            return f"SELECT NULL{more}" if more else ""
+        return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
+
+    def next_due_of(self, queues: Sequence[Dialect | None]) -> str:
+        """Return a query of (index of the queue, seconds until a duty) for several queues, without those that are None.
+
+        Each queue has any number of rows. It uses the clock of the database, and no named values.
+        """
+        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks._times_left]
+        return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
+
+    @cached_property
+    def _times_left(self) -> list[str]:
+        """Returns the parts of queries, after SELECT, of the seconds until each duty of this queue."""
+        now = filled(self.of.now, now="NULL")
+        dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
+        times = [*self._first_due(self.of.machine.due, " AS at"), *self._due_beside(), *dirty]
+        return [f"at - {now} AS seconds FROM ({time}) AS times" for time in times]
+
+    @cached_property
+    def _found_ready(self) -> str:
+        return f"0.0, 1 FROM ({filled(self.any_ready, now='NULL')}) AS ready"
+
+    @cached_property
+    def anything(self) -> str:
+        """Returns a condition that is true if a take might find a task, or a timer has passed."""
+        now = filled(self.of.now, now="NULL")
+        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
+        return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
+
+    def upkeep_of(self, queues: Sequence[tuple[Dialect, bool, bool]]) -> str:
+        """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
+
+        A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
+        one is, and a take might find a task, it has a row for that.
+        """
+        due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
+        left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
+        asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
+        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks._found_ready}" for place, queue in asked])
+
+    # counters
+
+    @property
+    def counters(self) -> str:
+        """Return a query of tube, source, target, number of transitions, and number of rows that make it up."""
+        return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
+
+    def many_counters_of(self, queues: Sequence[Dialect], many: int) -> str:
+        """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
+        return ""
+
+    @property
+    def add_counter(self) -> str:
+        return (
+            f"INSERT INTO {self.of.side('count')} (tube, source, target, n) "
+            f"VALUES (:tube, :source, :target, :count){self.of.on_conflict('tube, source, target', 'n = n + :count')}"
+        )
+
+    @property
+    def audit(self) -> str:
+        """Return a query of the counters and of the actual numbers of tasks (source NULL). It reads the whole table."""
+        actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
+        return f"{self.counters} UNION ALL {actual}"
+
+    @property
+    def actual_counts(self) -> str:
+        """Return a query of tube, letter and actual number of tasks. It reads the whole table."""
+        letter = self.of.letter(self.of.roles["status"])
+        states = self.of.in_states(self.of.machine.states)
+        rows = f"FROM {self.of.table_in_schema} WHERE {states}"
+        everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
+        if not self.of.tube_stats:
+            return everything
+        tube, counted = self.of.exact(self.of.roles["tube"]), self.of.counted(self.of.roles["tube"])
+        return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
+
+    @property
+    def count_what_is_there(self) -> str:
+        """Return SQL that counts the existing tasks, unless counting has begun."""
+        return (
+            f"INSERT INTO {self.of.side('count')} (tube, source, target, n) "
+            f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
+            f"WHERE NOT EXISTS ({self.begun})"
+        )
+
+    @property
+    def begun(self) -> str:
+        """Return a query that finds a row if counting has begun."""
+        return f"SELECT 1 FROM {self.of.side('count')}"
+
+    def roll_up(self, store: Connections) -> bool:
+        """Merge some of the appended rows of the counters. Returns whether there may be more."""
+        return False
+
+    # the history
+
+    def add_up_history(self, store: Connections) -> None:
+        """Add to the counters the transitions that only rows of the history count, if there is an installation."""
+
+    def history(self, of: Iterable[str]) -> str:
+        """Return a query of the history, with the time in each state. `of` has key, after, before, since or until."""
+        conditions = {
+            "key": f"{self.of.quote('key')} = {self.of.key_in_history([f':k{i}' for i in range(len(self.of.keys))])}",
+            "after": "id > :after",
+            "before": "id < :before",
+            "since": "at_us >= :since",
+            "until": "at_us < :until",
+        }
+        asked = [conditions[name] for name in of if name in ("since", "until")]
+        if self.of.history_kept < math.inf:
+            asked.append(f"at_us >= {self._forgotten_before}")
+        which = [conditions[name] for name in of if name in ("key", "after", "before")]
+        within = f" WHERE {' AND '.join(which)}" if which else ""
+        columns = ", ".join(map(self.of.quote, self.of.history_columns))
+        # The conditions of time are outside: the previous transition of a task may be older.
+        return (
+            f"SELECT {columns}, dur_us "
+            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.of.side('history')}{within}) AS noted"
+            f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
+        )
+
+    @property
+    def any_history(self) -> str:
+        """Return a query of one row of the history, if it has one; also where this definition has no history."""
+        return f"SELECT id FROM {self.of.side('history')} LIMIT 1"
+
+    def done_again(self, checkpoint: Sequence[int]) -> str:
+        """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
+        key, table, after = self.of.quote("key"), self.of.side("history"), self._after(checkpoint)
+        gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND event = 'archive' AND {after}"
+        return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
+
+    def _after(self, checkpoint: Sequence[int]) -> str:
+        order = self.of.scans_kind.order
+        if not checkpoint:
+            return "1 = 1"
+        if len(order) == 1:
+            return f"{order[0]} > {checkpoint[0]}"
+        # The first comparison is for the index.
+        row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
+        return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
+
+    def forget_rows(self, ids: Sequence[int]) -> Statement:
+        """Return the statement that deletes the rows with these ids."""
+        return Statement(f"DELETE FROM {self.of.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
+
+    highest_key = ""  # a query of the highest key, if the database gives the next task the one after it
+
+    elapsed: ClassVar[str] = "at_us - {}"  # since a time
+
+    @property
+    def since_before(self) -> str:
+        """Returns SQL of the microseconds since the previous transition of the same task; NULL if it was absent."""
+        before = f"LAG(at_us) OVER (PARTITION BY {self.of.quote('key')} ORDER BY id)"
+        return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
+
+    @property
+    def _forgotten_before(self) -> str:
+        """Returns SQL of the time, in microseconds since 1970, before which rows are pruned."""
+        return f"{self.of.now_us} - {min(self.of.history_kept, LONGEST)!r} * 1000000"
+
+    @property
+    def _not_newest(self) -> str:
+        """Returns the condition that a row is not the newest. The newest stays, so that no id is used twice."""
+        return f"id < (SELECT MAX(id) FROM {self.of.side('history')})"
+
+    @property
+    def forget_history(self) -> str:
+        """Returns SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
+        if self.of.history_kept == math.inf:
+            return ""
+        table = self.of.side("history")
+        oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
+        forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
+        return f"DELETE FROM {table} WHERE id IN ({forgotten})"
+
+
+class ServerLooks(Looks):
+    """Triggers append rows to the counters, so that no transaction waits for another; `roll_up` merges them."""
+
+    of: Server
+
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
+        return self.of.groups.refresh(database, mine) if self.of.groups else 0
+
+    @property
+    def counters(self) -> str:
+        return (
+            f"SELECT tube, source, target, {self.of.whole('SUM(n)')} AS n, COUNT(*) "
+            f"FROM {self.of.side('count')} GROUP BY tube, source, target"
+        )
+
+    def many_counters_of(self, queues: Sequence[Dialect], many: int) -> str:
+        return " UNION ALL ".join(
+            f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
+            for place, queue in enumerate(queues)
+        )
+
+    @property
+    def add_counter(self) -> str:
+        return f"INSERT INTO {self.of.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"

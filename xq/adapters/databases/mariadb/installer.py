@@ -1,0 +1,235 @@
+"""Installing on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import TYPE_CHECKING, ClassVar
+
+from xq.adapters.databases.installer.server import ServerInstaller
+from xq.adapters.databases.mariadb.objects import MariadbObjects
+from xq.adapters.databases.records import QUEUES
+from xq.core.errors import ConfigurationError
+from xq.core.ports import UNANSWERED, Connections
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.mariadb.dialect import Mariadb
+
+UNSEEN = 1227  # the number of the error: no right to see what is there
+ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
+AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
+BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
+
+
+class MariadbInstaller(ServerInstaller):
+    """Each statement that creates something is a transaction of its own."""
+
+    of: Mariadb
+    objects_kind = MariadbObjects
+    objects: MariadbObjects
+
+    first_schema = "DATABASE()"
+    others = (
+        "SELECT table_schema FROM information_schema.tables "
+        f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
+    )
+    from_there = "connect to the database"
+
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        status = self.of.literal(self.of.source.roles["status"].column)
+        return store.execute(
+            "SELECT CONCAT('CONSTRAINT `', constraint_name, '` CHECK'), check_clause "
+            f"FROM information_schema.check_constraints WHERE constraint_schema = {self.of.schema} "
+            f"AND table_name = {self.of.literal(self.of.source.name)} UNION ALL "
+            "SELECT column_type, IF(data_type = 'enum', CONCAT('`', column_name, '` IN ', SUBSTR(column_type, 5)), "
+            "CONCAT('CHAR_LENGTH(`', column_name, '`) <= ', character_maximum_length)) FROM information_schema.columns "
+            f"WHERE {self._mine} AND column_name = {status} AND character_maximum_length IS NOT NULL"
+        )
+
+    def in_a_script(self, sql: str) -> str:
+        # A client that runs a script ends a statement at each ; of a trigger's body, but not within a string.
+        sql = super().in_a_script(sql)
+        return f"EXECUTE IMMEDIATE {self.of.in_any_mode(sql)}" if ";" in sql else sql
+
+    @contextmanager
+    def installing(self, store: Connections) -> Iterator[None]:
+        # Each statement that creates something is a transaction of its own, and ends the one that is open.
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
+        with self.creating(store):
+            there, triggers = self.existing(store), self._triggers(store)
+            try:
+                yield
+            except Exception:
+                # No rollback brings back what was taken down. Its triggers may be those of another definition.
+                lost = there.keys() - self.existing(store).keys()
+                mine = (item for item in self.objects.mine() if item.kind == "index" and item.name in lost)
+                indexes = [sql for item in mine for sql in item.create]
+                for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
+                    store.execute(sql)
+                raise
+
+    @contextmanager
+    def creating(self, store: Connections) -> Iterator[None]:
+        locks = [f"CONCAT('xq.', {self.of.literal(schema)})" for schema in self.installed_in(store)]
+        try:
+            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
+            if not locked:
+                raise ConfigurationError("another process has been installing for a minute: try again")
+            yield
+        finally:
+            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
+
+    transactional_ddl = False
+    locks: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "columns": (ALONE,) * 2,
+        "index": (f"{AT_BOTH_ENDS}; with unique or utube writes wait", AT_BOTH_ENDS),
+        "triggers": (ALONE,) * 2,
+    }
+
+    def not_online(self, store: Connections) -> str:
+        if self.of.machine.guard("unique"):
+            return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
+        for (what,) in store.execute(
+            "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "
+            f"'SPATIAL') AND {self._mine} UNION ALL SELECT 'system versioning' FROM information_schema.tables "
+            f"WHERE {self._mine} AND table_type = 'SYSTEM VERSIONED'"
+        ):
+            return f"MariaDB cannot change a table with {what} beside its writers: call install()"
+        return super().not_online(store)
+
+    @property
+    def estimate(self) -> str:
+        return f"SELECT table_rows FROM information_schema.tables WHERE {self._mine}"
+
+    @property
+    def in_the_way(self) -> str:  # type: ignore[override]
+        return self.of.open_transactions
+
+    def online(self, sql: str) -> str:
+        return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"
+
+    @contextmanager
+    def admitted(self, store: Connections) -> Iterator[bool]:
+        lock = f"CONCAT('xq.online.', MD5(CONCAT({self.of.schema}, '.', {self.of.literal(self.of.source.name)})))"
+        ((admitted,),) = store.execute(f"SELECT GET_LOCK({lock}, 0)")
+        try:
+            yield bool(admitted)
+        finally:
+            if admitted:
+                store.execute(f"SELECT RELEASE_LOCK({lock})")
+
+    @contextmanager
+    def briefly(self, store: Connections, seconds: float, kind: str) -> Iterator[None]:
+        with self.creating(store):
+            store.execute(f"SET SESSION lock_wait_timeout = {ceil(seconds)}")
+            try:
+                yield
+            finally:
+                store.execute("SET SESSION lock_wait_timeout = DEFAULT")
+
+    @contextmanager
+    def closing(self, store: Connections) -> Iterator[int]:
+        if store.in_transaction():
+            raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
+        try:
+            store.execute(f"LOCK TABLES {self.of.table_in_schema} WRITE")
+            taken = self.taken_now(store)
+            if not taken:
+                store.execute(f"DROP TABLE {self.of.table_in_schema}")  # other tables are out of reach until the unlock
+        finally:
+            store.execute("UNLOCK TABLES")
+        yield taken
+
+    def _triggers(self, store: Connections) -> set[str]:
+        """Return SQL that creates the existing triggers of the table again."""
+        found = store.execute(
+            "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
+            f"WHERE {self._of_mine}"
+        )
+        return {
+            f"CREATE OR REPLACE TRIGGER {self.of.object(name)} {timing} {event} ON {self.of.table_in_schema} "
+            f"FOR EACH ROW {action}"
+            for name, timing, event, action in found
+        }
+
+    def unfit(self, store: Connections) -> str | None:
+        found = store.execute(
+            "SELECT table_schema, table_name, engine FROM information_schema.tables "
+            f"WHERE {self._tables} AND engine <> 'InnoDB' ORDER BY table_name"
+        )
+        for schema, name, engine in found:
+            return (
+                f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
+                f"ALTER TABLE {self.of.quote(schema)}.{self.of.quote(name)} ENGINE = InnoDB"
+            )
+        ((lowered, modes),) = store.execute("SELECT @@lower_case_table_names = 1, @@sql_mode")
+        for mode in BAD_MODES.intersection(modes.split(",")):
+            return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
+        if lowered and self.of.source.name != self.of.source.name.lower():
+            name = self.of.source.name
+            return f"the server keeps the names of tables in lower case: call {name} so in the model's Meta"
+        return super().unfit(store)
+
+    def existing(self, store: Connections) -> dict[str, str]:
+        found = store.execute(
+            f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
+            "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
+            f"WHERE {self._mine} UNION ALL SELECT trigger_name, 'trigger' FROM information_schema.triggers "
+            f"WHERE {self._of_mine}"
+        )
+        known = {name: str(kind) for name, kind in found}
+        if self.of.name("count") in known:
+            triggers = [item for item in self.objects.triggers() if item.name not in known]
+            known |= {item.name: item.kind for item in triggers if self._is_hidden(store, item.name)}
+        return known
+
+    def _is_hidden(self, store: Connections, trigger: str) -> bool:
+        """Return whether there is a trigger that this user may not see, for lack of a right."""
+        try:
+            store.execute(f"SHOW CREATE TRIGGER {self.of.object(trigger)}")
+        except Exception as error:
+            if store.classify(error) in UNANSWERED:
+                raise
+            return f"({UNSEEN}," in str(error)
+        return True
+
+    @property
+    def definitions(self) -> str:
+        # with the column that they are of
+        added = [self.of.literal(self.of.name(each)) for each in ("unique", "utube")]
+        return (
+            "SELECT index_name, CONCAT(IF(MIN(non_unique), '', 'UNIQUE '), 'INDEX ', index_name, "
+            f"IF(index_name IN ({', '.join(added)}), '', {self.of.literal(f' ON {self.of.table_in_schema}')}), "
+            "GROUP_CONCAT(column_name, COALESCE(sub_part, '') ORDER BY seq_in_index)) "
+            f"FROM information_schema.statistics WHERE {self._mine} GROUP BY index_name "
+            "UNION ALL SELECT trigger_name, action_statement FROM information_schema.triggers "
+            f"WHERE {self._of_mine}"
+        )
+
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
+        found = store.execute(
+            "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
+            f"WHERE table_schema = {self.of.schema} AND table_name = {self.of.literal(table)}"
+        )
+        return {name: bool(made) for name, made in found}
+
+    @property
+    def _mine(self) -> str:
+        """Return the condition of the queue's table in the tables of information_schema."""
+        return f"table_schema = {self.of.schema} AND table_name = {self.of.literal(self.of.source.name)}"
+
+    @property
+    def _of_mine(self) -> str:
+        """Return the condition of a trigger of the queue's table."""
+        return f"event_object_schema = {self.of.schema} AND event_object_table = {self.of.literal(self.of.source.name)}"
+
+    @property
+    def _tables(self) -> str:
+        """Return the condition of the queue's table, its side tables, and the tables that all queues share."""
+        shared = ", ".join(self.of.literal(item.name) for item in self.objects.shared())
+        return (
+            f"((table_schema = {self.of.schema} AND (table_name = {self.of.literal(self.of.source.name)} "
+            f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
+        )

@@ -1,0 +1,104 @@
+"""Installing on SQLite."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from xq.adapters.databases.installer.installer import Installer
+from xq.adapters.databases.sqlite.event_context import is_read
+from xq.adapters.databases.sqlite.objects import SqliteObjects
+from xq.core.ports import Connections, ErrorKind
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.sqlite.dialect import Sqlite
+
+WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them
+for _ in range(5):
+    WITHIN = rf"(?:'[^']*'|--.*|[^()']|\({WITHIN}\))*"
+CHECK = re.compile(rf"""(CONSTRAINT\s+\S+\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
+SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
+ADDED = ("actor", "reason")  # columns that the history of an earlier layout lacks
+
+
+class SqliteInstaller(Installer):
+    """One writer at a time."""
+
+    of: Sqlite
+    objects_kind = SqliteObjects
+
+    def prepare(self, store: Connections) -> None:
+        # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
+        deadline = time.monotonic() + SWITCHING
+        while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
+            try:
+                store.execute(f"PRAGMA {self.of.schema}.journal_mode = WAL")
+                return  # a file that does not support WAL keeps its mode; check() reports that
+            except Exception as error:
+                # If several processes switch at once, all but one get an error, without waiting.
+                if store.classify(error) is ErrorKind.NOT_DATABASE or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.01, 0.05))
+
+    def _journal_mode(self, store: Connections) -> str:
+        ((mode,),) = store.execute(f"PRAGMA {self.of.schema}.journal_mode")
+        return str(mode)
+
+    def unfit(self, store: Connections) -> str | None:
+        mode = self._journal_mode(store)
+        if mode not in ("wal", "memory"):
+            return f"the file is in journal mode {mode}, not WAL"
+        if self.of.has_history and not is_read(store):
+            return "the history tells every event as a write: PRAGMA trusted_schema is off on this connection"
+        return None
+
+    def checks(self, store: Connections) -> Iterable[Sequence[str]]:
+        mine = f"type = 'table' AND name = {self.of.literal(self.of.source.name)} COLLATE NOCASE"
+        ((sql,),) = store.execute(f"SELECT sql FROM {self.of.schema}.sqlite_master WHERE {mine}")
+        return [(f"{name}CHECK", condition) for name, condition in CHECK.findall(sql)]
+
+    def existing(self, store: Connections) -> dict[str, str]:
+        # Filtered in SQL, since a file may have the objects of a thousand queues.
+        shared, prefix = ", ".join(self.of.literal(item.name) for item in self.objects.shared()), self.of.name("")
+        chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
+        # Indexes and triggers of a table that was renamed belong to the renamed one.
+        tables = ", ".join(map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")]))
+        mine = f"tbl_name COLLATE NOCASE IN ({tables})"
+        listed = (
+            f"SELECT name, type FROM {self.of.quote(schema)}.sqlite_master "
+            f"WHERE {mine} OR (type = 'table' AND ({chosen}))"
+            for schema in dict.fromkeys(["main", self.of.source.schema or "main"])
+        )
+        return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
+
+    @property
+    def definitions(self) -> str:
+        mine = f"tbl_name = {self.of.literal(self.of.source.name)} COLLATE NOCASE"
+        return f"SELECT name, sql FROM {self.of.schema}.sqlite_master WHERE type <> 'table' AND {mine} AND sql <> ''"
+
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
+        listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
+        values = {"name": table, "schema": self.of.source.schema or "main"}
+        return {name: bool(made) for name, made in self.of.execute(store, listed, values)}
+
+    locks = dict.fromkeys(("tables", "columns", "index", "triggers", "count"), ("the write lock of the file",) * 2)
+
+    def add_own(self, store: Connections) -> list[str]:
+        there = self.columns_of(store, self.of.source.name)
+        added = [definition for column, definition in self.own.items() if column not in there]
+        return [f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN {definition}" for definition in added]
+
+    def widening(self, store: Connections) -> list[str]:
+        alone = self.of.in_schema("").installer  # the shared tables are in the main file
+        of_history = [f"{column} TEXT" for column in ADDED if self.of.has_history]
+        wanted = {table: (alone.columns_of(store, table), lacked) for table, lacked in self.objects.later.items()}
+        wanted[self.of.side("history")] = (self.columns_of(store, self.of.name("history")), of_history)
+        return [
+            f"ALTER TABLE {table} ADD COLUMN {column}"
+            for table, (there, columns) in wanted.items()
+            for column in columns
+            if there and column.partition(" ")[0] not in there
+        ]

@@ -1,0 +1,57 @@
+"""The looks of SQLite, where the rows of a history are the counters."""
+
+from __future__ import annotations
+
+from xq.adapters.databases.looks import Looks
+from xq.core.ports import Connections
+
+MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number is the id up to which others are sums
+
+
+class SqliteLooks(Looks):
+    """Where there is a history, the counters have its rows up to a mark, and the queries add the others."""
+
+    commits = "PRAGMA data_version"  # does not change with this connection's own commits
+
+    @property
+    def highest_key(self) -> str:  # type: ignore[override]
+        (key, *more), (field, *_) = self.of.keys, self.of.source.key
+        makes = not more and field.kind in ("auto", "bigauto")
+        return f"SELECT MAX({key}) FROM {self.of.table_in_schema}" if makes else ""
+
+    elapsed = "MAX(0, at_us - {})"  # the time of a row is exact, or cut to milliseconds: see SqliteObjects
+
+    @property
+    def history_counts(self) -> bool:
+        """Whether the rows of the history are the counters. With a limit each put reads those, so they are added up."""
+        return self.of.has_history and not self.of.machine.guard("limit")
+
+    @property
+    def counted_up_to(self) -> str:
+        """Returns the id up to which the counters have the rows of the history."""
+        return f"(SELECT n FROM {self.of.side('count')} WHERE {MARK})"
+
+    @property
+    def newest(self) -> str:
+        """Returns the id of the newest row of the history."""
+        return f"(SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')})"
+
+    @property
+    def counters(self) -> str:
+        if not self.history_counts:
+            return super().counters
+        noted = f"FROM {self.of.side('history')} WHERE id > {self.counted_up_to} AND source <> target"
+        found = [
+            f"SELECT tube, source, target, n FROM {self.of.side('count')} WHERE NOT ({MARK})",
+            f"SELECT '', source, target, 1 {noted}",
+            *([f"SELECT tube, source, target, 1 {noted} AND {self.of.counted('tube')}"] if self.of.tube_stats else []),
+        ]
+        return f"SELECT tube, source, target, SUM(n) AS n, 1 FROM ({' UNION ALL '.join(found)}) GROUP BY 1, 2, 3"
+
+    @property
+    def begun(self) -> str:
+        return f"{super().begun} WHERE NOT ({MARK})" if self.history_counts else super().begun
+
+    def add_up_history(self, store: Connections) -> None:
+        if all(self.of.installer.columns_of(store, self.of.name(suffix)) for suffix in ("count", "history")):
+            store.execute(f"UPDATE {self.of.side('count')} SET n = {self.newest} WHERE {MARK}")

@@ -1,0 +1,79 @@
+"""sqlite3 of the standard library."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xq.adapters.drivers.base import kind_by_class, kinds
+from xq.core.ports import PASSING, ErrorKind, Joins, Row
+
+KINDS = kinds(
+    {
+        ErrorKind.DUPLICATE: (
+            sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+            sqlite3.SQLITE_CONSTRAINT_ROWID,
+            sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        ),
+        ErrorKind.CHECK: (sqlite3.SQLITE_CONSTRAINT_CHECK,),
+        # Errors of the statement or of the application's triggers: an overflow, a missing table or column.
+        ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
+    }
+)
+
+
+class Sqlite3:
+    """sqlite3 of the standard library."""
+
+    # IMMEDIATE: else a transaction that reads first fails if another connection writes before it does.
+    begin = "BEGIN IMMEDIATE"
+    joins: Joins = "transaction"
+    errors_end_transactions = False
+    passing = PASSING
+
+    def check(self, connection: Any, advice: str = "") -> None:
+        pass
+
+    def in_transaction(self, connection: Any) -> bool:
+        try:
+            return bool(connection.in_transaction)
+        except sqlite3.ProgrammingError:  # it was closed
+            return False
+
+    def is_broken(self, connection: Any) -> bool:
+        return connection is not None and self.transaction(connection) is None
+
+    def transaction(self, connection: Any) -> bool | None:
+        try:
+            within: bool = connection.in_transaction
+            return within
+        except sqlite3.ProgrammingError:  # it was closed
+            return None
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        cursor.execute(sql, values)
+
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
+        pass  # when a call of sqlite3 ends, the statement is over
+
+    def rows(self, cursor: Any) -> list[Row]:
+        # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
+        rows: list[Row] = cursor.fetchall()
+        return rows
+
+    def classify(self, error: BaseException) -> ErrorKind:
+        if isinstance(error, (OverflowError, UnicodeError)):
+            return ErrorKind.BAD_VALUE
+        if "binding parameter" in str(error):
+            return ErrorKind.BAD_TYPE
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF == sqlite3.SQLITE_READONLY:  # the higher bits give the reason
+            return ErrorKind.READ_ONLY
+        return KINDS.get(code) or kind_by_class(error)
+
+    def receive(self, connection: Any) -> bool:
+        return False
+
+    def connect(self, parameters: Mapping[str, Any]) -> Any:
+        return sqlite3.connect(**parameters, isolation_level=None)
