@@ -662,9 +662,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a process fires what another one has fired since it looked",
-        "xq/adapters/databases/records.py",
-        " AND next_us <= {self.now_us}{passing}",
-        "{passing}",
+        "xq/adapters/databases/records.sql",
+        " AND next_us <= {now_us} {skip}",
+        " {skip}",
         "guarantees/test_once.py::test_each_firing_of_a_schedule_puts_one_task",
     ),
     Mutant(

@@ -19,7 +19,6 @@ from xq.adapters.databases.named import by_position, filled, in_order
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
-from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Selector, Statement
 from xq.core.generated import arguments
@@ -53,7 +52,7 @@ def bare(sql: str) -> str:
     return NOISE.sub("", sql)
 
 
-class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
+class Dialect(Writes, DueTimes, Records, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
@@ -69,6 +70,7 @@ class Mariadb(MariadbObjects):
     longest_name = 64
     groups_kind = MariadbGroups
     scans_kind = MariadbScans
+    records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.objects import Object
@@ -10,7 +11,7 @@ from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME, Triggers, part
-from xq.adapters.databases.records import QUEUES, SESSION_COLUMNS, SESSIONS
+from xq.adapters.databases.records import QUEUES, SESSIONS
 from xq.adapters.databases.server import ROLL_UP
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
@@ -39,6 +40,7 @@ class Postgres(PostgresObjects):
     create_view = "CREATE OR REPLACE VIEW"
     groups_kind = PostgresGroups
     scans_kind = PostgresScans
+    records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
@@ -240,17 +242,6 @@ class Postgres(PostgresObjects):
     def lock_all(self, states: Iterable[str]) -> str:
         rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
-
-    @property
-    def session_listed(self) -> str:
-        # Not ON CONFLICT: it would wait for the row if this thread's transaction has changed it.
-        there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
-        return (
-            f"INSERT INTO {SESSIONS} ({SESSION_COLUMNS}) "
-            f"SELECT :uuid, queue, {self.now}, {self.now} + :lease, :host, :pid, :program "
-            f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
-            f"{self.on_conflict('uuid, queue')}"
-        )
 
     def taken_at_last(self, store: Connections) -> int:
         try:
