@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.dirty_groups import RunUnit
@@ -16,7 +17,7 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.named import by_position, filled, in_order
-from xq.adapters.databases.records import Records
+from xq.adapters.databases.records import TEXTS, Records
 from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.writes import Writes
@@ -52,7 +53,7 @@ def bare(sql: str) -> str:
     return NOISE.sub("", sql)
 
 
-class Dialect(Writes, DueTimes, Records, Searches, Inspections):
+class Dialect(Writes, DueTimes, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -101,6 +102,12 @@ class Dialect(Writes, DueTimes, Records, Searches, Inspections):
 
     groups_kind: type[Groups]
     scans_kind: type[Scans]
+    records_file: ClassVar[Path] = TEXTS  # the texts of records.sql that the database writes in its own way
+
+    @cached_property
+    def records(self) -> Records:
+        """The SQL of xq's own tables."""
+        return Records(self)
 
     @cached_property
     def groups(self) -> Groups | None:  # type: ignore[override]

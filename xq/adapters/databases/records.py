@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, Text, filled_in, texts
-from xq.adapters.databases.terms import Terms
 from xq.core.machine import TAKEN
 from xq.sessions.session import UUID_LENGTH, in_full
+
+if TYPE_CHECKING:
+    from xq.adapters.databases.dialect import Dialect
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`
@@ -28,39 +30,38 @@ def session_there(now: str) -> str:
     return filled_in(texts(TEXTS)["session_is_there"], (), {"now": now})
 
 
-class Records(Terms):
+class Records:
     """The texts of records.sql for one queue, by their names, and queries of many queues at once."""
 
-    records_file: ClassVar[Path] = TEXTS  # the texts that the database writes in its own way
+    table = QUEUES  # without it, no queue of the database is installed
+
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
 
     def text(self, name: str, **more: str) -> str:
-        """Return a text with the values for its holes filled in."""
-        columns = ", ".join(f"t.{self.quote(field.column)}" for field in self.source.fields)
-        parts = self._parts()
-        values: Holes = {
-            "now": self.now,
-            "now_us": self.now_us,
-            "queue": self.literal(self.source_name),
-            "lock": self.lock.lstrip(),
-            "skip": f"{self.lock} SKIP LOCKED".lstrip() if self.lock else "",
-            "unless": lambda columns: self.on_conflict(columns).lstrip(),
-            "waits": self.waits,
+        """Return a text with its holes filled in."""
+        of, parts = self.of, [f"k{i}" for i in range(len(self.of.keys))]
+        holes: Holes = {
+            "now": of.now,
+            "now_us": of.now_us,
+            "queue": of.literal(of.source_name),
+            "lock": of.lock.lstrip(),
+            "skip": f"{of.lock} SKIP LOCKED".lstrip() if of.lock else "",
+            "unless": lambda columns: of.on_conflict(columns).lstrip(),
+            "waits": of.waits,
             "parts": ", ".join(parts),
             "values": ", ".join(f":{part}" for part in parts),
             "this_key": " AND ".join(f"{part} = :{part}" for part in parts),
-            "tasks": self.table_in_schema,
-            "columns_of_t": columns,
-            "t_is_awaited": self.same_wait("w", "t"),
-            "t_is_taken": self.is_state(TAKEN, f"t.{self.roles['status']}"),
+            "tasks": of.table_in_schema,
+            "columns_of_t": ", ".join(f"t.{of.quote(field.column)}" for field in of.source.fields),
+            "t_is_awaited": of.same_wait("w", "t"),
+            "t_is_taken": of.is_state(TAKEN, f"t.{of.roles['status']}"),
             **more,
         }
-        return filled_in({**texts(TEXTS), **texts(self.records_file)}[name], (), values)
+        return filled_in({**texts(TEXTS), **texts(of.records_file)}[name], (), holes)
 
     installed = Text()
     forget = Text()
-    forget_pauses = Text()
-    forget_schedules = Text()
-    forget_buckets = Text()
     queues = Text()
     time_us = Text()
     set_setting = Text()
@@ -109,57 +110,46 @@ class Records(Terms):
     taken_and_awaited = Text()
     forget_waits = Text()
 
-    records = QUEUES
-
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        """Return SQL that records that this queue is installed, in place of what was recorded."""
-        return self.forget, self.text(
-            "recorded", version=self.literal(version), fingerprint=self.in_any_mode(fingerprint)
-        )
+        """Return SQL that records this queue as installed, in place of an earlier record."""
+        values = {"version": self.of.literal(version), "fingerprint": self.of.in_any_mode(fingerprint)}
+        return self.forget, self.text("recorded", **values)
 
     @property
     def forget_all(self) -> dict[str, str]:
         """The SQL, by shared table, that deletes its rows of this queue."""
-        beside = {PAUSES: self.forget_pauses, SCHEDULES: self.forget_schedules, RATES: self.forget_buckets}
-        return {**beside, QUEUES: self.forget}
+        beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES)}
+        return beside | {QUEUES: self.forget}
 
-    read_only: ClassVar[str] = ""  # SQL: whether the server is read-only; "" if that must be asked of the connection
-
-    def records_of(self, queues: Sequence[Records]) -> str:
+    def records_of(self, queues: Sequence[Dialect]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
 
         A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
         microseconds until its next firing. A server has a row with 1 if it accepts no writes.
         """
-        names = ", ".join(self.literal(queue.source_name) for queue in queues)
+        of = self.of
+        names = ", ".join(of.literal(queue.source_name) for queue in queues)
         found = [
             f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now "
             f"FROM {QUEUES} WHERE name IN ({names})",
             f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
-            f"SELECT 'schedule', queue, name, '', next_us - {self.now_us}, {self.now_us} "
+            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us}, {of.now_us} "
             f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
         ]
-        if self.read_only:
-            found.append(f"SELECT 'read only', '', '', '', 1, 0{self.absent_rows} WHERE {self.read_only}")
+        if of.read_only:
+            found.append(f"SELECT 'read only', '', '', '', 1, 0{of.absent_rows} WHERE {of.read_only}")
         return " UNION ALL ".join(found)
 
-    @property
-    def _mentions(self) -> list[tuple[str, str]]:
-        """(uuid, rows) of all mentions of sessions: as owners of tasks to reap, and in the waits."""
-        uuid = f"substr({self.roles['owner']}, 1, {UUID_LENGTH})"
-        owners = (uuid, f"{self.table_in_schema} WHERE {self.is_state(TAKEN)}")
-        return [*([owners] if self.machine.settings.reaped else []), ("session", self.waits)]
-
     @staticmethod
-    def orphans_of(queues: Sequence[Records]) -> str:
+    def orphans_of(queues: Sequence[Dialect]) -> str:
         """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
 
         It reads all taken tasks.
         """
         mentions = " UNION ALL ".join(
-            f"SELECT {place} AS place, {uuid} AS uuid FROM {table}"
+            f"SELECT {place} AS place, {uuid} AS uuid FROM {rows}"
             for place, of in enumerate(queues)
-            for uuid, table in of._mentions
+            for uuid, rows in _mentions(of)
         )
         return f"SELECT DISTINCT place, uuid FROM ({mentions}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
@@ -167,3 +157,10 @@ class Records(Terms):
     def of_sessions(sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]:
         """Return one of these statements for some sessions, and its values. There are two texts: for one, for many."""
         return listed(sql, "uuids", in_full(uuids))
+
+
+def _mentions(of: Dialect) -> list[tuple[str, str]]:
+    """Return (uuid, rows) of all mentions of sessions in a queue: as owners of tasks to reap, and in the waits."""
+    uuid = f"substr({of.roles['owner']}, 1, {UUID_LENGTH})"
+    owners = (uuid, f"{of.table_in_schema} WHERE {of.is_state(TAKEN)}")
+    return [*([owners] if of.machine.settings.reaped else []), ("session", of.waits)]

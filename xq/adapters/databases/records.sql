@@ -20,17 +20,9 @@ INSERT INTO xq_queue (name, version, fingerprint) VALUES ({queue}, {version}, {f
 -- Forget that this queue is installed.
 DELETE FROM xq_queue WHERE name = {queue}
 
---: forget_pauses
--- Forget the pauses of a queue that is uninstalled.
-DELETE FROM xq_pause WHERE queue = {queue}
-
---: forget_schedules
--- Forget the schedules of a queue that is uninstalled.
-DELETE FROM xq_schedule WHERE queue = {queue}
-
---: forget_buckets
--- Forget the token buckets of a queue that is uninstalled.
-DELETE FROM xq_rate WHERE queue = {queue}
+--: forget_in
+-- Forget what another table has of this queue.
+DELETE FROM {table} WHERE queue = {queue}
 
 --: queues
 -- The names of the installed queues.
