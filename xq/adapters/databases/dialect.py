@@ -81,17 +81,11 @@ class Dialect(Writes, DueTimes, Searches, Inspections):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    the records of xq
+    the records of xq; records.sql has others
         uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
-        host, pid, program   the process that registers the session
-        waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
-        name, value          a setting
-        whole                1 for a pause of the whole queue, 0 for that of a tube
-        name, spec, task, next_us   a schedule: when it fires, what it puts, and the time of its next firing
         savepoint            the number of a savepoint in which a change was noted
         sink, stream, batch  the checkpoint of a sink: the last batch of a stream
-        slot, most           the number of a slot of xq.Concurrency, and of the last one
         unit, bucket         a span of time, and the second at which it begins
 
     Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and

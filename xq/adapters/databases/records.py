@@ -25,11 +25,6 @@ RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
 TEXTS = Path(__file__).parent / "records.sql"
 
 
-def session_there(now: str) -> str:
-    """Return a query that finds a row if the session `:uuid` has not expired, by this time."""
-    return filled_in(texts(TEXTS)["session_is_there"], (), {"now": now})
-
-
 class Records:
     """The texts of records.sql for one queue, by their names, and queries of many queues at once."""
 
