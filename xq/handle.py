@@ -615,7 +615,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
+        return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.records.sessions)]
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
@@ -682,4 +682,4 @@ class Queue(Operators[T]):
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
-        self._database.execute(self._database.dialect.set_setting, values)
+        self._database.execute(self._database.dialect.records.set_setting, values)

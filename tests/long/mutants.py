@@ -186,8 +186,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "uninstalling one queue drops the records of the others",
         "xq/engine/install.py",
-        "if not self.store.execute(self.dialect.queues):",
-        "if self.store.execute(self.dialect.queues) is not None:",
+        "if not self.store.execute(self.dialect.records.queues):",
+        "if self.store.execute(self.dialect.records.queues) is not None:",
         "contract/core/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",
     ),
     Mutant(

@@ -54,11 +54,11 @@ class Pauses:
         """Pause the queue, or a tube. Does nothing if it is paused."""
         if tube is not None and len(tube) > LONGEST:
             raise BadValue(f"a tube to pause has a name of at most {LONGEST} characters, not {len(tube)}")
-        self._write(self.database.dialect.pause, tube, **by._asdict())
+        self._write(self.database.dialect.records.pause, tube, **by._asdict())
 
     def resume(self, tube: str | None) -> None:
         """Resume the queue, or a tube. Does nothing if it is not paused."""
-        self._write(self.database.dialect.resume, tube)
+        self._write(self.database.dialect.records.resume, tube)
 
     def _write(self, sql: str, tube: str | None, **by: str | None) -> None:
         self.database.begin_writing()
@@ -81,7 +81,7 @@ class Pauses:
     def all(self) -> list[Pause]:
         """Return the pauses, as the database has them; that of the whole queue comes first."""
         with self.database.store.bookkeeping():
-            rows = self.database.execute(self.database.dialect.my_pauses)
+            rows = self.database.execute(self.database.dialect.records.my_pauses)
         found = [
             Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
             for tube, whole, since, actor, reason in rows
@@ -90,7 +90,7 @@ class Pauses:
 
     def _rows(self) -> list[Any]:
         with self.database.store.bookkeeping():
-            return self.database.execute(self.database.dialect.pauses)
+            return self.database.execute(self.database.dialect.records.pauses)
 
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""

@@ -36,7 +36,7 @@ class Steps:
     def drop_full_buckets(self) -> None:
         """Delete the full buckets of the feature rate: a bucket without a row is full."""
         if self.rates:
-            self.database.execute(self.database.dialect.drop_full_buckets)
+            self.database.execute(self.database.dialect.records.drop_full_buckets)
 
     def move(
         self,

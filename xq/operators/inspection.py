@@ -128,7 +128,7 @@ class Inspection:
             takes[session].append(since)
         return [
             Process(uuid, host, pid, program, since, len(of := takes[uuid]), of[0] if of else None, uuid not in online)
-            for uuid, since, host, pid, program in self._run(self.database.dialect.processes)
+            for uuid, since, host, pid, program in self._run(self.database.dialect.records.processes)
         ]
 
     def takers(self) -> int:
@@ -141,7 +141,7 @@ class Inspection:
         A process that takes ends the others within a second. Until then their tasks are taken.
         """
         queues, left = defaultdict[str, set[str]](set), dict[str, float | None]()
-        for uuid, queue, seconds, *_ in self._run(self.database.dialect.sessions_listed):
+        for uuid, queue, seconds, *_ in self._run(self.database.dialect.records.sessions_listed):
             queues[uuid].add(queue)
             left[uuid] = seconds
         gone = set(self.database.gone([uuid for uuid, seconds in left.items() if seconds is None]))
