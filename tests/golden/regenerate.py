@@ -159,32 +159,17 @@ GOLDEN = ("readme", "tubes")  # which have files; between them they show most sh
 MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 # The statements that a dialect has by name. One that a queue does not need is empty.
-NAMED = (
-    *("looks.count_what_is_there", "installed", "installer.statuses_in_use", "queues", "sessions", "processes"),
-    *("session_listed", "session_is_there", "sessions_listed", "rejoin_session", "expire_session_later"),
-    *("session_ends", "session_over", "deregister_session", "set_setting", "pause", "resume", "pauses", "time_us"),
-    *("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules", "next_firings", "due_schedule"),
-    *(
-        "begin_wait",
-        "ends",
-        "end_wait",
-        "forget_waits",
-        "waiting",
-        "looks.any_ready",
-        "looks.next_due",
-        "looks.next_to_ready",
-    ),
-    "begin_writing",
-    *(
-        "looks.taken",
-        "looks.counters",
-        "looks.actual_counts",
-        "looks.audit",
-        "looks.add_counter",
-        "looks.forget_history",
-    ),
-    *("savepoints", "savepoint_noted", "savepoint_kept"),
-)
+NAMED = """
+    looks.count_what_is_there records.installed installer.statuses_in_use records.queues records.sessions
+    records.processes records.session_listed records.session_is_there records.sessions_listed
+    records.rejoin_session records.expire_session_later records.session_ends records.session_over
+    records.deregister_session records.set_setting records.pause records.resume records.pauses records.time_us
+    records.add_schedule records.schedule records.set_schedule records.drop_schedule records.schedules
+    records.next_firings records.due_schedule records.begin_wait records.ends records.end_wait
+    records.forget_waits records.waiting looks.any_ready looks.next_due looks.next_to_ready begin_writing
+    looks.taken looks.counters looks.actual_counts looks.audit looks.add_counter looks.forget_history savepoints
+    savepoint_noted savepoint_kept
+""".split()
 
 
 def dialect(queue: Any) -> Any:
@@ -197,7 +182,7 @@ def entries(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
     groups = {"built": of.groups.built, "wrong": [of.groups.wrong]} if of.groups else {}
     installs = {f"the {item.kind} {item.name}": item.create for item in of.installer.objects.all()}
-    for title, texts in [*installs.items(), ("record", of.record("VERSION", "FINGERPRINT")), *groups.items()]:
+    for title, texts in [*installs.items(), ("record", of.records.record("VERSION", "FINGERPRINT")), *groups.items()]:
         for sql in texts:
             yield Entry(f"install: {title}", Statement(sql))
     yield from puts(queue)
@@ -281,7 +266,7 @@ def looks(queue: Any) -> Iterator[Entry]:
         "look at all": of.looks.look_at_all(),
     }
     found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
-    found |= {f"forget the queue in {table}": sql for table, sql in of.forget_all.items()}
+    found |= {f"forget the queue in {table}": sql for table, sql in of.records.forget_all.items()}
     found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
     if of.has_history:
         found["history"] = of.looks.history([])
@@ -300,9 +285,9 @@ def upkeep(of: Any) -> dict[str, str]:
     watch = "is there something for who waits"
     return {
         **({watch: filled(of.session_sql.watch, found=of.looks.anything)} if isinstance(of, Mariadb) else {}),
-        "what other processes may have changed": of.records_of([of]),
+        "what other processes may have changed": of.records.records_of([of]),
         "when is a task due, and is one ready": of.looks.upkeep_of([(of, True, True)]),
-        "who owns tasks and is not registered": of.orphans_of([of]),
+        "who owns tasks and is not registered": of.records.orphans_of([of]),
         "which have many counters": of.looks.many_counters_of([of], 100),
     }
 

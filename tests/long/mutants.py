@@ -186,8 +186,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "uninstalling one queue drops the records of the others",
         "xq/adapters/databases/installer/installation.py",
-        "if not self.store.execute(self.dialect.queues):",
-        "if self.store.execute(self.dialect.queues) is not None:",
+        "if not self.store.execute(self.dialect.records.queues):",
+        "if self.store.execute(self.dialect.records.queues) is not None:",
         "contract/core/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",
     ),
     Mutant(
@@ -662,9 +662,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a process fires what another one has fired since it looked",
-        "xq/adapters/databases/records.py",
-        " AND next_us <= {self.now_us}{passing}",
-        "{passing}",
+        "xq/adapters/databases/records.sql",
+        " AND next_us <= {now_us} {skip}",
+        " {skip}",
         "guarantees/test_once.py::test_each_firing_of_a_schedule_puts_one_task",
     ),
     Mutant(

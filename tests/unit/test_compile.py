@@ -9,6 +9,8 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
+from xq.adapters.databases.records import TEXTS, Records
+from xq.adapters.databases.sql_file import Text, texts
 from xq.core.compile import change
 
 
@@ -24,6 +26,13 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
             "\n".join([*lines, "", "If this is meant: python tests/golden/regenerate.py, and read the diff"]),
             pytrace=False,
         )
+
+
+@pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
+def test_the_texts_about_the_tables_of_xq_are_those_that_records_names(database):
+    named = {name for name, found in vars(Records).items() if isinstance(found, Text)} | {"recorded", "forget_in"}
+    own = dialect(QUEUES["readme"](DATABASES[database]())).records_file
+    assert named == texts(TEXTS).keys() >= texts(own).keys()
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

@@ -304,7 +304,7 @@ class Database:
 
     def time_us(self) -> int:
         """Return the time of the database, or of a test's clock, in microseconds since 1970."""
-        ((now,),) = self.run(self.dialect.time_us)
+        ((now,),) = self.run(self.dialect.records.time_us)
         return int(now)
 
     def only_reads(self) -> bool:
@@ -400,7 +400,7 @@ class Database:
             binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
             session.acquire()
             self._check_tables(binding)
-            sql, lease = binding.dialect.session_listed, binding.sessions.lease
+            sql, lease = binding.dialect.records.session_listed, binding.sessions.lease
             values = {"uuid": session.uuid, "lease": lease, **process.this_process()}
             # On the session connection if possible: other threads would wait for the application's transaction.
             listed = binding.sessions.on_own_connection(sql, {**self.values(), **values}) is not None

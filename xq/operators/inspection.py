@@ -129,7 +129,7 @@ class Inspection:
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database, the earliest first: uuid, and since when."""
-        return [(uuid, since) for uuid, since in self._run(self.database.dialect.sessions)]
+        return [(uuid, since) for uuid, since in self._run(self.database.dialect.records.sessions)]
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database with their processes, and what each has taken of this queue."""
@@ -138,7 +138,7 @@ class Inspection:
             takes[session].append(since)
         return [
             Process(uuid, host, pid, program, since, len(of := takes[uuid]), of[0] if of else None, uuid not in online)
-            for uuid, since, host, pid, program in self._run(self.database.dialect.processes)
+            for uuid, since, host, pid, program in self._run(self.database.dialect.records.processes)
         ]
 
     def takers(self) -> int:
@@ -151,7 +151,7 @@ class Inspection:
         A process that takes ends the others within a second. Until then their tasks are taken.
         """
         queues, left = defaultdict[str, set[str]](set), dict[str, float | None]()
-        for uuid, queue, seconds, *_ in self._run(self.database.dialect.sessions_listed):
+        for uuid, queue, seconds, *_ in self._run(self.database.dialect.records.sessions_listed):
             queues[uuid].add(queue)
             left[uuid] = seconds
         gone = set(self.database.gone([uuid for uuid, seconds in left.items() if seconds is None]))

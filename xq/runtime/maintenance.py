@@ -302,7 +302,7 @@ class MaintenanceThread:
             self._hold_connection()  # now: below, the last queue may be dropped
             try:
                 dialects = [queue.database.dialect for queue in self._queues]
-                for kind, *row in database.execute(dialects[0].records_of(dialects)):
+                for kind, *row in database.execute(dialects[0].records.records_of(dialects)):
                     found[kind].append(row)
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error

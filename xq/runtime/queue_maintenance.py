@@ -211,7 +211,7 @@ class QueueMaintenance:
     def orphans(self, queues: Sequence[QueueMaintenance]) -> set[str]:
         """Return the sessions that own tasks of these queues and are not registered."""
         dialects = [queue.database.dialect for queue in queues]
-        return {uuid for _, uuid in self._run(dialects[0].orphans_of(dialects))}
+        return {uuid for _, uuid in self._run(dialects[0].records.orphans_of(dialects))}
 
     def listed(self) -> list[tuple[str, str, float | None, str]]:
         """Return the sessions of the database: uuid, a queue in which it may own tasks, seconds until it expires.
@@ -219,7 +219,7 @@ class QueueMaintenance:
         A session has a row per queue. The seconds are None while it lives. The last column is its process, as "pid 4711
         on host web-3 (xq worker)"; "" if its row has none.
         """
-        rows = self._run(self.database.dialect.sessions_listed)
+        rows = self._run(self.database.dialect.records.sessions_listed)
         return [(uuid, queue, ends, process_name(*process)) for uuid, queue, ends, *process in rows]
 
     def liveness(self) -> Liveness | None:
@@ -231,23 +231,23 @@ class QueueMaintenance:
         dialect, sessions = self.database.dialect, self.database.sessions
         lease = sessions.lease if sessions else None
         values = {"uuid": uuid, "lease": lease, **this_process()}
-        return bool(self._whole(dialect.rejoin_session, dialect.session_rejoined, values=values))
+        return bool(self._whole(dialect.records.rejoin_session, dialect.records.session_rejoined, values=values))
 
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended."""
         opened = self.database.open()
-        sql, values = opened.dialect.session_is_there, {**self.database.values(), "uuid": uuid}
+        sql, values = opened.dialect.records.session_is_there, {**self.database.values(), "uuid": uuid}
         rows = opened.sessions.on_own_connection(sql, values)
         return bool(self.database.execute(sql, values) if rows is None else rows)
 
     def expire_later(self, uuids: Sequence[str]) -> set[str]:
         """Make sessions expire after session_ttr seconds. Return them without those that must end at once."""
         dialect = self.database.dialect
-        return self._whole(dialect.expire_session_later, dialect.session_ends, uuids=uuids)
+        return self._whole(dialect.records.expire_session_later, dialect.records.session_ends, uuids=uuids)
 
     def have_expired(self, uuids: Sequence[str]) -> set[str]:
         """Return those of these sessions that have expired. Lock them: no process can rejoin one before the commit."""
-        return self._whole(self.database.dialect.session_over, uuids=uuids)
+        return self._whole(self.database.dialect.records.session_over, uuids=uuids)
 
     def _whole(self, *texts: str, uuids: Sequence[str] = (), values: Mapping[str, Any] = NONE) -> set[Any]:
         """Run these statements in one transaction that writes. Return the first column of the last one."""
@@ -260,17 +260,17 @@ class QueueMaintenance:
 
     def _of(self, uuids: Sequence[str], sql: str, **values: Any) -> list[Any]:
         """Run a statement for these sessions."""
-        text, names = self.database.dialect.of_sessions(sql, uuids) if uuids else (sql, {})
+        text, names = self.database.dialect.records.of_sessions(sql, uuids) if uuids else (sql, {})
         return self._run(text, **names, **values)
 
     def forget_waits(self, uuids: Sequence[str]) -> None:
         """Delete the waits that the processes of these sessions have registered."""
         if self.database.may_move:  # else a process with the right does, when it reaps the session
-            self._of(uuids, self.database.dialect.forget_waits)
+            self._of(uuids, self.database.dialect.records.forget_waits)
 
     def deregister(self, uuids: Sequence[str]) -> None:
         """Delete sessions from the database. They cannot be joined any more."""
-        self._of(uuids, self.database.dialect.deregister_session, queue="")
+        self._of(uuids, self.database.dialect.records.deregister_session, queue="")
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
@@ -284,7 +284,7 @@ class QueueMaintenance:
             if event == "died":
                 self.forget_waits(uuids)
             dialect = self.database.dialect
-            self._of(uuids, dialect.deregister_session, queue=dialect.source_name)
+            self._of(uuids, dialect.records.deregister_session, queue=dialect.source_name)
 
         work = self.finish.give_back if self.machine.settings.reaped else None
         try:

@@ -566,7 +566,7 @@ class Waiting(Generic[T]):
         self.database.register_session(opened, session)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._add(caller)  # before the commit: a notification must find it
-        self.database.run(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})
+        self.database.run(opened.dialect.records.begin_wait, {**self._values(caller), "uuid": session.uuid})
         return row, state, True
 
     def _add(self, caller: EndWaiter) -> None:
@@ -614,7 +614,7 @@ class Waiting(Generic[T]):
                 raise  # ignore database errors: the caller must get the result of its wait
 
     def _end_in_database(self, caller: EndWaiter) -> None:
-        for event, target in self.database.run(self.database.dialect.end_wait, self._values(caller)):
+        for event, target in self.database.run(self.database.dialect.records.end_wait, self._values(caller)):
             if event is not None:  # an end that was not notified yet
                 caller.end(event, target)
 
@@ -633,7 +633,7 @@ class Waiting(Generic[T]):
 
         The key is None for a caller of this process that waits in take.
         """
-        rows = self.database.run(self.database.dialect.waiting)
+        rows = self.database.run(self.database.dialect.records.waiting)
         own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
@@ -700,13 +700,13 @@ class Waiting(Generic[T]):
             return
         opened = self.database.open()
         mine = {"uuid": opened.sessions.own().uuid}
-        for name, *row in self.database.run(opened.dialect.taken_and_awaited, mine):
+        for name, *row in self.database.run(opened.dialect.records.taken_and_awaited, mine):
             if (caller := self._end_waiters.get(name)) is not None and not caller.gone:
                 caller.row = row
 
     def collect(self) -> int:
         """Wake the callers whose tasks have ended. Return their number."""
-        ends = self.database.run(self.database.dialect.ends) if self._end_waiters else []
+        ends = self.database.run(self.database.dialect.records.ends) if self._end_waiters else []
         mine = [(caller, *end) for name, *end in ends if (caller := self._end_waiters.get(name)) is not None]
         for caller, event, target in mine:
             caller.end(event, target)

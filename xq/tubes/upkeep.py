@@ -81,7 +81,7 @@ class Upkeep:
     def open_for(self, sessions: Sequence[str]) -> None:
         """Open the tubes in which sessions may hold tasks."""
         database = self._queue.adapter.installation
-        sql, values = database.dialect.of_sessions(database.dialect.session_queues, sessions)
+        sql, values = database.dialect.records.of_sessions(database.dialect.records.session_queues, sessions)
         listed = database.dialect.execute(database.store, sql, values)
         for name in self.names([name for (name,) in listed if name]):
             self._opened(name)
@@ -164,9 +164,9 @@ class Upkeep:
         """Return the unregistered sessions that hold tasks of any tube, and open their tubes."""
         dialect = self._queue.adapter.installation.dialect
         found: set[str] = set()
-        if not self._may_have_changed(dialect.orphans_of):
+        if not self._may_have_changed(dialect.records.orphans_of):
             return found
-        for table, uuid in self._rows(dialect.orphans_of):
+        for table, uuid in self._rows(dialect.records.orphans_of):
             if self._opened(table) is not None:
                 found.add(uuid)
         return found

@@ -6,6 +6,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xq.adapters.databases.groups import Groups
@@ -15,10 +16,9 @@ from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.named import by_position, in_order
-from xq.adapters.databases.records import Records
+from xq.adapters.databases.records import TEXTS, Records
 from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
-from xq.adapters.databases.waits import Waits
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
 from xq.core.generated import arguments
@@ -37,7 +37,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Writes, Waits, Records, Searches, Inspections):
+class Dialect(Writes, Searches, Inspections):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -65,17 +65,11 @@ class Dialect(Writes, Waits, Records, Searches, Inspections):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    the records of xq
+    the records of xq; records.sql has others
         uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
-        host, pid, program   the process that registers the session
-        waiter               a caller that waits for the end of a task
         source, target, count, event   a transition, its number, and its event
-        name, value          a setting
-        whole                1 for a pause of the whole queue, 0 for that of a tube
-        name, spec, task, next_us   a schedule: when it fires, what it puts, and the time of its next firing
         savepoint            the number of a savepoint in which a change was noted
         sink, stream, batch  the checkpoint of a sink: the last batch of a stream
-        slot, most           the number of a slot of xq.Concurrency, and of the last one
         unit, bucket         a span of time, and the second at which it begins
 
     Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and
@@ -88,6 +82,12 @@ class Dialect(Writes, Waits, Records, Searches, Inspections):
     scans_kind: type[Scans]
     looks_kind: type[Looks]
     installer_kind: type[Installer]
+    records_file: ClassVar[Path] = TEXTS  # the texts of records.sql that the database writes in its own way
+
+    @cached_property
+    def records(self) -> Records:
+        """The SQL of xq's own tables."""
+        return Records(self)
 
     @cached_property
     def groups(self) -> Groups | None:  # type: ignore[override]

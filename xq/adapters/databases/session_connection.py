@@ -22,7 +22,8 @@ from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.named import by_position, filled, listed
-from xq.adapters.databases.records import SESSIONS, session_there
+from xq.adapters.databases.records import SESSIONS, TEXTS
+from xq.adapters.databases.sql_file import filled_in, texts
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Connections, Connector, ErrorKind, Row
@@ -71,7 +72,7 @@ class SessionSql:
     @property
     def there(self) -> str:
         """Returns a query that finds a row if the session `:uuid` has not expired."""
-        return session_there(self.time)
+        return filled_in(texts(TEXTS)["session_is_there"], (), {"now": self.time})
 
 
 class SessionConnection(LivenessLocks):

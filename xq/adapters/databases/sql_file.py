@@ -1,15 +1,16 @@
 """SQL that stands in files, to be read as SQL.
 
 A file has several texts, each after a line `--: name`. In a text, `{name}` stands for an SQL expression or a name that
-the dialect fills in. The lines from `--? word` to the next `--?` belong to queues that have what the word names, those
-from `--? not word` to all others, and those after `--? end` to all. Lines that begin with `--` are comments.
+the dialect fills in, and `{name:argument}` for one that it makes of the argument. The lines from `--? word` to the next
+`--?` belong to queues that have what the word names, those from `--? not word` to all others, and those after
+`--? end` to all. Lines that begin with `--` are comments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,18 @@ from typing import Any
 NAME = re.compile(r"^--: (\w+)\n", re.MULTILINE)
 PART = re.compile(r"^--\? (?:(not) )?(\w+)\n", re.MULTILINE)
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
-VALUE = re.compile(r"\{(\w+)\}")
+VALUE = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 END = "end"
 LOADER: Any = __spec__.loader  # reads files of the package also if it is in a zip, as Spark sends xq to its workers
+
+Holes = Mapping[str, str | Callable[[str], str]]
+
+
+class Text(cached_property[str]):
+    """The SQL of a text for one queue, under the name of the text; `text` of the object that has it fills it in."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda part: part.text(self.attrname))
 
 
 @cache
@@ -28,12 +38,12 @@ def texts(file: Path) -> Mapping[str, str]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
-def filled_in(text: str, has: Collection[str], values: Mapping[str, str]) -> str:
+def filled_in(text: str, has: Collection[str], values: Holes) -> str:
     """Return the SQL of a text, on one line, for a queue which `has` these words, with the values filled in."""
     return _with_values(_on_one_line(text, has), values)
 
 
-def statements(text: str, has: Collection[str], values: Mapping[str, str]) -> tuple[str, ...]:
+def statements(text: str, has: Collection[str], values: Holes) -> tuple[str, ...]:
     """Return the statements of a text, each of which ends with a semicolon, as `filled_in` does."""
     return tuple(_with_values(sql.strip(), values) for sql in _on_one_line(text, has).split(";")[:-1])
 
@@ -48,6 +58,10 @@ def _on_one_line(text: str, has: Collection[str]) -> str:
     return sql.replace("( ", "(").replace(" )", ")")
 
 
-def _with_values(sql: str, values: Mapping[str, str]) -> str:
-    # Last of all: the spaces and semicolons of a value may be those of names.
-    return VALUE.sub(lambda found: values[found[1]], sql)
+def _with_values(sql: str, values: Holes) -> str:
+    def filled(found: re.Match[str]) -> str:
+        value = values[found[1]]
+        return value if isinstance(value, str) else value(found[2])
+
+    # Last of all: the spaces and semicolons of a value may be those of names. One at the end may be empty.
+    return VALUE.sub(filled, sql).rstrip()

@@ -88,6 +88,7 @@ class Terms(ABC):
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT
+    read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
         """Return a column in a form for which the planner uses no index."""

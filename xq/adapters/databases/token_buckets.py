@@ -19,8 +19,6 @@ from xq.adapters.databases.terms import Terms
 from xq.core.compile import Change, Selector
 from xq.core.machine import READY, TAKEN
 
-FULL_SINCE = 60_000_000  # microseconds: a take that still waits for a lock has an earlier time
-
 
 class TokenBuckets(Terms):
     """The buckets of one queue. For queues with the feature rate."""
@@ -87,7 +85,3 @@ class TokenBuckets(Terms):
         """Returns a query of the microseconds until the bucket of the task of a key has a token."""
         bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
         return f"SELECT full_us - ({self._latest}) FROM {RATES} WHERE {self._my_buckets} AND bucket = {bucket}"
-
-    @property
-    def drop_full_buckets(self) -> str:
-        return f"DELETE FROM {RATES} WHERE {self._my_buckets} AND full_us <= {self.now_us} - {FULL_SINCE}"

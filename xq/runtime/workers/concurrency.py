@@ -62,7 +62,7 @@ class Slots:
         self._database.register_session(binding, session)  # else its slots would count as those of an ended one
         if not self._added:
             for slot in range(1, self._concurrency.n + 1):
-                self._run(binding.dialect.add_slot, slot=slot)
+                self._run(binding.dialect.records.add_slot, slot=slot)
             self._added = True
         found = self._database.transaction(partial(self._take, n, session.uuid))
         if not found:
@@ -71,9 +71,9 @@ class Slots:
         return len(found)
 
     def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
-        free = self._run(self._database.dialect.free_slots, most=self._concurrency.n, n=n)
+        free = self._run(self._database.dialect.records.free_slots, most=self._concurrency.n, n=n)
         for (slot,) in free:
-            self._run(self._database.dialect.take_slot, slot=slot, uuid=uuid)
+            self._run(self._database.dialect.records.take_slot, slot=slot, uuid=uuid)
         return [(slot, uuid) for (slot,) in free]
 
     def leave(self) -> None:
@@ -81,7 +81,7 @@ class Slots:
         if self._taken:  # not within run_pending, which takes none
             taken = self._taken.popleft()
             try:
-                self._run(self._database.dialect.leave_slot, slot=taken[0], uuid=taken[1])
+                self._run(self._database.dialect.records.leave_slot, slot=taken[0], uuid=taken[1])
             except BaseException:
                 self._taken.appendleft(taken)
                 raise

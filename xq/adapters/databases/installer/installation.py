@@ -76,7 +76,7 @@ class Installation:
 
     def ddl(self) -> list[str]:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
-        record = self.dialect.record(self.dialect.layout, self.fingerprint)
+        record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
         filling = [self.looks.count_what_is_there, *self._heads(), *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
         statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
@@ -165,7 +165,7 @@ class Installation:
 
     def refuse_change(self) -> None:
         """Raise ConfigurationError if a queue of another definition is installed on the table."""
-        if self._recorded() and (unlike := self._differences(self.store.execute(self.dialect.installed))):
+        if self._recorded() and (unlike := self._differences(self.store.execute(self.dialect.records.installed))):
             raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
 
     def _warn(self, is_new: bool) -> None:
@@ -375,7 +375,7 @@ class Installation:
         self._record()
 
     def _record(self) -> None:
-        for sql in self.dialect.record(self.dialect.layout, self.fingerprint):
+        for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
     def _move(self, moves: LostStates, noted: bool) -> None:
@@ -414,7 +414,7 @@ class Installation:
         `records`: what the query `installed` has found.
         """
         with self.store.bookkeeping():
-            found = self.store.execute(self.dialect.installed) if records is None else records
+            found = self.store.execute(self.dialect.records.installed) if records is None else records
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
 
     def on_record(self) -> bool | None:
@@ -426,7 +426,7 @@ class Installation:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
         if not self._records_are_in(self.installer.existing(self.store)):
             return {}
-        records = self.store.execute(self.dialect.installed)
+        records = self.store.execute(self.dialect.records.installed)
         return dict(json.loads(records[0][1])) if records else {}
 
     def not_installed(self) -> NotInstalled | None:
@@ -449,7 +449,7 @@ class Installation:
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
-                records = self.store.execute(self.dialect.installed)
+                records = self.store.execute(self.dialect.records.installed)
         except Exception as error:
             if self.store.classify(error) in UNANSWERED or self._records_are_in(self.installer.existing(self.store)):
                 raise
@@ -463,7 +463,7 @@ class Installation:
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
         """Return whether the table with the records of the installed queues exists."""
-        return self.dialect.records in existing
+        return self.dialect.records.table in existing
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:
@@ -606,10 +606,10 @@ class Installation:
                 self.store.execute(sql)
             existing = self.installer.existing(self.store)
             if self._records_are_in(existing):
-                for table, sql in self.dialect.forget_all.items():
+                for table, sql in self.dialect.records.forget_all.items():
                     if table in existing:  # an older version of xq had fewer
                         self.store.execute(sql)
-                if not self.store.execute(self.dialect.queues):
+                if not self.store.execute(self.dialect.records.queues):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
@@ -75,6 +76,7 @@ class Mariadb(Server):
     groups: MariadbGroups | None
     installer: MariadbInstaller
     scans_kind = MariadbScans
+    records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back

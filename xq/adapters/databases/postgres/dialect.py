@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.postgres.groups import PostgresGroups
@@ -10,7 +11,7 @@ from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME
-from xq.adapters.databases.records import SESSION_COLUMNS, SESSIONS
+from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
@@ -42,6 +43,7 @@ class Postgres(Server):
     groups: PostgresGroups | None
     installer: PostgresInstaller
     scans_kind = PostgresScans
+    records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
@@ -191,17 +193,6 @@ class Postgres(Server):
     def lock_all(self, states: Iterable[str]) -> str:
         rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
-
-    @property
-    def session_listed(self) -> str:
-        # Not ON CONFLICT: it would wait for the row if this thread's transaction has changed it.
-        there = f"SELECT 1 FROM {SESSIONS} WHERE uuid = :uuid AND queue = mine.queue"
-        return (
-            f"INSERT INTO {SESSIONS} ({SESSION_COLUMNS}) "
-            f"SELECT :uuid, queue, {self.now}, {self.now} + :lease, :host, :pid, :program "
-            f"FROM (VALUES (''), ({self.literal(self.source_name)})) AS mine (queue) WHERE NOT EXISTS ({there})"
-            f"{self.on_conflict('uuid, queue')}"
-        )
 
     # rights
 

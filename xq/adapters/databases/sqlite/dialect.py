@@ -112,7 +112,7 @@ class Sqlite(Dialect):
 
     def _charging(self, take: Run, charge: Run) -> Run:
         """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
-        clock, places = self.query(self.time_us), [self.source.fields.index(field) for field in self.source.key]
+        clock, places = self.query(self.records.time_us), [self.source.fields.index(field) for field in self.source.key]
 
         def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:
             if values["now"] is None:  # one time for the take and its charge
