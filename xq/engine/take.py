@@ -124,7 +124,7 @@ class Takes(Generic[T]):
         session = binding.sessions.to_take() if takes else None
         try:
             if session is not None:
-                token = database.token(binding, session)
+                token = session.token(database, binding.dialect.source_name)
             now = None if clock is None else clock.now
             values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
             if seconds:

@@ -11,14 +11,15 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
-from xq.sessions.liveness import AT_ONCE
+from xq.sessions.liveness import members_of
+from xq.sessions.records import AT_ONCE, Owner
 from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: 
 PAUSE, WAITED_FOR = 0.02, 0.002
 count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
+
+
+class Unopened(Owner, Protocol):
+    """The tubes of a database: the thread maintains also those that this process has not opened."""
+
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
+
+
+unopened: WeakSet[Unopened] = WeakSet()  # of each database
 
 
 class Duty:
@@ -263,13 +274,13 @@ class MaintenanceThread:
         for queue in queues:
             try:
                 found[queue] = call(queue)
-                self._failing.discard((queue.name, duty.name))
+                self._failing.discard((queue.source_name, duty.name))
             except Exception as error:
                 if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
                     raise
-                level = logging.DEBUG if (queue.name, duty.name) in self._failing else logging.WARNING
-                log.log(level, "%s cannot %s, and tries again: %s", queue.name, duty.name, error)
-                self._failing.add((queue.name, duty.name))
+                level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
+                log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
+                self._failing.add((queue.source_name, duty.name))
         return found
 
     def _rows_of(
@@ -324,7 +335,7 @@ class MaintenanceThread:
         def review(queue: QueueMaintenance) -> None:
             try:
                 if there:
-                    queue.database.review(None if records is None else known.get(queue.name, []))
+                    queue.database.review(None if records is None else known.get(queue.source_name, []))
                     return
             except NotInstalled as error:
                 log.debug("%s", error)
@@ -340,7 +351,7 @@ class MaintenanceThread:
         only_reads = only_reads or (not database.dialect.read_only and database.only_reads())
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
-            log.info("the database of %s may %s", self._queues[0].name, may)
+            log.info("the database of %s may %s", self._queues[0].source_name, may)
             self._all_at_once()
         self._only_reads = only_reads
         if only_reads:
@@ -354,7 +365,7 @@ class MaintenanceThread:
     def _fire(self, schedules: list[Row]) -> float:
         """Put the tasks of the due schedules of each queue."""
         seconds = self._at_most(RECORDS)
-        queues = {queue.name: queue for queue in self._queues if queue.maintains} if schedules else {}
+        queues = {queue.source_name: queue for queue in self._queues if queue.maintains} if schedules else {}
         for name, schedule, _, left, now in schedules:
             if name not in queues:
                 continue
@@ -402,7 +413,8 @@ class MaintenanceThread:
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
         self._since = since
         found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
-        found += [others.expire() for others in self._sessions.reaper.others] if maintains else []
+        if maintains:
+            found += [each.expire() for each in members_of(unopened) if each.home is self._database()]
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:

@@ -42,7 +42,7 @@ def thread_of(queue: QueueMaintenance) -> MaintenanceThread | None:
             try:
                 notifier = queue.database.dialect.notifier(queue.database.store)
             except OSError as error:
-                log.warning("no thread can maintain %s: %s", queue.name, error)
+                log.warning("no thread can maintain %s: %s", queue.source_name, error)
                 return None
             if notifier is None or database is None:
                 return None

@@ -11,14 +11,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
-from xq.core.errors import Error
+from xq.core.errors import Error, NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
-from xq.runtime.maintenance import PAUSE
+from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sessions.records import of_sessions
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -33,7 +35,7 @@ SKIP = 60.0  # seconds for which a tube that failed is skipped
 log = logging.getLogger("xq")
 
 
-class Upkeep:
+class Upkeep(Unopened):
     """The tubes of one database, for the maintenance thread of a process."""
 
     def __init__(
@@ -72,19 +74,24 @@ class Upkeep:
             self._dialects = {table: of for table, of in list(self._dialects.items()) if table in found}
         self._known = found
 
-    def names(self, of: Collection[str]) -> set[str]:
-        """Return the names among these that are tables of tubes."""
-        if not self._known.keys() >= set(of):
-            self._refresh()
-        return {name for name in of if name in self._known}
+    @property
+    def home(self) -> object | None:
+        return self._queue.adapter.store.database
 
-    def open_for(self, sessions: Sequence[str]) -> None:
-        """Open the tubes in which sessions may hold tasks."""
-        database = self._queue.adapter.installation
-        sql, values = database.dialect.of_sessions(database.dialect.session_queues, sessions)
-        listed = database.dialect.execute(database.store, sql, values)
+    def names(self, among: Collection[str]) -> set[str]:
+        """Return the names among these that are tables of tubes."""
+        if not self._known.keys() >= set(among):
+            self._refresh()
+        return {name for name in among if name in self._known}
+
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Open the tubes in which these sessions are registered, and release their tasks."""
+        database = self._queue.adapter.maintenance.database
+        listed = of_sessions(database, database.dialect.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
-            self._opened(name)
+            if (queue := self._opened(name)) is not None:
+                with suppress(NotInstalled):
+                    queue.give_back(uuids, event)
 
     def _opened(self, table: str) -> QueueMaintenance | None:
         """Open a tube and return its part of the maintenance; None if it cannot be opened."""
