@@ -49,8 +49,8 @@ a job that acks                     2/2/2        2/2/2         2/2/2        2/2/
 a job that acks, atomic             7/7/2        7/7/2         7/7/2        7/7/2
 a job that is discarded             2/2/2        2/2/2         2/2/2        2/2/2
 a start, 100 schedules new          306/306/1    306/306/1     306/306/1    306/306/1
-a start, 100 schedules unchanged    4/4/1        4/4/1         4/4/1        4/4/1
-a start, 100 schedules one changed  8/8/1        8/8/1         8/8/1        8/8/1
+a start, 100 schedules unchanged    3/3/1        3/3/1         3/3/1        3/3/1
+a start, 100 schedules one changed  7/7/1        7/7/1         7/7/1        7/7/1
 a job that awaits its ack           2/2/2        2/2/2         2/2/2        2/2/2
 an idle thread, a minute            1/1/1        1/1/1         1/1/1        1/1/1
 bury                                -            1/1/1         -            1/1/1
