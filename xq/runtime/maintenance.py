@@ -1,4 +1,4 @@
-"""The maintenance thread of a process for a database, and its duties.
+"""The maintenance of a database by a process: its thread and duties, and what a fork and the exit do with them.
 
 A process that only puts has none.
 """
@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
+from xq.sessions import session as sessions
+from xq.sessions.forking import at_fork
 from xq.sessions.liveness import members_of
 from xq.sessions.records import AT_ONCE, Owner
-from xq.sessions.session import Sessions
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -42,6 +44,7 @@ EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: 
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
+LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
 
 
@@ -52,7 +55,11 @@ class Unopened(Owner, Protocol):
         """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
 
 
+queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
 unopened: WeakSet[Unopened] = WeakSet()  # of each database
+_of_database: WeakKeyDictionary[Any, Maintenance] = WeakKeyDictionary()
+_starting = threading.RLock()
+_kept_out: list[Maintenance] = []  # stopped between two cycles while this process forks
 
 
 class Duty:
@@ -71,20 +78,13 @@ class Duty:
         return f"<duty {self.name!r} in {self.next_at - time.monotonic():.3f} s>"
 
 
-class MaintenanceThread:
-    """The maintenance thread of one database: it waits for a notification or the next duty, and runs what is due."""
+class Maintenance:
+    """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
 
-    def __init__(
-        self,
-        database: object,
-        notifier: Notifier,
-        queues_of_database: Callable[[], list[QueueMaintenance]],
-        sessions: Sessions,
-    ) -> None:
+    def __init__(self, database: object, notifier: Notifier) -> None:
         self._database = ref(database)
         self._notifier = notifier
-        self._queues_of_database = queues_of_database
-        self._sessions = sessions
+        self._sessions = sessions.of(database)
         self._queues: list[QueueMaintenance] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
@@ -246,7 +246,7 @@ class MaintenanceThread:
 
     def _attended(self) -> list[QueueMaintenance]:
         # Without a check of the installation, which would fail while the database cannot be opened.
-        return [queue for queue in self._queues_of_database() if queue.maintained]
+        return [queue for queue in queues_of(self._database()) if queue.maintained]
 
     def _hold_connection(self) -> None:
         for queue in self._queues[:1]:
@@ -444,3 +444,100 @@ def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
 
 def _many_counters(queues: Sequence[QueueMaintenance]) -> str:
     return queues[0].database.dialect.many_counters_of([queue.database.dialect for queue in queues], MANY)
+
+
+# one for each database
+
+
+def queues_of(database: object) -> list[QueueMaintenance]:
+    return [queue for queue in members_of(queues) if database is not None and queue.home is database]
+
+
+def maintenance_of(queue: QueueMaintenance) -> Maintenance | None:
+    """Return the maintenance of the database of a queue, its thread started if necessary; None if it can have none."""
+    database = queue.home
+    with _starting:
+        found = _of_database.get(database)
+        if found is None or not found.thread.is_alive():
+            try:
+                notifier = queue.database.dialect.notifier(queue.database.store)
+            except OSError as error:
+                log.warning("no thread can maintain %s: %s", queue.source_name, error)
+                return None
+            if notifier is None or database is None:
+                return None
+            found = _of_database[database] = Maintenance(database, notifier)
+            finalize(database, found.end).atexit = False
+            found.thread.start()
+    return found
+
+
+def threads() -> dict[Any, Maintenance]:
+    """Return the maintenance of each database of this process."""
+    return dict(members_of(_of_database.items()))
+
+
+def is_paused(database: object) -> bool:
+    """Return whether the thread of a database has paused because that is read-only. If so, wake it to check again."""
+    found = _of_database.get(database)
+    if found is None or not found.paused or not found.thread.is_alive():
+        return False
+    found.call_for(found.read_records)
+    return True
+
+
+def leave(database: object) -> None:
+    """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
+    mine = sessions.of(database)
+    liveness = mine.liveness
+    try:
+        mine.exit()
+    except Exception as error:
+        log.debug("a session could not be ended: %s", error)
+    with _starting:
+        ending = _of_database.pop(database, None)
+    if ending is not None:
+        ending.end()
+        ending.thread.join(LEAVING)
+    for queue in queues_of(database):
+        queue.leave()
+    if liveness is not None:
+        liveness.close()
+
+
+def _before_exit() -> None:
+    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
+    ending = members_of(_of_database.values())
+    for each in ending:
+        each.end()
+    for each in ending:
+        each.thread.join(RETRY)
+
+
+sessions.before_exit.append(_before_exit)
+
+
+def _before_fork() -> None:
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    _kept_out.extend(each for each in members_of(_of_database.values()) if each.working.acquire(timeout=RETRY))
+    _starting.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _starting.release()
+    while _kept_out:
+        _kept_out.pop().working.release()
+
+
+def _after_fork_in_child() -> None:
+    global _starting, _of_database
+    _kept_out.clear()
+    for each in members_of(_of_database.values()):
+        each.disown()
+    _starting, _of_database = threading.RLock(), WeakKeyDictionary()
+    for queue in members_of(queues):
+        queue.forked()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+at_fork("threads", _after_fork_in_child)

@@ -14,8 +14,7 @@ from xq.core.ports import Row
 from xq.engine.finish import Finish
 from xq.engine.run import Database
 from xq.engine.take import Takes
-from xq.runtime.maintenance import LOOK, RETRY, MaintenanceThread
-from xq.runtime.maintenance_threads import queues, thread_of
+from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
@@ -45,7 +44,7 @@ class QueueMaintenance(Owner):
         self.timers = takes.timers
         self.machine = takes.machine
         self.waiting = waiting
-        self._thread: MaintenanceThread | None = None
+        self._maintenance: Maintenance | None = None
         self._expire_at = 0.0  # the monotonic time of the next move of due tasks
         self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # database without it, and next check
         waiting.listen = self.listen
@@ -72,7 +71,7 @@ class QueueMaintenance(Owner):
 
     def leave(self) -> None:
         """Drop the thread and the binding."""
-        self.maintained = self._thread = None
+        self.maintained = self._maintenance = None
         self.database.observers.count()
         self.database.close()
 
@@ -92,12 +91,12 @@ class QueueMaintenance(Owner):
             return False
         if self.maintained is not opened:
             self.takes.pauses.read()  # this process may have looked long ago
-            self._thread = thread_of(self)
+            self._maintenance = maintenance_of(self)
             self.maintained = opened
             self.database.observers.count()
-            if self._thread is not None:
-                self._thread.call_for(self._thread.expire)  # not earlier: a cycle skips queues that are not attended
-        return self._thread is not None
+            if self._maintenance is not None:  # not earlier: a cycle skips queues that are not attended
+                self._maintenance.call_for(self._maintenance.expire)
+        return self._maintenance is not None
 
     @property
     def is_maintained(self) -> bool:
@@ -107,23 +106,23 @@ class QueueMaintenance(Owner):
     @property
     def anybody(self) -> bool:
         """Whether to notify the thread of this process's own changes, because the notifier does not report them."""
-        return self._thread is not None and not self._thread.reports_own
+        return self._maintenance is not None and not self._maintenance.reports_own
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """Wake the thread if this process has committed a transition into a state with a timer."""
-        if target in self.machine.timers and self._thread is not None:
-            self._thread.call_for(self._thread.expire)
+        if target in self.machine.timers and self._maintenance is not None:
+            self._maintenance.call_for(self._maintenance.expire)
 
     def scheduled(self) -> None:
         """Wake the thread to look at the schedules, since this process has committed one."""
-        if self._thread is not None:
-            self._thread.call_for(self._thread.read_records)
+        if self._maintenance is not None:
+            self._maintenance.call_for(self._maintenance.read_records)
 
     def listen(self) -> bool:
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
         there = self.maintain()
-        if self._thread is not None:
-            self._thread.expect()
+        if self._maintenance is not None:
+            self._maintenance.expect()
             self.database.observers.count()
         return there
 
@@ -168,9 +167,9 @@ class QueueMaintenance(Owner):
         return self.database.clock is None and self.database.may_move
 
     def expire(self, seconds: float | None) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next one; None if there is none, or no right to.
+        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due, or for no right.
 
-        `seconds`: as just read.
+        `seconds`: until the next task is due, as just read. After a batch the next run reads that again.
         """
         now = time.monotonic()
         if seconds is None or seconds > 0:
@@ -182,9 +181,8 @@ class QueueMaintenance(Owner):
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
             in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
             then = time.monotonic()
-            self._expire_at = now + RETRY if in_vain else 2 * then - now
-            seconds, now = self.timers.seconds(), then
-        return seconds if seconds is None or seconds > 0 else self._expire_at - now
+            self._expire_at, now = now + RETRY if in_vain else 2 * then - now, then
+        return self._expire_at - now
 
     # sessions
 

@@ -15,8 +15,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
-from xq.runtime.maintenance import unopened
-from xq.runtime.maintenance_threads import is_paused
+from xq.runtime.maintenance import is_paused, unopened
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
