@@ -22,7 +22,7 @@ from xq.engine.run import MANY
 from xq.sessions import session as sessions
 from xq.sessions.forking import at_fork
 from xq.sessions.liveness import members_of
-from xq.sessions.records import AT_ONCE, Owner
+from xq.sessions.records import Owner, rows_of
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -276,29 +276,32 @@ class Maintenance:
                 found[queue] = call(queue)
                 self._failing.discard((queue.source_name, duty.name))
             except Exception as error:
-                if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
-                    raise
-                level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
-                log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
-                self._failing.add((queue.source_name, duty.name))
+                self._failed(duty, queue, error)
         return found
+
+    def _failed(self, duty: Duty, queue: QueueMaintenance, error: Exception) -> None:
+        if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
+            raise error
+        level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
+        log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
+        self._failing.add((queue.source_name, duty.name))
 
     def _rows_of(
         self, duty: Duty, query: Callable[[Sequence[QueueMaintenance]], str], queues: Sequence[QueueMaintenance]
     ) -> list[Row]:
         """Return the rows of a query of many queues, each after its queue. If it fails, each queue is asked alone."""
-        if len(queues) > AT_ONCE:
-            parts = [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]
-            return [row for part in parts for row in self._rows_of(duty, query, part)]
-        try:
-            asked = query(queues)
-            rows = queues[0].database.execute(asked) if asked else []
-        except Exception as error:
-            if len(queues) == 1 or queues[0].database.store.classify(error) in UNANSWERED:
-                raise
-            found = self._each(duty, lambda queue: self._rows_of(duty, query, [queue]), queues)
-            return [row for rows in found.values() for row in rows]
-        return [(queues[place], *row) for place, *row in rows]
+
+        def ask(part: Sequence[QueueMaintenance]) -> list[Row]:
+            asked = query(part)
+            return part[0].database.run(asked) if asked else []
+
+        def failed(part: Sequence[QueueMaintenance], error: Exception) -> None:
+            if len(queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
+                raise error
+            if len(part) == 1:
+                self._failed(duty, part[0], error)
+
+        return rows_of(queues, ask, failed)
 
     # the duties; each returns the seconds until its next run
 
@@ -313,7 +316,7 @@ class Maintenance:
             self._hold_connection()  # now: below, the last queue may be dropped
             try:
                 dialects = [queue.database.dialect for queue in self._queues]
-                for kind, *row in database.execute(dialects[0].records_of(dialects)):
+                for kind, *row in database.run(dialects[0].records_of(dialects)):
                     found[kind].append(row)
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error

@@ -15,6 +15,7 @@ from xq.core.ports import Connections, ErrorKind, Row
 from xq.sessions.liveness import Liveness
 from xq.sessions.process import process_name, this_process
 
+Q = TypeVar("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -90,21 +91,37 @@ def forget_waits(database: Runs, uuids: Sequence[str]) -> None:
         of_sessions(database, database.dialect.forget_waits, uuids)
 
 
+def rows_of(
+    queues: Sequence[Q], ask: Callable[[Sequence[Q]], list[Row]], failed: Callable[[Sequence[Q], Exception], None]
+) -> list[Row]:
+    """Return the rows that `ask` finds for many queues, AT_ONCE at a time, with the queue in place of its index.
+
+    `failed` raises an error that does not concern single queues. After another one, each queue is asked alone.
+    """
+    found: list[Row] = []
+    for part in [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]:
+        try:
+            found += [(part[place], *row) for place, *row in ask(part)]
+        except Exception as error:  # of one that was dropped just now, say
+            failed(part, error)
+            for queue in part if len(part) > 1 else ():
+                found += rows_of([queue], ask, failed)
+    return found
+
+
 def orphans_of(databases: Sequence[Runs]) -> set[str]:
     """Return the sessions that own tasks of these queues and are not registered."""
-    if len(databases) > AT_ONCE:
-        return orphans_of(databases[:AT_ONCE]) | orphans_of(databases[AT_ONCE:])
-    try:
-        dialects = [database.dialect for database in databases]
-        return {uuid for _, uuid in databases[0].run(dialects[0].orphans_of(dialects))} if databases else set()
-    except Exception as error:  # of one that was dropped just now, say
-        if databases[0].store.classify(error) is ErrorKind.LOST:
-            raise
-        if len(databases) > 1:
-            return set().union(*(orphans_of([database]) for database in databases))
-        if isinstance(error, NotInstalled):
-            return set()
-        raise
+
+    def ask(part: Sequence[Runs]) -> list[Row]:
+        dialects = [database.dialect for database in part]
+        return part[0].run(dialects[0].orphans_of(dialects))
+
+    def failed(part: Sequence[Runs], error: Exception) -> None:
+        alone = len(part) == 1 and not isinstance(error, NotInstalled)
+        if alone or part[0].store.classify(error) is ErrorKind.LOST:
+            raise error
+
+    return {uuid for _, uuid in rows_of(databases, ask, failed)}
 
 
 class Records:

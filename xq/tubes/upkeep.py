@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,12 @@ from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.sessions.records import of_sessions
+from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
-AT_ONCE = 20  # tubes per statement: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
 LONGEST = 5.0  # seconds between two looks, at most, while the database is written
 IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
@@ -59,7 +58,6 @@ class Upkeep(Unopened):
         # By query, thread and connection: the last `commits`, and the monotonic time until which they are valid.
         self._seen: dict[tuple[str, int, int], tuple[list[Any], float]] = {}
         self._next_look = 0.0  # the monotonic time of the next look at all tubes
-        self._texts: dict[str, tuple[Collection[str], list[tuple[list[str], str]]]] = {}  # by query
 
     def _refresh(self) -> None:
         """Read the records of the tubes."""
@@ -135,37 +133,24 @@ class Upkeep(Unopened):
         self._refresh()
         return True
 
-    def _rows(self, query: Callable[[Sequence[Dialect]], str]) -> Iterator[Any]:
-        """Yield the rows of a query of many tubes at once, each after its table."""
-        now = time.monotonic()
+    def _rows(self, query: Callable[[Sequence[Dialect]], str]) -> list[Any]:
+        """Return the rows of a query of many tubes at once, each after its table."""
+        now, store = time.monotonic(), self._queue.adapter.store
         self._skipped = {table: until for table, until in list(self._skipped.items()) if until > now}
-        tables = self._known.keys() - self._skipped.keys()
-        known, texts = self._texts.get(query.__name__, (None, []))
-        if known != tables:
-            found = [(table, of) for table in sorted(tables) if (of := self._dialect(table)) is not None]
-            parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
-            texts = [([table for table, _ in part], query([of for _, of in part])) for part in parts]
-            self._texts[query.__name__] = tables, texts
-        for part_tables, sql in texts:
-            try:
-                rows = self._queue.adapter.store.execute(sql) if sql else []
-            except Exception as error:
-                if self._queue.adapter.store.classify(error) in UNANSWERED:
-                    raise
-                yield from self._rows_singly(part_tables, query)
-            else:
-                yield from ((part_tables[place], *row) for place, *row in rows)
+        tables = sorted(self._known.keys() - self._skipped.keys())
 
-    def _rows_singly(self, tables: list[str], query: Callable[[Sequence[Dialect]], str]) -> Iterator[Any]:
-        """Query the tubes one by one, after one of them has failed: it was just dropped, or is not readable."""
-        for table in tables:
-            dialect = self._dialect(table)
-            try:
-                rows = self._queue.adapter.store.execute(sql) if dialect and (sql := query([dialect])) else []
-            except Exception as error:
-                self._skip(table, error)
-            else:
-                yield from ((table, *row) for _, *row in rows)
+        def ask(part: Sequence[tuple[str, Dialect]]) -> list[Any]:
+            sql = query([of for _, of in part])
+            return store.execute(sql) if sql else []
+
+        def failed(part: Sequence[tuple[str, Dialect]], error: Exception) -> None:
+            if len(part) == 1:
+                self._skip(part[0][0], error)  # it was just dropped, or is not readable
+            elif store.classify(error) in UNANSWERED:
+                raise error
+
+        found = [(table, of) for table in tables if (of := self._dialect(table)) is not None]
+        return [(table, *row) for (table, _), *row in rows_of(found, ask, failed)]
 
     def orphans(self) -> set[str]:
         """Return the unregistered sessions that hold tasks of any tube, and open these tubes."""
