@@ -154,14 +154,10 @@ class Upkeep(Unopened):
 
     def orphans(self) -> set[str]:
         """Return the unregistered sessions that hold tasks of any tube, and open these tubes."""
-        dialect = self._queue.adapter.installation.dialect
-        found: set[str] = set()
-        if not self._may_have_changed(dialect.orphans_of):
-            return found
-        for table, uuid in self._rows(dialect.orphans_of):
-            if self._opened(table) is not None:
-                found.add(uuid)
-        return found
+        query = self._queue.adapter.installation.dialect.orphans_of
+        if not self._may_have_changed(query):
+            return set()
+        return {uuid for table, uuid in self._rows(query) if self._opened(table) is not None}
 
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
