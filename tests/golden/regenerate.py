@@ -159,17 +159,22 @@ GOLDEN = ("readme", "tubes")  # which have files; between them they show most sh
 MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 # The statements that a dialect has by name. One that a queue does not need is empty.
-NAMED = """
-    looks.count_what_is_there records.installed installer.statuses_in_use records.queues records.sessions
-    records.processes records.session_listed records.session_is_there records.sessions_listed
-    records.rejoin_session records.expire_session_later records.session_ends records.session_over
-    records.deregister_session records.set_setting records.pause records.resume records.pauses records.time_us
-    records.add_schedule records.schedule records.set_schedule records.drop_schedule records.schedules
-    records.next_firings records.due_schedule records.begin_wait records.ends records.end_wait
-    records.forget_waits records.waiting looks.any_ready looks.next_due looks.next_to_ready begin_writing
-    looks.taken looks.counters looks.actual_counts looks.audit looks.add_counter looks.forget_history savepoints
-    savepoint_noted savepoint_kept
-""".split()
+NAMED = (
+    "looks.count_what_is_there",
+    "records.installed",
+    "installer.statuses_in_use",
+    *(f"records.{name}" for name in ("queues", "sessions", "processes", "session_listed", "session_is_there")),
+    *(f"records.{name}" for name in ("sessions_listed", "rejoin_session", "expire_session_later", "session_ends")),
+    *(f"records.{name}" for name in ("session_over", "deregister_session", "set_setting", "pause", "resume")),
+    *(f"records.{name}" for name in ("pauses", "time_us", "add_schedule", "schedule", "set_schedule")),
+    *(f"records.{name}" for name in ("drop_schedule", "schedules", "next_firings", "due_schedule", "begin_wait")),
+    *(f"records.{name}" for name in ("ends", "end_wait", "forget_waits", "waiting")),
+    *(f"looks.{name}" for name in ("any_ready", "next_due", "next_to_ready")),
+    "begin_writing",
+    *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
+    "looks.forget_history",
+    *("savepoints", "savepoint_noted", "savepoint_kept"),
+)
 
 
 def dialect(queue: Any) -> Any:

@@ -113,7 +113,7 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
         here,
         dialect,
         Statements(definition.machine, dialect),
-        Installation(store, dialect, definition.structure, definition.wording, values),
+        dialect.installation(store, definition.structure, definition.wording, values),
         sessions.of(database),
         store.may_fail_to_read,
     )
