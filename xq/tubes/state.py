@@ -10,7 +10,7 @@ from typing import Final
 from xq.core.errors import NotRunning
 from xq.core.ports import ErrorKind
 
-LOOK = 1.0  # seconds for which RUNNING is cached
+KNOWN_FOR = 1.0  # seconds for which RUNNING is cached
 
 RUNNING: Final = "RUNNING"
 
@@ -39,7 +39,7 @@ class State:
             return "ENDING" if ask["awaited"]() else "WAITING"
         if ask["paused"]():
             return "STARTUP"
-        self._known.until = time.monotonic() + LOOK
+        self._known.until = time.monotonic() + KNOWN_FOR
         return RUNNING
 
     def check(self) -> None:

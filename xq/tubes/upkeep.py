@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 20  # tubes per statement: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
-LONGEST = 5.0  # seconds between two looks, at most, while the database is written
+LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written
 IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
 SKIP = 60.0  # seconds for which a tube that failed is skipped
 
@@ -185,7 +185,7 @@ class Upkeep:
                 if seconds is not None:
                     self._due_at[table] = min(now + float(seconds), self._due_at.get(table, math.inf))
             took = time.monotonic() - now
-            self._next_look = now + min(LONGEST, max(PAUSE, EFFORT * took))
+            self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * took))
         for table in [table for table, at in self._due_at.items() if at <= now]:
             seconds = self._expire(table)
             self._due_at[table] = math.inf if seconds is None else time.monotonic() + seconds
