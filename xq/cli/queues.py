@@ -18,7 +18,7 @@ from xq.core.words import NAMES
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
-MOST = 20  # words of a column that upgrade shows
+WORDS = 20  # words of a column that upgrade shows
 HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 
 
@@ -213,7 +213,7 @@ def upgrade(
     there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)
     if there:
         found = [f"{word!r} {n:,}" for word, n in there.items()]
-        say(f"the column {columns['status']} has {', '.join(found[:MOST])}{', ...' if len(found) > MOST else ''}")
+        say(f"the column {columns['status']} has {', '.join(found[:WORDS])}{', ...' if len(found) > WORDS else ''}")
     queue = upgraded(url, name, columns, on, own)
     if there and queue.machine.ack_deletes and not delete_done:
         raise typer.BadParameter(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
-MOST = 200  # characters of a value that people see
+VALUE = 200  # characters of a value that people see
 DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
@@ -227,7 +227,7 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
     name = queue.roles.get("error", "")
     error = {name: str(fields[name]).strip().partition("\n")[0]} if fields.get(name) else {}
     whole = (int, float, datetime, type(None))
-    return {of: each if isinstance(each, whole) else Text(shown(each, MOST)) for of, each in (fields | error).items()}
+    return {of: each if isinstance(each, whole) else Text(shown(each, VALUE)) for of, each in (fields | error).items()}
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from xq.cli.targets import Queue, connected, key_of
 from xq.cli.tasks import failures, list_, transition, transition_row
 
 PAUSE = 0.25  # seconds between two looks of tail
-AT_ONCE = 1_000  # transitions that one look reads
+TRANSITIONS_A_LOOK = 1_000  # transitions that one look reads
 LATE = 10_000  # ids below the newest one, of transactions that may still commit
 SOON = 60  # seconds within which a ready task is taken, or the screen says that none was
 SPAN = 10  # looks, over which top counts its rates
@@ -46,7 +46,7 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
     yield from (earlier := inspection.last(n, key) if n else [])
     seen = {row.id for row in earlier}
     while True:
-        for row in inspection.after(since, LATE + AT_ONCE):
+        for row in inspection.after(since, LATE + TRANSITIONS_A_LOOK):
             if row.id not in seen and (key is None or key_of(queue, row.key) == key):
                 yield row
             seen.add(row.id)
