@@ -12,7 +12,7 @@ from xq.core.machine import Feature, Guard
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
 RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
 BY = ("utube", "tube")
-MOST = 2**53  # microseconds
+LONGEST_REFILL = 2**53  # microseconds
 
 
 def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
@@ -36,7 +36,7 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     if isinstance(burst, bool) or not isinstance(burst, int) or not 0 < burst <= most:
         raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
     interval = -(-span // (most - burst + 1))  # see token_buckets.py
-    if burst * interval > MOST:
+    if burst * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
     guard = Guard("rate", role=by or "", value=(interval, interval * (burst - 1)))
     needs = (by,) if by else ()
