@@ -23,7 +23,7 @@ from xq.core.errors import BadValue, Error, shown
 from xq.serve import login
 from xq.serve.charts import LINES
 from xq.serve.entries import ConsoleQueue, entries_of, on, status_of
-from xq.serve.login import NOBODY, VIEW, Access, FromScope, Visit
+from xq.serve.login import NOBODY, VIEW, ConsoleOptions, FromScope, Visit
 from xq.serve.operations import Begun, of_queue
 from xq.serve.snapshot import EVERY, looks_of
 from xq.serve.texts import Texts
@@ -60,7 +60,7 @@ class Route(NamedTuple):
 class Console:
     """The console of some queues."""
 
-    def __init__(self, entries: tuple[ConsoleQueue, ...], settings: Access, pages: tuple[Route, ...]) -> None:
+    def __init__(self, entries: tuple[ConsoleQueue, ...], settings: ConsoleOptions, pages: tuple[Route, ...]) -> None:
         self.entries, self.settings, self.pages = entries, settings, pages
         self.look = looks_of(entries, settings.every)  # at the database of each queue
         self.operations: dict[tuple[ConsoleQueue, str, str], Begun] = {}  # of this process: by queue, verb and filter
@@ -207,7 +207,7 @@ def app(
     options = locals()
     from xq.serve.pages import PAGES, metrics_of
 
-    entries, settings = entries_of(options.pop("queues")), Access.of(**options)
+    entries, settings = entries_of(options.pop("queues")), ConsoleOptions.of(**options)
     for entry in entries:
         if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")

@@ -112,7 +112,7 @@ Verbs = Annotated[frozenset[Verb], AfterValidator(lambda verbs: verbs | {VIEW})]
 NAMES: Final = "a list of names, as ['example.org']"
 
 
-class Access(BaseModel):
+class ConsoleOptions(BaseModel):
     """The options of a console, each described as an error says it; and what they require of a request."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -138,7 +138,7 @@ class Access(BaseModel):
     _refused: deque[tuple[float, str]] = PrivateAttr(default_factory=lambda: deque(maxlen=1_000))  # when, from where
 
     @classmethod
-    def of(cls, **options: Any) -> Access:
+    def of(cls, **options: Any) -> ConsoleOptions:
         """Return the options, checked. Raises BadValue, which shows no token."""
         try:
             return cls.model_validate(options)
