@@ -32,7 +32,7 @@ WHOLE: Final = Part()
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Extracted:
     """A column of an extract.
 
     The types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. A TIMESTAMP that is
@@ -70,14 +70,14 @@ class Extract(ABC):
     address: Address
     relation: str
     rows: str  # SQL that selects its rows, or ""
-    columns: tuple[Column, ...]
+    columns: tuple[Extracted, ...]
     order: tuple[str, ...] = ()  # the columns in which the watermark of a history advances; () for other extracts
     witness: tuple[str, ...] = ()  # the columns that detect a history that was begun again
     ranged: str = ""  # the column whose ranges are read separately
     timed: str = ""  # the relation with dur_us, by a window over the rows `:of` a part
     begin: ClassVar[str] = ""  # the first statement of a connection by JDBC
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> Extracted:
         """Return the column of this name. Raises BadValue."""
         for column in self.columns:
             if column.name == name:
@@ -85,7 +85,7 @@ class Extract(ABC):
         known = ", ".join(column.name for column in self.columns)
         raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
-    def chosen(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
+    def chosen(self, names: Sequence[str] | None = None) -> tuple[Extracted, ...]:
         """Return the columns of these names; None: all except those that are read only if named. Raises BadValue."""
         if names is None:
             return tuple(column for column in self.columns if not column.asked)
@@ -97,7 +97,7 @@ class Extract(ABC):
         return (*self.order, *self.witness)
 
     @abstractmethod
-    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Column, ...]]:
+    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
         """Return the SQL by which a program with JDBC and without xq reads all rows, and its columns.
 
         They are `stored` as such a driver returns them, whatever the time zone of its program.
@@ -122,13 +122,13 @@ class Extract(ABC):
         return self._stored(self.chosen(names), part)
 
     @abstractmethod
-    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
+    def _stored(self, columns: Sequence[Extracted], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
 
     @abstractmethod
-    def value(self, column: Column, stored: Any) -> Any:
+    def value(self, column: Extracted, stored: Any) -> Any:
         """Return the value for what the driver returned. Raises BadValue if it is not of the column's type."""
 
-    def misfit(self, column: Column, stored: Any) -> BadValue:
+    def misfit(self, column: Extracted, stored: Any) -> BadValue:
         """Return the error for a stored value that is not of the column's type."""
         return BadValue(
             f"{column.name} of {self.name} holds {shown(stored)}, which is not a {column.type}: "

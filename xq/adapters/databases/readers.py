@@ -14,7 +14,7 @@ from xq.adapters.databases.named import filled
 from xq.adapters.drivers import connect
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.machine import ABSENT
-from xq.pipeline.scan import WHOLE, Checkpoint, Column, Extract, Part, parted
+from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, parted
 
 ROWS = 10_000  # fetched at once
 NEAR, WIDER = 10_000, 8  # ids that the first look back goes, and how much farther each next one does
@@ -46,7 +46,7 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 }
 
 
-def reading(column: Column) -> Callable[[Any], Any] | None:
+def reading(column: Extracted) -> Callable[[Any], Any] | None:
     """Return the conversion of stored values that are not NULL; None if they need none."""
     if column.type.startswith("DECIMAL") and column.stored == "STRING":
         return column.decimal
@@ -59,15 +59,15 @@ class ExtractReader(Extract):
 
     # statements
 
-    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Column, ...]]:
+    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
         columns = tuple(map(self._stock, self.chosen(names)))
         return self._statement(columns), columns
 
-    def _stock(self, column: Column) -> Column:
+    def _stock(self, column: Extracted) -> Extracted:
         """Return a column for a stock driver."""
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
-    def _statement(self, columns: Sequence[Column], part: Part = WHOLE, more: str = "", of: str = "") -> str:
+    def _statement(self, columns: Sequence[Extracted], part: Part = WHOLE, more: str = "", of: str = "") -> str:
         """Return the SQL that reads a part. `of` is the condition of the rows that the window of dur_us reads."""
         relation = filled(self.timed, of=of) if self._is_timed(columns) else self.relation
         listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
@@ -80,10 +80,10 @@ class ExtractReader(Extract):
 
     # the time in the state that was left, which a window computes
 
-    def _is_timed(self, columns: Sequence[Column]) -> bool:
+    def _is_timed(self, columns: Sequence[Extracted]) -> bool:
         return bool(self.timed) and any(column.asked for column in columns)
 
-    def _window(self, connection: Any, columns: Sequence[Column], part: Part) -> str:
+    def _window(self, connection: Any, columns: Sequence[Extracted], part: Part) -> str:
         """Return the condition of the rows that the window of dur_us must read for a part: those of its tasks.
 
         They begin at the earliest previous transition of these tasks. Keys have no index, so the search widens until it
@@ -123,11 +123,11 @@ class ExtractReader(Extract):
 
     # reading
 
-    def _select(self, connection: Any, columns: Sequence[Column], part: Part) -> str:
+    def _select(self, connection: Any, columns: Sequence[Extracted], part: Part) -> str:
         """Return the statement that reads a part. `connection` is at the moment of the read."""
         return self._statement(columns, part, of=self._window(connection, columns, part))
 
-    def value(self, column: Column, stored: Any) -> Any:
+    def value(self, column: Extracted, stored: Any) -> Any:
         read = reading(column)
         try:
             return stored if read is None or stored is None else read(stored)

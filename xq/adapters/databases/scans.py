@@ -14,7 +14,7 @@ from xq.core.errors import BadValue, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
 from xq.pipeline.frames import FRAMED, type_of
-from xq.pipeline.scan import WHATS, Column, Extract, What
+from xq.pipeline.scan import WHATS, Extract, Extracted, What
 
 
 class Scans(ABC):
@@ -48,9 +48,9 @@ class Scans(ABC):
         spelled = f"CASE {status} {cases} END"
         taken = {field.name.lower() for field in fields}
         state = "state" if "state" not in taken else "xq_state"
-        columns.append(Column(state, "STRING", spelled, "STRING"))
+        columns.append(Extracted(state, "STRING", spelled, "STRING"))
         stored_key = self.key_in_history.format(dialect.key_in_history(dialect.keys))
-        columns.append(Column("xq_key", "STRING", stored_key, "STRING", asked=True))
+        columns.append(Extracted("xq_key", "STRING", stored_key, "STRING", asked=True))
         (key, *more) = dialect.source.key
         ranged = key.name if not more and type_of(key) == "BIGINT" else ""
         rows = dialect.in_states([state for state in machine.states if not states or state in states])
@@ -60,21 +60,21 @@ class Scans(ABC):
         table = self.dialect.side("history")
         types = {name: FRAMED[kind].spark for name, kind in self.dialect.history_columns.items()}
         quoted = {name: self.dialect.quote(name) for name in types}
-        columns = [Column(name, kind, quoted[name], kind) for name, kind in types.items()]
-        columns.append(Column("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
+        columns = [Extracted(name, kind, quoted[name], kind) for name, kind in types.items()]
+        columns.append(Extracted("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
         # A window over the rows `:of` a part, which begins before it: at the previous transition of each task.
         timed = f"(SELECT {', '.join(quoted.values())}, {self.dialect.since_before} AS dur_us FROM {table}:of) AS timed"
-        columns.append(Column("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
+        columns.append(Extracted("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
         make = partial(make, order=self.order, witness=self.witness)
         return make(relation=table, rows="", columns=tuple(columns), ranged="id", timed=timed)
 
     def _stats(self, make: Callable[..., Extract]) -> Extract:
-        columns = [Column(name, "STRING", name, "STRING") for name in ("tube", "source", "target")]
-        columns.append(Column("n", "BIGINT", "n", "BIGINT"))
+        columns = [Extracted(name, "STRING", name, "STRING") for name in ("tube", "source", "target")]
+        columns.append(Extracted("n", "BIGINT", "n", "BIGINT"))
         # Without the counters of events.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
         return make(relation=f"({self.dialect.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
-    def _column(self, field: Field) -> Column:
+    def _column(self, field: Field) -> Extracted:
         """Return the column of a field of the application."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from xq.pipeline.scan import Column, Extract, Part
+from xq.pipeline.scan import Extract, Extracted, Part
 
 STORED = {
     "BIGINT": pa.int64(),
@@ -33,7 +33,7 @@ def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.Reco
             yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
-def _array(extract: Extract, column: Column, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _array(extract: Extract, column: Extracted, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         array = pa.array(stored, STORED.get(column.stored, kind))
         if pa.types.is_string(array.type) and pa.types.is_timestamp(kind):
@@ -45,7 +45,7 @@ def _array(extract: Extract, column: Column, stored: Sequence[Any], kind: pa.Dat
         return _one_by_one(extract, column, stored, kind)
 
 
-def _one_by_one(extract: Extract, column: Column, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _one_by_one(extract: Extract, column: Extracted, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
     values = [extract.value(column, value) for value in stored]
     try:
         return pa.array(values, kind)

@@ -16,7 +16,7 @@ from xq.adapters.spark.arrow import STORED
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import Field
 from xq.pipeline.frames import as_stored, unchanged
-from xq.pipeline.scan import Column
+from xq.pipeline.scan import Extracted
 
 ERROR = "xq_error"
 JSON = ("JSON", "JSONB")
@@ -109,14 +109,14 @@ class Exchange:
         return value
 
 
-def _arrow_type(column: Column) -> pa.DataType:
+def _arrow_type(column: Extracted) -> pa.DataType:
     if column.type.startswith("DECIMAL"):
         digits, places = map(int, column.type.removeprefix("DECIMAL(").rstrip(")").split(","))
         return pa.decimal128(digits, places)
     return STORED[column.type]
 
 
-def _sent(column: Column, field: Field, value: Any) -> Any:
+def _sent(column: Extracted, field: Field, value: Any) -> Any:
     """Return a value of the application's as Spark holds it."""
     if value is None:
         return None

@@ -12,7 +12,7 @@ from xq.adapters.databases.scans import Scans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import Checkpoint, Column, Part
+from xq.pipeline.scan import Checkpoint, Extracted, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
@@ -24,7 +24,7 @@ class MariadbReader(ExtractReader):
 
     begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"  # Spark writes names in double quotes
 
-    def _stock(self, column: Column) -> Column:
+    def _stock(self, column: Extracted) -> Extracted:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
             return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
         if column.stored == "FLOAT":  # six digits, and not those of the double that is the same
@@ -42,7 +42,7 @@ class MariadbReader(ExtractReader):
             connection.cursor().execute(PATIENCE)
             yield connection
 
-    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Extracted], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         from pymysql.cursors import SSCursor
 
         with self._connected() as connection:
@@ -103,15 +103,15 @@ class MariadbReader(ExtractReader):
 class MariadbScans(Scans):
     reading = MariadbReader
 
-    def _column(self, field: Field) -> Column:
+    def _column(self, field: Field) -> Extracted:
         sql, kind = self.dialect.quote(field.column), type_of(field)
         if field.kind == "uuid":
             dashed = ", '-', ".join(parts_of_uuid(sql))
-            return Column(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN CONCAT({dashed}) ELSE {sql} END", kind)
+            return Extracted(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN CONCAT({dashed}) ELSE {sql} END", kind)
         if kind == "STRING":
-            return Column(field.name, kind, sql if field.kind == "text" else f"CONVERT({sql} USING utf8mb4)", kind)
+            return Extracted(field.name, kind, sql if field.kind == "text" else f"CONVERT({sql} USING utf8mb4)", kind)
         if kind == "BOOLEAN":
-            return Column(field.name, kind, sql, "BIGINT")
+            return Extracted(field.name, kind, sql, "BIGINT")
         if field.kind == "float":
-            return Column(field.name, kind, SINGLE.format(sql), "FLOAT")
-        return Column(field.name, kind, sql, kind)
+            return Extracted(field.name, kind, SINGLE.format(sql), "FLOAT")
+        return Extracted(field.name, kind, sql, kind)

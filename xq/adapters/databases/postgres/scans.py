@@ -10,18 +10,18 @@ from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import Checkpoint, Column, Part
+from xq.pipeline.scan import Checkpoint, Extracted, Part
 
 
 class PostgresReader(ExtractReader):
     """Reads extracts of PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
 
-    def _stock(self, column: Column) -> Column:
+    def _stock(self, column: Extracted) -> Extracted:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read one without a zone in Java's time zone
             return replace(column, sql=f"({column.sql} AT TIME ZONE 'UTC')")
         return super()._stock(column)
 
-    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Extracted], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         with self._connected() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             sql = self._select(connection, columns, part)
@@ -53,12 +53,12 @@ class PostgresScans(Scans):
     order = ("xid", "id")
     witness = ()  # numbers of transactions go on
 
-    def _column(self, field: Field) -> Column:
+    def _column(self, field: Field) -> Extracted:
         sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()
         if kind == "STRING":
-            return Column(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS text)", kind)
+            return Extracted(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS text)", kind)
         if declared in ("FLOAT", "REAL"):  # as it is written, and so as the application reads it
-            return Column(field.name, kind, f"CAST(CAST({sql} AS text) AS float8)", kind)
+            return Extracted(field.name, kind, f"CAST(CAST({sql} AS text) AS float8)", kind)
         if field.kind == "timestamptz":  # as one without a zone, in UTC
             sql = f"({sql} AT TIME ZONE 'UTC')"
-        return Column(field.name, kind, sql, kind)
+        return Extracted(field.name, kind, sql, kind)

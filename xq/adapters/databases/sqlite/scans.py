@@ -13,7 +13,7 @@ from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Address, Field
 from xq.pipeline.frames import type_of
-from xq.pipeline.scan import WHOLE, Checkpoint, Column, Extract, Part, What
+from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, What
 
 
 class SqliteReader(ExtractReader):
@@ -28,7 +28,7 @@ class SqliteReader(ExtractReader):
             connection.execute("PRAGMA query_only = 1")
             yield connection
 
-    def _stored(self, columns: Sequence[Column], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
+    def _stored(self, columns: Sequence[Extracted], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]:
         with self._connected() as connection:
             connection.execute("BEGIN")  # one moment for all statements
             cursor = connection.execute(self._select(connection, columns, part))
@@ -53,14 +53,14 @@ class SqliteScans(Scans):
             )
         return super().of(what, name, address, states)
 
-    def _column(self, field: Field) -> Column:
+    def _column(self, field: Field) -> Extracted:
         sql, kind = self.dialect.quote(field.column), type_of(field)
         if field.kind == "uuid":
             dashed = " || '-' || ".join(parts_of_uuid(sql))
-            return Column(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN {dashed} ELSE {sql} END", kind)
+            return Extracted(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN {dashed} ELSE {sql} END", kind)
         if kind == "STRING":
-            return Column(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind)
+            return Extracted(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind)
         if field.kind == "decimal":  # kept as a number, whose text would have 15 digits
             sql = f"CASE TYPEOF({sql}) WHEN 'real' THEN PRINTF('%!.17g', {sql}) ELSE CAST({sql} AS TEXT) END"
         stored = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "BOOLEAN": "BIGINT", "BINARY": "BINARY"}.get(kind, "STRING")
-        return Column(field.name, kind, sql, stored)
+        return Extracted(field.name, kind, sql, stored)
