@@ -47,7 +47,8 @@ PARTS = 8  # partitions in which the history is read, if the database allows it
 class Archived(NamedTuple):
     """The result of `archive`: how many tasks and rows of history were moved.
 
-    `stayed` counts the tasks that the database refused to delete, or that other processes changed meanwhile.
+    `stayed` counts the tasks that are still there: the database refused to delete them, or other processes changed
+    them meanwhile.
     """
 
     tasks: int
@@ -59,8 +60,8 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     """Move done tasks and old history of a queue to Parquet in `out`, by day, and delete them from the database.
 
     `before` is a moment: seconds since 1970, a datetime (UTC unless it has a time zone), or a date; None: all. The call
-    moves the tasks that were done before it, and those whose time the history does not show. It moves the rows of
-    history from before it, also those of unfinished tasks, up to the time at which the first task that stays was done.
+    moves the tasks that were done before it, or at an unknown time. It moves the rows of history from before it, also
+    of unfinished tasks, until the first task that stays was done.
     A task belongs to the day, in UTC, of its last transition into D. Archiving counts as D-X with the event `archive`.
     The next call moves the history of this one.
 
@@ -118,7 +119,7 @@ def restore(spark: SparkSession, queue: object, out: str) -> int:
 
 
 def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
-    """Return the tasks of a queue, those in the table and those in an archive, as one DataFrame.
+    """Return the tasks of a queue, in the table and in an archive, as one DataFrame.
 
     It has the columns of `options(queue)`, and `day`, on which an archived task was done (`xq_day` if the model has a
     field `day`). Each task appears once; of one that is in both, the table's row. The table is read when the DataFrame
@@ -232,7 +233,7 @@ class _Archive:
         return reader.parquet(*(literally(self.folder.at(what, run)) for run in runs))
 
     def newest(self, rows: DataFrame) -> DataFrame:
-        """Return one row of each task: the table's, which has no run, else the one that was done last."""
+        """Return one row of each task: the table's, which has no run, else the last one done."""
         known = f.col(SINCE) if SINCE in rows.columns else f.lit(None)
         done = f.coalesce(known, f.substring(RUN, 2, 16).cast("bigint"))  # if not known: before the run
         order = Window.partitionBy(*map(quoted, self.table.key)).orderBy(
@@ -243,7 +244,7 @@ class _Archive:
     def move_tasks(
         self, past: Extract, until: Checkpoint, begun_us: int, history: DataFrame, before_us: int
     ) -> tuple[int, int, Sequence[Written]]:
-        """Write the done tasks, and delete them. Returns how many of each, and those that the database refused."""
+        """Write the done tasks, and delete them. Returns how many of each, and the rows that the database refused."""
         last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
         came = history.where("target = 'D'").groupBy(f.col("key").alias(KEY)).agg(last)
         extract = self.queue.pipeline.extract("tasks", states="D")

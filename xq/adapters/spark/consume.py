@@ -48,7 +48,7 @@ def consume(
     outcomes: Counter[str] = Counter()
 
     def finish(results: Mapping[Any, Result], own: Mapping[Any, Any]) -> Collection[Any]:
-        """Finish those of the tasks that have a result. Returns their keys."""
+        """Finish the tasks that have a result. Returns their keys."""
         returned = [key for key in own if key in results]
         done = [key for key in returned if results[key].error is None]
         failed = [key for key in returned if results[key].error is not None and on_error == "bury"]

@@ -95,7 +95,7 @@ class Exchange:
         if field is None:
             raise BadValue(f"{name!r} is the queue's own: set {ERROR} to decide what becomes of a task")
         if column.type not in ("STRING", "BINARY"):
-            # raises for a value that SQLite would store, but that could not be read again
+            # raises for a value that SQLite would store, but xq could not read again
             as_stored(self._name, field, [value])
         if isinstance(value, datetime) and field.kind != "timestamptz":
             return value.replace(tzinfo=None)  # stored without a time zone, in UTC

@@ -1,16 +1,15 @@
 """The facts of a report: sums over the history from which all its tables follow. A group has one row, and parts add up.
 
-queue, tube     whose
-kind            of which kind:
+queue, tube     where
+kind            one of:
                 moved     transitions: source, target, event, outcome
-                changed   further changes of the backlog: tasks from before the history, and tasks that changed the tube
+                changed   further changes of the backlog: tasks from before the history, and changes of the tube
                 ended     lives by their last end in the span: outcome, and in `number` how often the task was taken
-                lasted    stays (source is the state) and lives (source is LIFE) that ended, by bins of their length:
+                lasted    ended stays (source is the state) and lives (source is LIFE), by bins of their length:
                           `number` is the bin, `us` the longest one
-                failed    tasks that were buried in the span and are Buried now: `event` is the error, `us` the last
-                          time
-                waiting   tasks that were Ready at the end of the span: -`us` is since when; null: before the history
-era             when: "early", before the spans that are reported on; "before", in the span before; "now", in the span
+                failed    tasks buried in the span and Buried now: `event` is the error, `us` the last time
+                waiting   tasks Ready at the end of the span: -`us` is since when; null: before the history
+era             when: "early", before the reported spans; "before", in the span before; "now", in the span
 slot            the beginning of the bucket in the span, in µs since 1970
 n               how many; less than 0 for an end that a later end of the same life replaced
 arrived, departed, readied, unreadied
@@ -66,7 +65,7 @@ class Past:
 
     @property
     def timed(self) -> DataFrame:
-        """The stays that ended and the lives that were done, with the columns TIMED."""
+        """The ended stays and the done lives, with the columns TIMED."""
         rows = self.dated.where("era <> 'early'")
         stays = rows.where("stay IS NOT NULL").withColumnRenamed("stay", "us").select(*TIMED)
         lives = rows.where("outcome = 'done' AND lived IS NOT NULL")

@@ -1,4 +1,4 @@
-"""Files in the file systems that Spark uses: local folders, HDFS, and others that Hadoop supports."""
+"""Files in the file systems that Spark has from Hadoop: local folders, HDFS and others."""
 
 from __future__ import annotations
 

@@ -58,18 +58,18 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
 
     queue, key, tube, source, target, event, at_us
     was_tube, early     the tube of the task before, from the previous row of its key; in a key's first row, from the
-                        row itself, which then has in `early` the state of the task before the history
-    stay                µs in the state that it leaves; null if the history does not show when that began
-    arrives, departs    whether the task enters the backlog (R or W) of this tube, and leaves that of was_tube
+                        row itself, with the state of the task before the history in `early`
+    stay                µs in the state it leaves; null if the history does not show its beginning
+    arrives, departs    whether the task enters the backlog (R or W) of the tube, and leaves the one of was_tube
     readied, unreadied  the same for R alone
     lived               µs since this life of the key began, or null: put, and restart of a finished task, begin one
-    takes               how often it was taken in this life; the role attempts, if that is higher and the history does
+    takes               how often it was taken in this life; the role attempts, if it is higher and the history does
                         not show the beginning of the life
     outcome             how the task ended with this row, or null
     instead, instead_before
-                        the previous end of this life in the span (and in the span before it), which this one replaces
+                        the previous end of this life in the span (and in the span before it), if this replaces one
     last, latest        whether it is the last row of its key, and the last one before the end of the span
-    live, buried, error whether the table has the task now, in R, T or W, and in B with which error; for last rows
+    live, buried, error whether the table has the task now, in R, T or W, and in B with its error; for last rows
     silent              the row is a present task without history: at_us is null, and target its state
     """
     key = "PARTITION BY queue, key ORDER BY id"  # present tasks come first: they have no id

@@ -45,7 +45,7 @@ def not_connected(what: str) -> ConfigurationError:
 
 
 def master_of(spark: Any) -> str:
-    """Return the master of a session, which is that of the server for a session of Spark Connect."""
+    """Return the master of a session; of a session of Spark Connect, the server's."""
     return str(spark.conf.get("spark.master", LOCAL))
 
 

@@ -77,7 +77,7 @@ def report(
     The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
 
     ready_growth  0.1, fraction of 1: the growth of Ready over the span, of the tasks that became Ready
-    not_done      0.05, fraction of 1: tasks buried, expired or killed, of those that ended
+    not_done      0.05, fraction of 1: tasks buried, expired or killed, of all ended ones
     ready_p90     3600, seconds: the p90 of the time Ready
     stuck         0, tasks
     tube_tasks    20, tasks: a tube with fewer is judged only within its queue
@@ -256,7 +256,7 @@ def _ranked(past: Past, sums: DataFrame) -> DataFrame:
 
 
 def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
-    """Return the tasks that are Ready or Taken now, for longer than three times the p99 of that state in the span.
+    """Return the tasks Ready or Taken now, for longer than three times the p99 of that state in the span.
 
     queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
     queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A

