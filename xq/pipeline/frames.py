@@ -115,7 +115,7 @@ def type_of(field: Field) -> str:
 
 
 def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column of a frame to those that the table stores. Raises BadValue and BadType."""
+    """Convert the values of a column of a frame to what the table stores. Raises BadValue and BadType."""
     _, stored, native = framed(field)
     if set(map(type, column)) <= {native, type(None)}:
         return column

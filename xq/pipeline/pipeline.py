@@ -36,9 +36,9 @@ class Pipeline:
     def extract(self, what: What = "tasks", states: str = "") -> Extract:
         """Return what other programs read "tasks", "history" or "stats" by. It may be pickled.
 
-        - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows whose status
-          is none of the queue's are left out, and with `states` (letters, "RTW") those in other states. A read that
-          names it has `xq_key` as well: the key as text, as the history has it.
+        - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows with a
+          status of no state are left out, and with `states` (letters, "RTW") rows in other states. A read that names
+          it has `xq_key` as well: the key as text, as the history has it.
         - history: the columns of `History`, `at` (a timestamp), and `dur_us` if asked for.
         - stats: tube ("" for all), source, target, n. Tasks that were there before counting began have the source "".
 

@@ -21,7 +21,7 @@ Checkpoint = tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """The rows of an extract that are read: those of a condition, after one checkpoint and up to another."""
+    """The rows of an extract to read: those of a condition, after one checkpoint and up to another."""
 
     sql: str = ""  # made by the reader of numbers alone
     after: Checkpoint = ()
@@ -86,7 +86,7 @@ class Extract(ABC):
         raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[Extracted, ...]:
-        """Return the columns of these names; None: all except those that are read only if named. Raises BadValue."""
+        """Return the columns of these names; None: all except the ones read only if named. Raises BadValue."""
         if names is None:
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
@@ -137,10 +137,10 @@ class Extract(ABC):
 
     @abstractmethod
     def ranges(self, n: int) -> list[Part]:
-        """Return up to `n` disjoint parts that together are all rows that exist now.
+        """Return up to `n` disjoint parts that together are all present rows.
 
-        Those of a history show one moment, despite concurrent writes. Those of tasks are ranges of the key, if it is
-        one integer, and show the moments at which they are read.
+        Parts of a history show one moment, despite concurrent writes. Parts of the tasks are ranges of the key, if it
+        is one integer, and each shows the moment at which it is read.
         """
 
     @abstractmethod
