@@ -75,7 +75,7 @@ def queue_named(text: str) -> Queue:
 
 
 def all_of(text: str, or_none: bool = False) -> list[Queue]:
-    """Return the queue that a target names; of the URL of a database all that it has, and say which are left out."""
+    """Return the queue of a target; for the URL of a database all that it has. Print which are left out, and why."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
     from xq.adapters.peewee.tables import queues_of

@@ -59,7 +59,7 @@ def peek(queue: Queue, key: o.Key) -> Answer:
 
 
 def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = None) -> Answer:
-    """List the tasks that a filter means: those of one state in the order of takes, else the newest first.
+    """List the tasks of a filter: of one state in the order of takes, else the newest first.
 
     The table has the first 200 characters of each value, and --json the whole.
     """
@@ -72,7 +72,7 @@ def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = 
 
 
 def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
-    """Show the tasks that failed, in groups: those with the same class of error and the same message.
+    """Show the tasks that failed, in groups: by their class of error and their message.
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
@@ -247,7 +247,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         row |= {role: cells.get(name) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: Extra.of(cell) for name, cell in cells.items() if name not in without}
-        # A field that is named as one of these has a dot before it.
+        # A field with the name of one of these has a dot before it.
         rows.append(row | {f".{name}" if name in row else name: cell for name, cell in others.items()})
     return [rows]
 

@@ -11,7 +11,7 @@ from xq.cli import options as o
 from xq.cli.output import Answer, ask, block
 from xq.cli.queues import data, pairs
 
-# What each method of a tube is called with. Those that destroy ask first.
+# What each method of a tube is called with. DESTROY asks first.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
 ON_A_TUBE |= dict.fromkeys(("statistics", "truncate", "drop"), "")
 DESTROY = ("release", "delete", "truncate", "drop")

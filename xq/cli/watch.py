@@ -1,4 +1,4 @@
-"""Commands for those who look on: transitions as they commit, a screen that is refreshed, reasons, what is wrong."""
+"""Commands to look on: transitions as they commit, a live screen, reasons, what is wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tail(target: o.Target, key: o.AnyKey = None, n: o.First = 10, once: o.Once =
 
 
 def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
-    """Yield the last `n` transitions, of a task or of all, and those that follow.
+    """Yield the last `n` transitions, of a task or of all, and the following ones.
 
     A transaction may commit after others with greater ids, so each look reads the last LATE ids again.
     """
