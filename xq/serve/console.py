@@ -49,7 +49,7 @@ Answer = Callable[["Console", Visit], Any]  # a Response, or a coroutine that re
 
 
 class Route(NamedTuple):
-    """A page: where it is, the verb that its caller must be allowed, and the function or template that answers."""
+    """A page: where it is, the verb that its caller must be allowed, and the function or template for its answer."""
 
     method: str
     path: str
@@ -192,8 +192,8 @@ def app(
 
     `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
     request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy names its user, or a function of the ASGI scope that returns a
-    name or None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
+    `user` is the name of the header in which a proxy names its user, or a function from the ASGI scope to a name or
+    None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
     and networks `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.

@@ -64,18 +64,18 @@ class ConsoleQueue:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
-        """Return a key, or that of the fields of a task, as text which `key` reads."""
+        """Return a key, or the one among the fields of a task, as text for `key`."""
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
         return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
-        """Return those of the verbs that move tasks in any of these states."""
+        """Return the permitted verbs that move tasks in some of the states."""
         machine = self.queue.machine
         events = {verb: event for verb, event in ACTS.items() if verb in may and is_offered(machine, event)}
         return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
 
     def columns(self, rows: list[dict[str, Any]]) -> dict[str, str]:
-        """Return the fields that any of these tasks fills, with their titles. That of a number begins with #."""
+        """Return the fields that any of the tasks fills, with their titles. The title of a number begins with #."""
         used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
         shown = [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
         others = {*self.roles, *self.queue.adapter.store.key}
@@ -84,7 +84,7 @@ class ConsoleQueue:
         return {name: "#" * (name in numbers) + name for name in shown}
 
     def in_order(self, row: dict[str, Any]) -> list[str]:
-        """Return the names of the application's fields, then those of the queue's, then those that are empty."""
+        """Return the names of the application's fields, then of the queue's, then of the empty ones."""
         names = [name for name in row if name not in self.roles or row[name] is not None]
         return sorted(names, key=lambda name: (row[name] is None, name in self.roles))
 

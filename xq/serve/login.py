@@ -150,7 +150,7 @@ class ConsoleOptions(BaseModel):
 
     @property
     def root(self) -> str:
-        """The path at which a proxy has the console; "" for that of the application around."""
+        """The path at which a proxy has the console; "" for the one of the application around."""
         return f"/{self.root_path}/".replace("//", "/").rstrip("/")
 
     def believes(self, address: str) -> bool:
@@ -294,7 +294,7 @@ class Visit:
 
 
 async def parameters_of(request: Request) -> dict[str, list[str]]:
-    """Return the parameters of the form and of the address. Raises HTTPException for those that are too long."""
+    """Return the parameters of the form and of the address. Raises HTTPException if they are too long."""
     query, body = request.scope.get("query_string", b""), bytearray()
     if len(query) > LONGEST_QUERY:
         raise HTTPException(414, "The address is too long. Shorten the filter.")

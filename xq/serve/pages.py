@@ -22,7 +22,7 @@ INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of 
 
 
 async def part(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that changes, for which it asks again and again."""
+    """Return the part of a page that it asks for again and again."""
     await console.current(visit)
     return HTMLResponse(await run_in_threadpool(console.part, visit))
 

@@ -65,7 +65,7 @@ class Now:
 
 
 class Look:
-    """One database: the looks at its queues, of which one runs at a time, and the threads for the pages of these.
+    """One database: the looks at its queues, one at a time, and the threads for their pages.
 
     A thread is made for each call, and does not hold up the end of the process.
     """

@@ -53,7 +53,7 @@ def narrowed(filter: str, name: str, *values: object) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """Shows values as text, without those of hidden fields, and those that quote such a name."""
+    """Shows values as text, except those of hidden fields, and texts with the name of one in quotes."""
 
     hidden: frozenset[str] = frozenset()
 
