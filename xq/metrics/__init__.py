@@ -32,7 +32,7 @@ TUBES: Final = 100  # tubes of a queue that have series of their own: Prometheus
 TRANSITIONS_A_QUERY: Final = 10_000  # transitions that one query reads
 LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than one query reads
 KEPT: Final = 200_000  # tasks whose last transition is kept; of more, the durations are not counted
-# Seconds: from a task that a waiting worker takes at once to one that waits for an hour.
+# Seconds: from a task that a waiting worker takes at once to a wait of an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 Seconds: Final = partial(Histogram, labelnames=["queue"], registry=None, buckets=BUCKETS)
 
@@ -122,7 +122,7 @@ class QueueReader:
         self._entered: dict[str, float] = {}  # when each ready or taken task became so, in seconds since 1970
 
     def read(self) -> None:
-        """Set `numbers`; to those that grow, as they were, if the database fails."""
+        """Set `numbers`. If the database fails, only the growing ones stay."""
         try:
             with self._queue.adapter.store.briefly_connected():
                 self.numbers = self._now()
@@ -153,7 +153,7 @@ class QueueReader:
         return found
 
     def _by_tube(self, counted: Mapping[str, Any]) -> Totals[tuple[str, ...]]:
-        """Return the numbers of each tube, and those of the rest of the queue as "", so that their sum is the queue."""
+        """Return the numbers of each tube, and as "" the rest of the queue, so that their sum is the queue."""
         # Transitions count from 0 on, since Prometheus detects no increase in the first value of a series.
         none = {f"{row.source}-{row.target}": 0 for row in self._queue.machine.rows if row.source != row.target}
         found = Totals[tuple[str, ...]]()
