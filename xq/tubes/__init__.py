@@ -135,8 +135,8 @@ class Tubes:
         - `temporary`, `storage_mode`: accepted for compatibility, without effect.
 
         `on_task_change` is called as by Tube.on_task_change. `if_not_exists` returns an existing tube of this name,
-        whatever its type and options. Raises TubeExists, FeatureOff for an option that the type lacks, BadType for one
-        that no type has, BadValue, NotRunning.
+        whatever its type and options. Raises TubeExists, FeatureOff for an option that the type lacks, BadType for an
+        unknown one, BadValue, NotRunning.
         """
         self._check_name(name)
         if not isinstance(type, str) or type not in self._drivers:
@@ -181,8 +181,7 @@ class Tubes:
     def _find_record(self, name: str) -> Record | None:
         """Return the record of the tube of this name, or None.
 
-        A process that was killed while it dropped a tube may have left the record without its table: that is deleted
-        here.
+        A process killed while it dropped a tube may have left the record without its table: it is deleted here.
         """
         found = self._records.find(name)
         if found is None or not isinstance(self._drivers.get(found.type), Mapping):  # a class creates its missing table
@@ -199,7 +198,7 @@ class Tubes:
         return self._tube(record)
 
     def _create(self, record: Record, chosen: Mapping[str, Any], if_not_exists: bool) -> Tube:
-        """Create the table before the record, so that every process that finds the record finds a complete tube."""
+        """Create the table before the record: every process that finds the record finds a complete tube."""
         self._records.check_transaction()
         tube = None
         try:

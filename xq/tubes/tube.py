@@ -1,4 +1,4 @@
-"""One tube of `xq.Tubes`: its methods, which call those of its queue."""
+"""One tube of `xq.Tubes`. Its methods call those of its queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # th
 LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds at most 2,700 bytes of text
 CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "take", "touch", "ttl", "ttr")
 
-# The names under which a tube reports events that a queue names otherwise; "" reports nothing.
+# The names of events where a tube has another one than a queue; "" reports nothing.
 REPORTED_AS: Final[Mapping[str, str]] = {
     "died": "release",
     "snatch": "release",
@@ -415,7 +415,7 @@ class Tube:
     def statistics(self) -> dict[str, dict[str, int]]:
         """Return the tasks in each state, and the calls of all processes since the tube was created.
 
-        The numbers are exact at each commit. `done` counts the tasks that were acked or deleted, or whose ttl passed.
+        The numbers are exact at each commit. `done` counts the tasks that were acked, deleted, or dropped by their ttl.
         """
         with self._reads:
             found = self._queue.stats()

@@ -69,7 +69,7 @@ def _pri(option: str, value: object) -> bool:
     return True  # put reads the value itself
 
 
-# option of create_tube -> the features that support it (the first one that is on gets it), and the value for these
+# option of create_tube -> the features that support it (the first one on gets it), and the function for their value
 OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]]] = {
     "ttl": (("lifetime", "ttl"), _seconds),
     "ttr": (("ttr",), _seconds),
@@ -79,14 +79,14 @@ OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]
 
 
 def _with_events(preset: Preset) -> dict[str, Any]:
-    """Return the features of a preset that are on, with those that the statistics of every tube need."""
+    """Return the features that a preset turns on, and events, for the statistics of the tube."""
     return {"events": True} | {
         name: value for name, value in preset.items() if value is not None and value is not False
     }
 
 
 def lacks(call: str, features: Sequence[str], type: str, types: Mapping[str, Any]) -> str:
-    """Return a message that names the types of tubes which have one of these features, needed by a call."""
+    """Return the message for a call that needs one of the features: the types of tubes with one."""
     presets = {name: preset for name, preset in types.items() if isinstance(preset, Mapping)}
     have = [name for name, preset in presets.items() if not {*features}.isdisjoint(_with_events(preset))]
     wanted = f"a tube of the type {either(have)}" if have else f"a type of tubes with the feature {features[0]!r}"
@@ -112,7 +112,7 @@ def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) ->
 
 
 def roles(features: Mapping[str, Any]) -> list[str]:
-    """Return the roles beside the status for which the model of a tube with these features has fields."""
+    """Return the roles, beside the status, of the fields of a tube with these features."""
     chosen: list[Feature] = compose(features, "auto_increment")
     needed = [role for feature in chosen for role in feature.needs]
     remembered = [feature.name for feature in chosen if feature.name in REMEMBERED]

@@ -174,7 +174,7 @@ class Upkeep:
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
 
-        Tasks whose due time is known are moved at that time. The next look at all tubes finds those of other processes.
+        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
         now = time.monotonic()
         too_early = now < self._next_look
