@@ -6,7 +6,7 @@ from xq.core.machine import Feature, On, Settings
 
 
 def events(on: On = True) -> Feature:
-    """Count events in stats(), also those that transitions do not show, such as a kill or a touch.
+    """Count events in stats(). They show more than the transitions: a kill or a touch, for example.
 
     on_change then also reports touches, which are not transitions.
     """

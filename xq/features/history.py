@@ -8,7 +8,7 @@ from xq.core.machine import Feature, On, Seconds, Settings, seconds
 
 
 def history(on: On | Seconds = True) -> Feature:
-    """Record every transition in the table <table>_xq_history, also those that other programs make.
+    """Record every transition in the table <table>_xq_history, also those of other programs.
 
     Rows are kept for `on` seconds; True keeps them forever.
     """
