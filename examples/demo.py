@@ -302,7 +302,7 @@ def verify(modules: xq.Queue[Module], files: int, killed: int = 0, dug: int = 0)
 
 
 def show_checks(checks: dict[str, bool], before: dict[str, bool]) -> bool:
-    """Print each check; one line counts those that already held `before`. Returns whether all hold."""
+    """Print each check; one line counts the checks that already held `before`. Returns whether all hold."""
     again = [what for what, holds in checks.items() if holds and before.get(what)]
     for what, holds in checks.items():
         if what not in again:
@@ -408,7 +408,7 @@ def report(path: Path) -> None:
 
 
 def show_command(path: Path) -> None:
-    """Print the command that serves the console of this database, by the Python that runs this program."""
+    """Print the command that serves the console of this database, by this program's Python."""
     print("The console shows it in a browser:")
     print(f"    {shlex.join([sys.executable, '-m', 'xq', 'serve', f'sqlite:///{path}'])}")
 

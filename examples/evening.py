@@ -1,4 +1,4 @@
-"""An evening in a shop: three queues in one file, two that fail in bursts, and a worker that hangs.
+"""An evening in a shop: three queues in one file, two that fail in bursts, and a hanging worker.
 
     python evening.py --tasks 200000     fills evening.db in this folder, and says how to go on
 
