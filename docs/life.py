@@ -122,7 +122,7 @@ def _edge(place: tuple[int, int], towards: tuple[float, float], bend: float) -> 
 
 
 def _delays() -> Iterator[str]:
-    """Yield the arrow into the state in which a delay passes, with a star for the events that may lead there."""
+    """Yield the arrow into the state of a delay, with a star for the events that may lead there."""
     for detour in QUEUES[0].detours:
         yield from _arrow(DELAYED, _place(detour.via), 0, False, "")
         yield f'<text class="word" x="{DELAYED[0] - 14}" y="{DELAYED[1] + 5}">* with {detour.option}=</text>'

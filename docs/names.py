@@ -97,7 +97,7 @@ SECTIONS = (
     ),
 )
 
-# Classes whose members are those of the ORM's or of Django's: their docstrings say what is xq's.
+# Classes with the members of the ORM or of Django: their docstrings say what is xq's.
 BARE = frozenset(("xq.adapters.peewee.task.Task", "xq.adapters.django.task_fields.TaskFields"))
 BARE |= {"xq.adapters.django.admin.queue_admin.QueueAdmin", "xq.adapters.django.migrations.InstallQueue"}
 BARE |= {"xq.adapters.django.tasks.backend.XQBackend"}
