@@ -23,7 +23,7 @@ class Selector(NamedTuple):
     - oldest: the first `n` by priority and key that are not due.
     - first: the first of these; its plan is faster than a list of one.
     - due: up to `n` whose time in `column` has passed.
-    - owned: up to `n` whose tokens are in some ranges: those that some sessions have taken.
+    - owned: up to `n` with tokens in some ranges: the tasks that some sessions have taken.
     - all: those of every session; they are not returned.
     - each: as `all`, and returned.
     """
@@ -41,7 +41,7 @@ class Selector(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the call brings under this name: seconds, or as `at` the moment at which they end."""
+    """A value that the call brings under this name: seconds, or as `at` the moment of their end."""
 
     name: str
 
@@ -67,7 +67,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The values that a statement writes: those of the queue's roles, and of the application's columns.
+    """The values that a statement writes: for the queue's roles, and for the application's columns.
 
     `update` holds the names of these columns; the call brings the values.
     """
@@ -90,7 +90,7 @@ class Statement:
     names: tuple[str, ...] = ()
     # Run before `sql`, in this order:
     admitted: str = ""  # must return a row; else nothing else runs, and nothing is returned
-    # locks and returns the rows that `sql` then changes by their keys, which are the last values of each
+    # locks and returns the rows that `sql` then changes by their keys, the last values of each
     lock: str = ""
     others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
     among: str = ""
@@ -132,7 +132,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     def seconds(timer: Timer) -> Given | Own:
         if timer.option in brought:
             return brought[timer.option]
-        # A row that is not in the table yet has no seconds of its own except those of the call.
+        # A row not yet in the table has no seconds of its own except those of the call.
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 

@@ -42,7 +42,7 @@ def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...
 def rows(
     values: Sequence[Value], names: tuple[str, ...], keys: Sequence[str], defaults: Mapping[str, Any]
 ) -> Callable[[Sequence[object], int], list[tuple[Any, ...]]]:
-    """Return a function that makes the rows of the tasks from a place in a list up to the first that is unlike them.
+    """Return a function that makes the rows of the tasks from a place in a list up to the first unlike them.
 
     They are dicts of exactly `names`, and have their `keys`. A default that is callable makes the value.
     """
@@ -112,7 +112,7 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
 
 
 def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a function that makes an instance of a row, and one that makes a list of them.
+    """Return the functions that make an instance of a row, and a list of them.
 
     `lines` make the instance `made` of the list `values`, and refer to `known` by name. The arguments of the functions
     are the row, or the rows, and the token of the take, which becomes the `attribute` of each instance.

@@ -60,7 +60,7 @@ KEEP: Final = Marker("KEEP")  # the column keeps its value
 class Transition:
     """One row of the table: in `source`, `event` moves a task to `target`.
 
-    `source` and `target` may name several states: "WZD" means those of them that the queue has, "*" every state, "^T"
+    `source` and `target` may name several states: "WZD" means the ones that the queue has, "*" every state, "^T"
     every state but T. If `target` names several, the caller chooses one.
     """
 
@@ -151,7 +151,7 @@ class Feature:
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
     structure: Any = True  # what must be equal in every process; durations and callables need not be
-    # methods that need the feature, and options that need it -> the methods that take them
+    # methods that need the feature; its options -> the methods that take them
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts"
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
-    """Return the states that a source or target names: "R", "WZD", "*" (all) or "^TD" (all but these)."""
+    """Return the states that a source or target names: "R", "WZD", "*" (all) or "^TD" (all but T and D)."""
     if letters == "*":
         return tuple(states)
     if letters.startswith("^"):
@@ -418,7 +418,7 @@ class Machine:
 
     @property
     def due(self) -> tuple[Transition, ...]:
-        """The rows that a timer runs, those of taken tasks first: the task may be due in the next state, too."""
+        """The rows that a timer runs, taken tasks' first: the task may be due in the next state, too."""
         return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))
 
     @property
@@ -476,7 +476,7 @@ class Machine:
     def remembers(self, row: Transition) -> tuple[str, ...]:
         """Return the options that a role of the same name keeps for the life of the task if `row` brings them.
 
-        Only rows after which the task will be taken again remember options: those of take count for that take only.
+        Only rows after which the task will be taken again remember options: a take's count for it alone.
         """
         if not self.before_take(row):
             return ()
@@ -484,9 +484,9 @@ class Machine:
         return tuple(option for option in REMEMBERED if option in options & self.roles)
 
     def accepts(self, row: Transition) -> frozenset[str]:
-        """Return the options, in seconds, that a call which runs this row may bring.
+        """Return the options, in seconds, of a call that runs this row.
 
-        These are the options that time the entered state, the one that chose the row, and those that a role remembers.
+        They time the entered state, have chosen the row, or are remembered by a role.
         A deadline times the task, so only rows before a take accept it.
         """
         if not row.enters:

@@ -1,4 +1,4 @@
-"""Check that a queue fits a model: its fields, its key, and the words that it stores as statuses."""
+"""Check that a queue fits a model: its fields, its key, and its words for statuses."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def used_by(features: Sequence[Feature]) -> set[str]:
 
 
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
-    """Return the offered fields that the queue maps beside `roles`: those that its features use, and those of ALWAYS.
+    """Return the offered fields that the queue maps beside `roles`: its features' and those of ALWAYS.
 
     A role of ALWAYS is left out if the application has replaced its field by one of an unsuitable kind.
     """

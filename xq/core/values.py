@@ -56,7 +56,7 @@ def microseconds(name: str, value: object) -> int:
 
 
 class Times(TypedDict, total=False):
-    """The options of methods, for type checkers: which method takes which depends on the features."""
+    """The options of all methods, for type checkers. Each takes some of them, by the features."""
 
     delay: Span
     at: datetime | None
@@ -72,7 +72,7 @@ class PutOptions(Times, total=False):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The features that bring an event, or an option of one: used by messages about features that are off."""
+    """The features that bring an event, or an option of one: for messages about missing features."""
 
     events: Mapping[str, tuple[str, ...]]
     options: Mapping[tuple[str, str], tuple[str, ...]]
@@ -109,7 +109,7 @@ class New:
         return replace(self, tasks=tasks, rows=[self.rows[place] for place in places])
 
     def with_default(self, name: str, value: Any) -> New:
-        """Return the same tasks with this value of a field, except those that bring another one."""
+        """Return the same tasks with this value of a field, except where they bring another one."""
         if name not in self.names:
             rows = [(*row, value) for row in self.rows]
             return replace(self, brought=(*self.brought, name), names=(*self.names, name), rows=rows)
@@ -314,7 +314,7 @@ class Tasks(Generic[T]):
         return BadType(f"the key {field.name!r} of {self.store.name} {why}")
 
     def new_many(self, tasks: Sequence[object]) -> list[New]:
-        """Return new tasks, in order: those in a row that have the same fields and the same seconds, together.
+        """Return new tasks, in order: successive ones with the same fields and the same seconds together.
 
         Raises BadValue and BadType.
         """
@@ -543,7 +543,7 @@ class Tasks(Generic[T]):
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
         """Return the seconds that a call of `event` brings, without options that are None; `at` is seconds since 1970.
 
-        Raises FeatureOff for an option whose feature is off, BadType for one that no feature brings.
+        Raises FeatureOff for an option whose feature is off, BadType for an unknown one.
         """
         if not self.machine.sources(event):
             self.refuse_event(event)

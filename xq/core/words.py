@@ -97,7 +97,7 @@ class Wording:
         )
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
-        """Return that an event, or an option of it, needs a feature that the queue does not have."""
+        """Return that an event, or an option of it, needs a feature missing in the queue."""
         return (
             f"{called(event, option)} needs the feature {either([*map(repr, features)])}, which {queue} does not have"
         )
