@@ -229,7 +229,7 @@ class FileConnection(Connection):
     """A connection to a file of SQLite, where a new cursor for each statement would cost a tenth of a call.
 
     Its statements use one cursor after the other. A function of the application that SQL calls may run a statement of
-    its own, so a cursor that is in use is not there for others.
+    its own, so a cursor in use is not there for others.
     """
 
     __slots__ = ("idle",)
@@ -263,7 +263,7 @@ class FileConnection(Connection):
 
 
 class PendingCalls:
-    """The calls of one thread that wait for the end of a transaction which the application itself ends.
+    """The calls of one thread that wait for the end of a transaction of the application's own.
 
     The ORM does not see a plain COMMIT: the next call of the queue detects that the transaction has ended.
     """

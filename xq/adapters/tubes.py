@@ -21,7 +21,7 @@ READABLE = 20  # characters of a tube's name that the name of its table shows
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
-# The parameters with which Peewee uses the drivers and the SQL that xq supports.
+# The parameters with which Peewee uses the supported drivers and SQL.
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "postgres": {"prefer_psycopg3": True},
     "postgresql": {"prefer_psycopg3": True},

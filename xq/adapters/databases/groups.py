@@ -115,11 +115,11 @@ class Groups(ABC):
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
     def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if a head has one of these tasks, or a group is dirty."""
+        """Return a query, without locks, that finds a row if a head has one of the tasks, or a group is dirty."""
         return f"({self.any_dirty}) UNION ALL ({self.of_heads(['0'], rows)})"
 
     def behind_due(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if an open group has one of these tasks, at any place."""
+        """Return a query, without locks, that finds a row if an open group has one of the tasks, at any place."""
         group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.of.table)}"
         tasks = f"SELECT 0 FROM {self.of.table_in_schema} WHERE {self.takeable(rows)}"
         return f"{tasks} AND EXISTS ({group} AND xq_h.taken < {self.most}) LIMIT 1"
@@ -143,7 +143,7 @@ class Groups(ABC):
         )
 
     def takeable(self, rows: Selector) -> str:
-        """Return the condition that a row of the table is ready, and in a tube that the selector means."""
+        """Return the condition that a row of the table is ready, and in a tube of the selector."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else of.skipped(rows, table)
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.within_rate}"
@@ -194,7 +194,7 @@ class Groups(ABC):
         return f"{version}.{self.of.roles['status']}"
 
     def _is(self, version: str, states: Iterable[str]) -> str:
-        """Return the condition that a version of a row has a utube and is in one of these states."""
+        """Return the condition that a version of a row has a utube and is in one of the states."""
         in_states = self.of.in_states(states, self._status(version))
         return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
 

@@ -42,7 +42,7 @@ def listed(sql: str, name: str, values: Sequence[Any]) -> tuple[str, dict[str, A
 
 
 def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that lists the values of these names."""
+    """Return a function that lists the values of the names."""
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda values: ())

@@ -78,13 +78,13 @@ class ExtractReader(Extract):
         found = " AND ".join(filter(None, tests))
         return f" WHERE {found}" if found else ""
 
-    # the time in the state that was left, which a window computes
+    # the time in the state before, which a window computes
 
     def _is_timed(self, columns: Sequence[Extracted]) -> bool:
         return bool(self.timed) and any(column.asked for column in columns)
 
     def _window(self, connection: Any, columns: Sequence[Extracted], part: Part) -> str:
-        """Return the condition of the rows that the window of dur_us must read for a part: those of its tasks.
+        """Return the condition of the rows that the window of dur_us must read for a part: its tasks' rows.
 
         They begin at the earliest previous transition of these tasks. Keys have no index, so the search widens until it
         has found all of them.

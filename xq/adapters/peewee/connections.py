@@ -33,14 +33,14 @@ ENGINES: Mapping[str, type[pw.Database]] = {
     "mariadb": pw.MySQLDatabase,
 }
 
-# Classes of playhouse on these drivers that do not work as their drivers do, and why.
+# Classes of playhouse that do not work as their drivers do, and why.
 UNSUPPORTED: Mapping[str, str] = {
     "SqliteQueueDatabase": "which has no transactions: take SqliteDatabase, with a timeout=",
     "APSWDatabase": "whose driver is apsw: take SqliteDatabase",
     "AsyncDatabaseMixin": "which only coroutines may call: take Peewee's own class of this database, and "
     "call the queue by Model.xq.aio",
 }
-# By the pragmas that a connection must not set, the values that it may set.
+# By the pragmas that a connection must not set, the permitted values.
 PRAGMAS: Mapping[str, Collection[str]] = {"journal_mode": ("wal",), "locking_mode": ("normal",)}
 
 

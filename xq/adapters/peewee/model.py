@@ -106,7 +106,7 @@ class PeeweeModel(OrmModel[M]):
         self._names = [field.name for field in self.fields]
         is_plain = model.__init__ in (pw.Model.__init__, _init)
         read = _conversions(type(_held(meta.fields[self._names[index]])) for index, _ in self._readers)
-        # The engines on which a row may hold what these fields cannot read.
+        # The engines on which a row may hold what the fields cannot read.
         safe = {engine for engine, fields in SAFE_BY_ENGINE.items() if is_plain and read <= _conversions(fields)}
         self.may_fail_on = SAFE_BY_ENGINE.keys() - safe
         if is_plain:
@@ -204,7 +204,7 @@ def _init(self: Any, *args: Any, __no_default__: Any = None, **values: Any) -> N
 def _save(self: Any, force_insert: bool = False, only: Any = None) -> Any:
     """Save as Peewee does. An UPDATE leaves out fields of the queue that the application has neither changed nor named.
 
-    So save() of an instance that was read earlier does not overwrite a status that the queue has changed since.
+    So save() of an instance read earlier does not overwrite a status that the queue has changed since.
     """
     meta = self._meta
     guarded = _guarded(self) - self._dirty
@@ -258,7 +258,7 @@ class PeeweeReader:
 
 
 def _conversions(fields: Iterable[type[pw.Field[Any]]]) -> set[tuple[Any, Any]]:
-    """Return how these classes read values: one that inherits it from another one reads as that does."""
+    """Return how the classes read values: one that inherits it from another one reads as the other does."""
     return {(field.python_value, field.adapt) for field in fields}
 
 

@@ -26,7 +26,7 @@ from xq.verbs import VERBS
 
 # The fields that hold the values of a foreign key, where its target makes its own.
 VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
-# The declared types that have the affinity REAL of SQLite, by its rules: those that come first are not in the name.
+# The declared types that have the affinity REAL of SQLite, by its rules: the first ones are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
 TIMERS = ("runat", "deadline")  # roles of columns that only the queue writes
 

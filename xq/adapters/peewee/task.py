@@ -22,7 +22,7 @@ class Task(Model):
 
     The features unique and utube compare a field of yours, which `fields=` names.
 
-    It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with these
+    It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with the
     fields before its own ones. A field of the same name replaces one of these, and a primary key the `id`. (A task of a
     tube is `xq.tubes.Task`.)
     """

@@ -74,8 +74,8 @@ class MariadbReader(ExtractReader):
     ) -> Checkpoint:
         """Return the last id, up to `last`, before one that an open transaction may still commit: `limit` rows at most.
 
-        It waits for no transaction, as a locking read would. An id that is missing between two rows belongs to a row
-        that is not committed, to one that is just being written, or to one that was rolled back or deleted.
+        It waits for no transaction, as a locking read would. An id missing between two rows belongs to a row that is
+        not committed or just being written, or was rolled back or deleted.
         """
         found, before = 0, end[0] if end else 0
         while before < last:

@@ -1,7 +1,7 @@
 """The event context on SQLite: what triggers read about the statement that fires them.
 
 A trigger must work for every program that writes, and sees nothing of the connection it runs on. But a connection may
-have its own version of a built-in function. So a trigger reads printf('write'), which is 'write' in every program, and
+have its own version of a built-in function. So a trigger reads printf('write'): it is 'write' in every program, and
 xq registers on its connections a printf of one argument that returns the event. That is the bound method of a
 dictionary: while a statement runs, no Python code does, and so no signal handler either. If xq must not register it
 (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
