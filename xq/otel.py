@@ -18,7 +18,7 @@ from xq.handle import Queue
 from xq.runtime.lease import current
 from xq.runtime.workers.outcomes import Discard, Retry, outcome_of
 
-# The kinds of the spans, and of their operations. The last four calls are those by which an owner ends its take.
+# The kinds of the spans, and of their operations. By the last four calls an owner ends its take.
 KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
 KINDS |= dict.fromkeys(("ack", "release", "bury", "kill"), (SpanKind.CLIENT, "settle"))
 KEPT = 10_000  # handled tasks whose end is awaited
@@ -28,7 +28,7 @@ _W3C = TraceContextTextMapPropagator()
 def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
     """Make spans for a queue from now on; does nothing if it has them. `model` is the model or its queue.
 
-    A put is a PRODUCER span, whose context goes into the role `trace`, if that is mapped and the task has none. A
+    A put is a PRODUCER span: its context goes into the role `trace`, if that is mapped and the task has none. A
     call of the worker's function is a CONSUMER span `process` in a trace of its own, linked to the put. With `parent`,
     the first attempt is a child of the put instead. An ack, release, bury or kill of a taken task is a CLIENT span.
     """

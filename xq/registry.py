@@ -28,7 +28,7 @@ def _model_of_features() -> Any:
 def compose(features: Mapping[str, Any], default_id: str = "required") -> list[Feature]:
     """Return the features that are on, as data. A Feature as value is used unchanged; False and None mean off.
 
-    Raises ConfigurationError, which names the feature, the values that it takes and the given one.
+    Raises ConfigurationError, which names the feature, its values and the given one.
     """
     if not isinstance(features, Mapping):
         raise ConfigurationError(f"features is a mapping of names to values, not {shown(features)}")

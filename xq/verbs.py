@@ -21,7 +21,7 @@ TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern th
 class Verb:
     """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`.
 
-    Of those in OF_MANY the AttributeError says that only the queue has them.
+    Of the ones in OF_MANY the AttributeError says that only the queue has them.
     """
 
     def __init__(self, handle: Queue[Any], name: str) -> None:

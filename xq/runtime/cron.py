@@ -69,7 +69,7 @@ def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
     """Return the first firing after a time, in UTC; None if it never fires. Raises ValueError.
 
     Where clocks are changed it is as with Debian's cron. A text with a fixed minute and hour fires once on each of its
-    days: a time that the clocks skip when they are changed, one that comes twice the first time.
+    days: a skipped time when the clocks are changed, a time that comes twice the first time.
     """
     (numbers, either, follows_clocks), here = parsed(text), after.astimezone(zone).replace(second=0, microsecond=0)
     if follows_clocks:
