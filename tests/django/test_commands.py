@@ -200,7 +200,7 @@ def work(order):
 @pytest.fixture
 def project(office: Any, django_db: Any, tmp_path: Path) -> Project:
     apps = ("xq.adapters.django", "tests.django.office")  # whose queues are installed without migrations
-    return Project(tmp_path, django_db.settings, *apps, SILENCED_SYSTEM_CHECKS=["xq.E001"])
+    return Project(tmp_path, django_db.settings, *apps)
 
 
 @contextmanager

@@ -96,10 +96,10 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
     installs = (
-        "manage.py migrate installs the queue, if a migration has its InstallQueue (manage.py xq_makemigration); "
-        "where processes differ, give all of them the same definition first"
+        "manage.py migrate installs the queue as its model defines it; where processes differ, give all of them the "
+        "same definition first"
     )
-    advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
+    advice = "manage.py migrate makes the table, and installs the queue"
 
     def __init__(self, model: type[M], using: str | None = None) -> None:
         if not (isinstance(model, type) and issubclass(model, models.Model)):
