@@ -78,7 +78,7 @@ WRONG = [
     (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 to 1,0"),
     (["xq_worker", "office.Order", "--queue", "mail"], "--queue is for the queues of django.tasks"),
     (["xq_worker", "--call", "office.jobs.bill"], "--call needs a queue"),
-    (["xq_dig", "office.Order", "--key", "first"], r"first is no key of office\.Order: .*integer"),
+    (["xq_dig", "office.Order", "--key", "first"], "the key 'id' is a whole number .*, not 'first'"),
     (["xq_dig", "office.Parcel", "--delay", "5"], "delay"),
     (["xq_stats", "--database", "elsewhere"], "invalid choice: 'elsewhere'"),
 ]
