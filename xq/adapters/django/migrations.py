@@ -70,7 +70,8 @@ class Operation(base.Operation):
     reversible = True
     reduces_to_sql = True
     elidable = False
-    online = False
+    text: str  # what it does to {}, the model
+    fragment: str  # of the name of a migration
 
     def __init__(
         self,
@@ -87,6 +88,13 @@ class Operation(base.Operation):
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         return type(self).__name__, [], {"model_name": self.model_name, **({"online": True} if self.online else {})}
+
+    def describe(self) -> str:
+        return self.text.format(self.model_name)
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return self.fragment.format(self.model_name.lower())
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """Do nothing: a queue is not part of Django's state of a model."""
@@ -132,13 +140,7 @@ class InstallQueue(Operation):
     """
 
     category = CATEGORIES and CATEGORIES.ADDITION
-
-    def describe(self) -> str:
-        return f"Install the queue on {self.model_name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        return f"{self.model_name.lower()}_queue"
+    text, fragment = "Install the queue on {}", "{}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._install(app_label, schema_editor, to_state)
@@ -154,13 +156,7 @@ class UninstallQueue(Operation):
     """
 
     category = CATEGORIES and CATEGORIES.REMOVAL
-
-    def describe(self) -> str:
-        return f"Take the queue away from {self.model_name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        return f"remove_{self.model_name.lower()}_queue"
+    text, fragment = "Take the queue away from {}", "remove_{}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._uninstall(app_label, schema_editor, to_state)
