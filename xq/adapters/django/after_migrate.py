@@ -29,9 +29,9 @@ def after_migrate(
 ) -> None:
     """Install each queue of an app as its model defines it, if the table and its columns are there, and say so.
 
-    This completes what a migration has removed: SQLite alters a table by making a new one, without triggers. A queue
-    whose InstallQueue is not applied, or was undone, is left to that. After a flush, which sends no `plan`, the
-    counters are set to zero. Raises CommandError if the rows do not fit the definition.
+    This completes what a migration has removed: SQLite alters a table by making a new one, without triggers. It leaves
+    a queue alone while its InstallQueue is not applied, or is undone. After a flush, which sends no `plan`, it sets the
+    counters to zero. Raises CommandError if the rows do not fit the definition.
     """
     if _is_of_a_test(connections[using]):
         _leave_first(connections[using])

@@ -40,7 +40,7 @@ def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> Iterator[ch
 def check_databases(
     app_configs: Sequence[Any] | None, databases: Sequence[str] | None = None, **given: Any
 ) -> list[checks.CheckMessage]:
-    """Check that each queue is installed in the databases that have its table."""
+    """Check that each queue is installed in each database with its table."""
     queues = [queue for config in _apps(app_configs) for queue in queues_of(config)]
     return [message for queue in queues for alias in databases or () for message in _missing(queue, alias)]
 
@@ -74,7 +74,7 @@ def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
 
 
 def _no_more(config: Any, loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
-    """Yield a warning for each model that is no queue, and whose table has one: writes would go on to count."""
+    """Yield a warning for each model that is no queue any more: until it is uninstalled, writes go on to be counted."""
     installed = installed_by(loader, config.label)
     for model in config.get_models() if installed else ():
         if model._meta.model_name in installed and model._meta.managed and queue_of(model) is None:

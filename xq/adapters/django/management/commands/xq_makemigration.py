@@ -46,8 +46,8 @@ class Command(BaseCommand):
             self.stdout.write(f"No changes: each migrate installs {found._meta.label} as it is defined then")
             return
         (last,) = loader.graph.leaf_nodes(label)
-        number = 1 + max(_number(each) for app, each in loader.disk_migrations if app == label)
-        migration = Migration(f"{number:04}_{name or operation.migration_name_fragment}", label)
+        numbers = [int(each[:4]) for app, each in loader.disk_migrations if app == label and each[:4].isdecimal()]
+        migration = Migration(f"{max(numbers, default=0) + 1:04}_{name or operation.migration_name_fragment}", label)
         migration.operations, migration.dependencies = [operation], [last]
         writer = MigrationWriter(migration)
         text = writer.as_string()
@@ -83,8 +83,3 @@ class Command(BaseCommand):
         if online:
             raise CommandError(f"--online installs a queue, and {model._meta.label} is none any more: leave it out")
         return UninstallQueue(model._meta.object_name)
-
-
-def _number(name: str) -> int:
-    digits = name.partition("_")[0]
-    return int(digits) if digits.isdecimal() else 0
