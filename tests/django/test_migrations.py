@@ -73,8 +73,9 @@ def test_the_migration_that_is_written_installs_the_queue_and_goes_back_to_the_p
     Order.xq.put_many([{"name": "a"}, {}])
     assert Order.take().name == "a"
     Order.xq.release_all()
-    migrated.migrate("0001")
-    assert of_xq() == []
+    for _ in range(2):  # the second time there is nothing to undo
+        assert "Installing" not in migrated.migrate("0001")
+        assert of_xq() == []
     assert Order.objects.count() == 2
     migrated.migrate()
     assert Order.xq.check() == []
@@ -91,8 +92,8 @@ def test_a_queue_is_installed_beside_writers_by_a_migration_without_a_transactio
     app.migrate()
     assert app.Order.xq.check() == []
     assert "No changes" in app.make_queue_migration(check=True)
-    app.models(order(SECOND))
-    with pytest.raises(CommandError, match="first installation"):
+    app.models(order(None))
+    with pytest.raises(CommandError, match="--online installs a queue, and"):
         app.make_queue_migration(online=True)
 
 
@@ -108,75 +109,110 @@ def test_a_migration_in_a_transaction_does_not_install_beside_writers(app):
     assert bool(of_xq()) != refused
 
 
-def test_a_migration_is_written_where_something_has_changed_that_the_database_knows(migrated):
-    migrated.models(order({**FIRST, "retval": "dict"}))
-    assert "No changes" in migrated.make_queue_migration(check=True)
-    migrated.models(order(SECOND))
-    assert "'history': True" in migrated.make_queue_migration(dry_run=True)
+def test_a_migration_is_written_only_where_none_installs_the_queue(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    assert "InstallQueue" in app.make_queue_migration(dry_run=True)
     with pytest.raises(SystemExit):
-        migrated.make_queue_migration(check=True)
-    assert migrated.written == ["0001_initial", "0002_order_queue"]
-    migrated.make_queue_migration(name="keep_orders")
-    assert migrated.written[-1] == "0003_keep_orders"
+        app.make_queue_migration(check=True)
+    assert app.written == ["0001_initial"]
+    app.make_queue_migration(name="orders_wait")
+    assert app.written == ["0001_initial", "0002_orders_wait"]
+    app.models(order(SECOND))
+    assert "No changes" in app.make_queue_migration(check=True)
 
 
-def test_a_definition_that_changes_is_a_migration_from_one_to_the_other(migrated):
+def test_migrate_installs_a_definition_that_has_changed_and_says_so(migrated):
+    migrated.Order.xq.put_many([{}, {}])
+    assert migrated.Order.ack(migrated.Order.take())
     migrated.models(order(SECOND, statuses={**dict(zip("RTWB", "RTWB", strict=True)), "D": "done"}))
     with pytest.raises(xq.NotInstalled, match="the feature"):
         migrated.Order.take()
-    migrated.make_queue_migration()
-    migrated.migrate()
-    assert migrated.Order.xq.check() == []
-    migrated.Order.put({})
-    assert migrated.Order.ack(migrated.Order.take()).status == "done"
-    migrated.Order.xq.truncate("D")
-    migrated.migrate("0002")
-    assert f"{migrated.label}_order_xq_history" not in of_xq()
-    migrated.models(order())
+    told = f"Installing the queue {migrated.label}.Order (the feature 'history' is off there and on here)\n"
+    assert told in migrated.migrate()
+    assert "Installing" not in migrated.migrate()
     assert migrated.Order.xq.check() == []
     assert migrated.Order.stats().transition["R-T"] == 1  # what was counted goes on
+    assert migrated.Order.ack(migrated.Order.take()).status == "done"
+    migrated.Order.xq.truncate("D")
+    migrated.models(order())
+    with pytest.raises(CommandError, match=r"Order has a history, .*install\(drop_history=True\)"):
+        migrated.migrate()
+    assert f"{migrated.label}_order_xq_history" in of_xq()
 
 
-def test_a_migration_that_would_strand_tasks_is_refused_and_changes_nothing(migrated):
+def test_migrate_installs_no_queue_where_tasks_would_be_stranded(migrated):
     Order = migrated.Order
     Order.put({})
     Order.bury(Order.take())
     migrated.models(order({"delayed": True}))
-    migrated.make_queue_migration()
-    with pytest.raises(xq.ConfigurationError, match=r"1 buried \(B\)"):
+    with pytest.raises(CommandError, match=r"1 buried \(B\)"):
         migrated.migrate()
     migrated.models(order())
     assert migrated.Order.xq.check() == []
 
 
-def test_a_model_that_is_no_queue_any_more_loses_what_was_installed(migrated):
-    migrated.models(order(None))
-    migrated.make_queue_migration()
-    assert migrated.written[-1] == "0003_remove_order_queue"
-    migrated.migrate()
-    assert of_xq() == []
-    migrated.migrate("0002")
-    migrated.models(order())
-    assert migrated.Order.xq.check() == []
-
-
-def test_an_operation_by_hand_takes_the_definition_of_the_model(app):
-    app.models(order(SECOND))
+def test_a_queue_without_a_migration_of_its_own_is_installed_by_migrate_and_by_none_before_its_columns(app):
+    app.models(order(None))
     app.run("makemigrations", app.label)
-    app.migration("0002_by_hand", "InstallQueue('order')")
     app.migrate()
+    app.models(order())
+    assert "Installing" not in app.migrate()
+    app.run("makemigrations", app.label)
+    assert f"Installing the queue {app.label}.Order" in app.migrate()
     assert app.Order.xq.check() == []
+
+
+def test_a_model_that_is_no_queue_any_more_loses_what_was_installed_whatever_its_features_were(app):
+    features, fields = {**SECOND, "ttr": 60, "utube": True}, {**FIELDS, "utube": "name"}
+    begin(app, order(features, fields=fields))
+    app.Order.put({})
+    app.models(order(None))
+    app.make_queue_migration()
+    assert app.written[-1] == "0003_remove_order_queue"
+    app.run("makemigrations", app.label)  # which removes the fields that xq brought
+    app.migrate()
+    assert of_xq() == []
+    with connection.cursor() as cursor:
+        there = connection.introspection.get_constraints(cursor, app.Order._meta.db_table)
+    assert [name for name in there if "xq" in name] == []
+    app.Order.objects.create()
+    app.models(order(features, fields=fields))
+    app.migrate("0002")
+    assert app.Order.xq.check() == []
+    assert held(app.Order.xq) == {"R": 2}
+
+
+EARLIER = (
+    f"InstallQueue('Order', fields={FIELDS!r}, features={FIRST!r}, statuses={{'R': 'new'}}, tube_stats=['mail'])",
+    f"InstallQueue('Order', fields={FIELDS!r}, features={SECOND!r}, previous={{'fields': {FIELDS!r}}})",
+    f"UninstallQueue('Order', fields={FIELDS!r}, features={SECOND!r})",
+    "InstallQueue('order')",
+)
+
+
+def test_the_definitions_in_migrations_of_an_earlier_release_are_ignored_and_the_model_counts(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    for n, operation in enumerate(EARLIER, 2):
+        app.migration(f"000{n}_earlier", operation)
+        app.migrate()
+        assert app.Order.xq.check() == []
     assert "No changes" in app.make_queue_migration()
     app.migrate("0001")
     assert of_xq() == []
 
 
-def test_what_cannot_be_written_says_how_it_is_done_by_hand(app):
-    app.models(order().replace("{'delayed'", "{'id': lambda task: 7, 'delayed'"))
+def test_a_migration_before_the_fields_of_the_queue_installs_nothing_yet(app):
+    app.models(order(None))
     app.run("makemigrations", app.label)
-    words = r"by hand, with the operation xq\.adapters\.django\.migrations\.InstallQueue\('order'\)"
-    with pytest.raises(CommandError, match=words):
-        app.make_queue_migration()
+    app.migration("0002_early", "InstallQueue('order')")
+    app.models(order())
+    app.migrate()
+    assert of_xq() == []
+    app.run("makemigrations", app.label)
+    app.migrate()
+    assert app.Order.xq.check() == []
 
 
 def test_what_is_wrong_with_the_model_named_is_said(app):
@@ -203,19 +239,18 @@ PURCHASES = OWN_TABLE.replace("class Order", "class Purchase")
 RENAME = "migrations.RenameField('Order', 'runat', 'due')"
 LONGER = "migrations.AlterField('Order', 'status', models.CharField(max_length=20, default='R'))"
 KEY = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True, serialize=False))"
-AWAY, BACK = (f"{name}('Order', fields={FIELDS!r}, features={FIRST!r})" for name in ("UninstallQueue", "InstallQueue"))
-DUE_BACK = BACK.replace(str(FIELDS), str(DUE_FIELDS))
+AWAY, BACK = "UninstallQueue('Order')", "InstallQueue('Order')"
 PURCHASE = "migrations.RenameModel('Order', 'Purchase')"
 
 CHANGES = {
-    "another name and another type of fields": (order(), DUE, [AWAY, RENAME, LONGER, DUE_BACK]),
+    "another name and another type of fields": (order(), DUE, [AWAY, RENAME, LONGER, BACK]),
     "another name of the model": (OWN_TABLE, PURCHASES, [AWAY, PURCHASE, BACK.replace("Order", "Purchase")]),
     "another type of the key": (order(), order(more="id = models.AutoField(primary_key=True)"), [AWAY, KEY, BACK]),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_queue_that_is_uninstalled_meanwhile_is_whole_behind_a_migration_and_when_it_is_undone(app, what):
+def test_a_queue_that_is_uninstalled_meanwhile_is_whole_behind_a_migration_and_again_when_that_is_gone(app, what):
     before, after, operations = CHANGES[what]
     begin(app, before)
     app.Order.xq.put_many([{"name": "a"}, {"name": "b"}])
@@ -230,7 +265,9 @@ def test_a_queue_that_is_uninstalled_meanwhile_is_whole_behind_a_migration_and_w
     assert Order.take().name == "a"
     Order.xq.release_all()
     app.migrate("0002")
+    (app.migrations / "0003_by_hand.py").unlink()
     app.models(before)
+    app.migrate()
     assert app.Order.xq.check() == []
     assert held(app.Order.xq) == {"R": 2}
 
@@ -254,9 +291,9 @@ def test_migrations_of_other_columns_leave_a_queue_exact_and_one_that_fails_is_m
     app.Order.bury(app.Order.take())
     queue = app.Order.xq
     app.migration("0003_others", *(f"migrations.{operation}" for operation in OTHERS))
-    assert "xq.W008" not in told()
     for name in ("0003", "0002"):
-        app.migrate(name)
+        said = "Installing the queue" in app.migrate(name)
+        assert said == (connection.vendor == "sqlite")  # which made the table anew, without triggers
         assert queue.check() == []
         assert held(queue) == {"R": 2, "B": 1}
     app.migration("0004_fails", "migrations.RunSQL('SELECT no_such_column', migrations.RunSQL.noop)")
@@ -310,53 +347,22 @@ def told(databases=None):
     return {message.id: f"{message.msg} ({message.hint})" for message in found if message.id.startswith("xq.")}
 
 
-def test_a_queue_is_told_of_that_its_migrations_install_otherwise_than_its_model_says(app):
-    command = f"manage.py xq_makemigration {app.label}.Order"
-    app.models(order())
-    assert told() == {}  # the migrations of the table come first
-    for text, id, words in (
-        (order(), "xq.E001", ""),
-        (order(SECOND), "xq.E002", "the feature 'keep' is off there and on here"),
-        (order(features=None), "xq.W006", ""),
-    ):
-        app.models(text)
-        if id != "xq.W006":  # the fields of xq go after the queue
-            app.run("makemigrations", app.label)
-        found = told()
-        assert list(found) == [id]
-        assert command in found[id]
-        assert words in found[id]
-        app.make_queue_migration()
-        assert told() == {}
-    assert "xq_owner" in app.run("makemigrations", app.label)
+def test_a_model_that_is_no_queue_any_more_is_told_of_until_a_migration_uninstalls_it(app):
+    begin(app, order())
+    app.models(order(SECOND))
+    assert told() == {}
+    app.models(order(features=None))
+    found = told()
+    assert list(found) == ["xq.W006"]
+    assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.W006"]
+    app.make_queue_migration()
+    assert told() == {}
+
+
+def test_a_wrong_setting_is_told():
     assert told() == {}
     with override_settings(XQ={"WORKERS": "many"}):
         assert "XQ['WORKERS'] is a number" in told()["xq.E004"]
-    app.models(order(more="class Meta:\n        managed = False"))  # whose table is nobody's to migrate
-    assert told() == {}
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        RENAME,
-        LONGER,
-        KEY,
-        PURCHASE,
-        "migrations.RemoveField('Order', 'priority')",
-        "migrations.AlterModelTable('Order', 'orders')",
-        "migrations.DeleteModel('Order')",
-        "migrations.AlterField('Order', 'runat', models.FloatField(null=True, db_column='due'))",
-        f"migrations.SeparateDatabaseAndState([migrations.RunSQL('SELECT 1')], [{RENAME}])",
-    ],
-)
-def test_a_migration_that_alters_an_installed_queue_is_told_of(app, operation):
-    begin(app, order())
-    app.migration("0003_later", operation)
-    found = told()
-    assert list(found) == ["xq.W008"]
-    assert f"0003_later of {app.label} alters the queue on Order" in found["xq.W008"]
-    assert "Write UninstallQueue('Order', ...) before" in found["xq.W008"]
 
 
 def test_a_status_that_the_choices_or_the_table_refuse_is_told(app):

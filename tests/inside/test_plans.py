@@ -145,13 +145,14 @@ SORTED = r"TEMP B-TREE|Sort Key|filesort"
 def explained(db: pw.Database, patch: pytest.MonkeyPatch) -> list[str]:
     """The plans of the queries that come."""
     explain = "EXPLAIN QUERY PLAN" if isinstance(db, pw.SqliteDatabase) else "EXPLAIN"
-    execute, plans = Database.execute, list[str]()
+    run, plans = Database.run, list[str]()
 
-    def run(database: Any, sql: str, *values: Any) -> Any:
-        plans.append(str(execute(database, f"{explain} {sql}", *values)))
-        return execute(database, sql, *values)
+    def explaining(database: Any, sql: Any, *values: Any, **options: Any) -> Any:
+        if isinstance(sql, str):
+            plans.append(str(run(database, f"{explain} {sql}", *values)))
+        return run(database, sql, *values, **options)
 
-    patch.setattr(Database, "execute", run)
+    patch.setattr(Database, "run", explaining)
     return plans
 
 

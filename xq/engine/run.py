@@ -259,30 +259,6 @@ class Database:
                 self._explain(binding, error)
                 raise
 
-    # the five ways of before
-
-    def begin_writing(self) -> None:
-        self._lock(self.store.ready())
-
-    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True, caught: bool = False) -> R:
-        if transaction:
-            return self.transaction(work, locks=False, own=own, caught=caught)
-        return retried(self.store, work)
-
-    def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
-        return self.run(step, values, connection, caught=caught)
-
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
-        return self.run(sql, {**(values or {})})
-
-    def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
-        ((changed,),) = self.run(binding.changes(self.store, statement, event), {**values})
-        return int(changed)
-
-    def now_us(self) -> int:
-        self.begin_writing()
-        return self.time_us()
-
     def _notify(self, step: Step, rows: list[Row]) -> None:
         dialect = self.open().dialect
         sources: dict[str, list[Row]] = {step.source: rows} if step.source else {}

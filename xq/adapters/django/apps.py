@@ -16,7 +16,7 @@ class XqConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks and the signal of migrations."""
         from xq.adapters.django import checks
-        from xq.adapters.django.altering import after_migrate
+        from xq.adapters.django.after_migrate import after_migrate
 
         checks.register()
         post_migrate.connect(after_migrate, dispatch_uid="xq")

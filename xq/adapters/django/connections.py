@@ -85,7 +85,7 @@ class Place:
 
 
 class _Immediate(transaction.Atomic):
-    """An Atomic that locks SQLite for writing at once: a reader that writes later fails if another has written."""
+    """An Atomic that locks SQLite for writing at once: a reader cannot write any more once another has written."""
 
     def __enter__(self) -> None:
         connection: Any = connections[self.using]
@@ -310,8 +310,7 @@ class DjangoConnections(OrmConnections):
 
     @staticmethod
     def _within(connection: Any, driver: Driver) -> bool:
-        # Django does not know transactions begun by a plain BEGIN, and the driver not those that begin with the next
-        # statement.
+        # Django knows of no transaction begun by a plain BEGIN, and the driver of none before its first statement.
         if connection.in_atomic_block:
             return True
         return connection.connection is not None and driver.in_transaction(connection.connection)

@@ -35,8 +35,8 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
     """Return URL patterns that pass the requests of the staff on to an ASGI application: `include(console(app))`.
 
     `may` decides by the request who may use it, and the application what they may do there. None: superusers; and in
-    the console of `xq.serve.app` the staff that may view the models of all its queues, who may do what the admin of
-    `site` (None: the admin's own) lets them do with each of these. Others are sent to the login of `site`; users that
+    the console of `xq.serve.app` the staff with the right to view the models of all its queues, who may do what the
+    admin of `site` (None: the admin's own) allows for each model. Others are sent to the login of `site`; users that
     are logged in and may not get 403. The scope has the user's name (`user_of`). A request that changes something must
     come from a page of the same host (Sec-Fetch-Site, Origin). An answer is sent when it is complete: no stream
     works.
@@ -66,7 +66,7 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
 
 
 def _verbs(request: Any, site: Any, shown: list[Any]) -> frozenset[str]:
-    """Return the verbs that the admin would let a user use on each of these models."""
+    """Return the verbs that the admin allows a user on each of the models."""
     if not shown or not all(issubclass(model, models.Model) for model in shown):
         return frozenset()  # Django has no permissions for models of another ORM
     from xq.adapters.django.admin.queue_admin import QueueAdmin  # the admin may not be installed

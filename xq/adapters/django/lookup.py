@@ -22,7 +22,12 @@ def queue_of(model: Any) -> Queue[Any] | None:
 
 def queues() -> list[Queue[Any]]:
     """Return all queues among the models of the installed apps, in their order."""
-    return [queue for queue in map(queue_of, apps.get_models()) if queue is not None]
+    return queues_of(apps)
+
+
+def queues_of(models: Any) -> list[Queue[Any]]:
+    """Return the queues among the models of an app, by its config, or of all apps, by the registry."""
+    return [queue for queue in map(queue_of, models.get_models()) if queue is not None]
 
 
 def alias_of(queue: Queue[Any]) -> str:

@@ -2,57 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import apps
+from django.apps.registry import Apps
+from django.db import connections, models, router
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import base
 
+from xq.adapters.django.connections import ENGINES
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
 from xq.build import build
-from xq.core.errors import ConfigurationError
+from xq.core.errors import ConfigurationError, Error
 from xq.handle import Queue
-
-# The arguments of `upgrade` that define a queue, named as in `Queue.definition`. A migration leaves out empty ones.
-Definition = Mapping[str, Any]
 
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # Django 5.1 and later
 
 
-def detached_queue(model: Any, using: str | None, definition: Definition) -> Queue[Any]:
-    """Return a queue of this definition that is not attached to the model."""
+def detached_queue(model: Any, using: str, definition: Mapping[str, Any]) -> Queue[Any]:
+    """Return a queue that is not attached to the model. `definition` has the arguments of `upgrade`."""
     return build(DjangoStore(model, using), **definition, detached=True)
 
 
-class _Operation(base.Operation):
+def queue_on(then: Apps, label: str, name: str, using: str) -> Queue[Any] | None:
+    """Return a queue of today's definition on the model of that time.
+
+    None if the model is no queue today, if its table belongs to another database, or if it then had other fields.
+    """
+    try:
+        today, model = queue_of(apps.get_model(label, name)), then.get_model(label, name)
+        present = {field.name for field in model._meta.concrete_fields}
+        if today is None or not _is_in(using, model) or not present.issuperset(today.roles.values()):
+            return None
+        return detached_queue(model, using, today.adapter.definition)
+    except (LookupError, Error):  # the model had another name, or its fields other types
+        return None
+
+
+def _is_in(using: str, model: Any) -> bool:
+    """Return whether migrations make the table of a model in a database that xq supports."""
+    known = connections[using].vendor in ENGINES
+    return known and model._meta.can_migrate(using) and bool(router.allow_migrate_model(using, model))
+
+
+def operations_of(loader: MigrationLoader, label: str) -> Iterator[tuple[tuple[str, str], Operation]]:
+    """Yield the operations on queues in the migrations of an app, in their order, each with its migration."""
+    leaves = loader.graph.leaf_nodes(label)
+    for key in dict.fromkeys(key for leaf in leaves for key in loader.graph.forwards_plan(leaf)):
+        if key[0] == label:
+            yield from ((key, each) for each in loader.graph.nodes[key].operations if isinstance(each, Operation))
+
+
+def installed_by(loader: MigrationLoader, label: str) -> set[str]:
+    """Return the names, in lower case, of the models of an app that are queues behind all of its migrations."""
+    last = {operation.model_name.lower(): operation for _, operation in operations_of(loader, label)}
+    return {name for name, operation in last.items() if isinstance(operation, InstallQueue)}
+
+
+class Operation(base.Operation):
+    """Installs or uninstalls the queue on a model.
+
+    The definition is that of the model when the migration runs. Migrations of version 0.2.0 name one, which is ignored.
+    """
+
     reversible = True
     reduces_to_sql = True
     elidable = False
-    serialization_expand_args = ["fields", "features", "previous"]
-    online = False
+    text: str  # what it does to {}, the model
+    fragment: str  # of the name of a migration
 
     def __init__(
         self,
         model_name: str,
-        fields: Mapping[str, str] | None = None,
-        features: Mapping[str, Any] | None = None,
-        statuses: Mapping[str, str | int] | None = None,
-        tube_stats: Sequence[str] | None = None,
+        fields: Any = None,
+        features: Any = None,
+        statuses: Any = None,
+        tube_stats: Any = None,
+        previous: Any = None,
+        online: bool = False,
     ) -> None:
-        given = {"fields": fields, "features": features, "statuses": statuses, "tube_stats": tube_stats}
         self.model_name = model_name
-        self.definition: Definition | None = {name: value for name, value in given.items() if value is not None}
-        if fields is None:
-            if self.definition:
-                raise ConfigurationError(
-                    f"{type(self).__name__}({model_name!r}) has {', '.join(self.definition)} without fields=: write "
-                    "all of the definition, or nothing of it, for the one that the model has today"
-                )
-            self.definition = None
+        self.online = online
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return type(self).__name__, [], {"model_name": self.model_name, **(self.definition or {})}
+        return type(self).__name__, [], {"model_name": self.model_name, **({"online": True} if self.online else {})}
+
+    def describe(self) -> str:
+        return self.text.format(self.model_name)
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return self.fragment.format(self.model_name.lower())
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """Do nothing: a queue is not part of Django's state of a model."""
@@ -60,121 +102,64 @@ class _Operation(base.Operation):
     def references_model(self, name: str, app_label: str) -> bool:
         return name.lower() == self.model_name.lower()
 
-    def _queue(self, app_label: str, editor: Any, state: Any, definition: Definition | None) -> Queue[Any] | None:
-        """Return the queue on the model of that time; None if the routers exclude it from this database.
-
-        Also None if today's definition needs fields that the model did not have: after_migrate installs it then.
-        """
-        using = editor.connection.alias
-        model = state.apps.get_model(app_label, self.model_name)
-        if not self.allow_migrate_model(using, model):
-            return None
-        if definition is not None:
-            return detached_queue(model, using, definition)
-        today = queue_of(apps.get_model(app_label, self.model_name))
-        if today is None:
-            raise ConfigurationError(
-                f"{type(self).__name__}({self.model_name!r}) without fields= means today's definition of "
-                f"{app_label}.{model.__name__}, which is not a queue: write fields= and features= as they were"
-            )
-        present = {field.name for field in model._meta.concrete_fields}
-        fits = present.issuperset(today.roles.values())
-        return detached_queue(model, using, today.adapter.definition) if fits else None
-
-    def _install(
-        self, app_label: str, editor: Any, state: Any, definition: Definition | None, replaced: Definition | None = None
-    ) -> None:
-        queue = self._queue(app_label, editor, state, definition)
-        if queue is not None and editor.collect_sql:
+    def _install(self, app_label: str, editor: Any, state: Any) -> None:
+        """Install the queue if the model has all of its fields by now; else the end of `migrate` does it."""
+        queue = queue_on(state.apps, app_label, self.model_name, editor.connection.alias)
+        if queue is None:
+            return
+        if editor.collect_sql:
             editor.collected_sql.append(queue.ddl())
-        elif queue is not None and self.online:
-            if editor.atomic_migration:
-                raise ConfigurationError(
-                    f"InstallQueue({self.model_name!r}, online=True) installs beside writers, step by step, and a "
-                    "transaction would keep all locks: write atomic = False into the class Migration"
-                )
-            queue.install(online=True)
-        elif queue is not None:
-            queue.install(drop_history=replaced is not None and bool(replaced["features"].get("history")))
+        elif self.online and editor.atomic_migration:
+            raise ConfigurationError(
+                f"InstallQueue({self.model_name!r}, online=True) installs beside writers, step by step, and a "
+                "transaction would keep all locks: write atomic = False into the class Migration"
+            )
+        else:
+            queue.install(online=self.online)
 
     def _uninstall(self, app_label: str, editor: Any, state: Any) -> None:
-        queue = self._queue(app_label, editor, state, self.definition)
-        if queue is not None and editor.collect_sql:
-            editor.collected_sql.append(
-                f"-- drops what of {queue.adapter.store.table}_xq_... is there, as uninstall() does"
-            )
-        elif queue is not None:
-            queue.uninstall()
+        """Remove all that is installed on the table, whatever its definition was."""
+        using, model = editor.connection.alias, state.apps.get_model(app_label, self.model_name)
+        table = model._meta.db_table
+        if not _is_in(using, model):
+            return
+        if editor.collect_sql:
+            editor.collected_sql.append(f"-- drops what of {table}_xq_... is there, as uninstall() does")
+            return
+        meta = type("Meta", (), {"app_label": app_label, "apps": Apps(), "db_table": table})
+        body = {"__module__": __name__, "Meta": meta, "status": models.CharField(max_length=1)}
+        fields = {"fields": {"status": "status"}}
+        detached_queue(type(model.__name__, (models.Model,), body), using, fields).uninstall()
 
 
-class InstallQueue(_Operation):
-    """Install a queue on a model. `manage.py xq_makemigration` writes this operation with the current definition.
+class InstallQueue(Operation):
+    """Install the queue on a model as it is defined when the migration runs. `manage.py xq_makemigration` writes this.
 
-    Without `fields` (written by hand) it installs the definition that the model has when the migration runs. `previous`
-    is the definition that was installed before, as a mapping of the other arguments; undoing the migration restores it.
-    Without `previous`, undoing restores the plain table. `online` installs as `Queue.install(online=True)` does, in a
-    migration with `atomic = False`.
+    It does nothing while the model lacks fields of the queue: `migrate` ends by installing it. Undoing it restores the
+    plain table. `online` installs as `Queue.install(online=True)` does, in a migration with `atomic = False`.
     """
 
     category = CATEGORIES and CATEGORIES.ADDITION
-
-    def __init__(
-        self,
-        model_name: str,
-        fields: Mapping[str, str] | None = None,
-        features: Mapping[str, Any] | None = None,
-        statuses: Mapping[str, str | int] | None = None,
-        tube_stats: Sequence[str] | None = None,
-        previous: Definition | None = None,
-        online: bool = False,
-    ) -> None:
-        super().__init__(model_name, fields, features, statuses, tube_stats)
-        self.previous, self.online = previous, online
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        name, arguments, options = super().deconstruct()
-        more = {"previous": self.previous, "online": self.online or None}
-        return name, arguments, options | {name: value for name, value in more.items() if value is not None}
-
-    def describe(self) -> str:
-        return f"Install the queue on {self.model_name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        return f"{self.model_name.lower()}_queue"
+    text, fragment = "Install the queue on {}", "{}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._install(app_label, schema_editor, to_state, self.definition, self.previous)
+        self._install(app_label, schema_editor, to_state)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        if self.previous is not None and self._fits(app_label, to_state, self.previous):
-            self._install(app_label, schema_editor, to_state, self.previous, self.definition)
-        else:
-            self._uninstall(app_label, schema_editor, from_state)
-
-    def _fits(self, app_label: str, state: Any, definition: Definition) -> bool:
-        """Return whether the model then has the fields of a definition. They may be missing or have other names."""
-        present = state.models[app_label, self.model_name.lower()].fields
-        return present.keys() >= set(definition["fields"].values())
+        self._uninstall(app_label, schema_editor, from_state)
 
 
-class UninstallQueue(_Operation):
-    """Uninstall a queue of this definition and leave the plain table: the reverse of InstallQueue.
+class UninstallQueue(Operation):
+    """Uninstall the queue on a model and leave the plain table: the reverse of InstallQueue.
 
     Place it before operations that rename the model's table or delete the model.
     """
 
     category = CATEGORIES and CATEGORIES.REMOVAL
-
-    def describe(self) -> str:
-        return f"Take the queue away from {self.model_name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        return f"remove_{self.model_name.lower()}_queue"
+    text, fragment = "Take the queue away from {}", "remove_{}_queue"
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._uninstall(app_label, schema_editor, to_state)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        self._install(app_label, schema_editor, to_state, self.definition)
+        self._install(app_label, schema_editor, to_state)

@@ -95,7 +95,7 @@ def _written(instance: Any, update_fields: Any, **signal: Any) -> None:
 
 
 def _remember(instance: Any, names: Iterable[str] | None) -> None:
-    """Remember the values of the key and of the guarded fields, or of those among these names."""
+    """Remember the values of the key and of the guarded fields, or of some of them by their names."""
     (keys, guarded), values = instance._xq_guarded, instance.__dict__
     wanted = {*keys, *(guarded if names is None else {*guarded} & {*names})}
     instance._state.xq = {**_known(instance), **{name: values[name] for name in wanted & values.keys()}}

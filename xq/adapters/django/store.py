@@ -70,7 +70,7 @@ NATIVE: Final[Mapping[type, type]] = {
 }
 
 
-# The conversions of these fields raise for no value of Django's connections, which make the objects themselves.
+# Django's connections make the values of these fields themselves, so no conversion of one raises.
 SAFE: Final[Mapping[str, Collection[type]]] = {
     "sqlite": (models.BooleanField, models.DateTimeField, models.DateField, models.TimeField),
     "postgres": (models.JSONField,),
@@ -96,10 +96,10 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
     installs = (
-        "manage.py migrate installs the queue, if a migration has its InstallQueue (manage.py xq_makemigration); "
-        "where processes differ, give all of them the same definition first"
+        "manage.py migrate installs the queue as its model defines it; where processes differ, give all of them the "
+        "same definition first"
     )
-    advice = "manage.py migrate makes the table, and what the queue needs by the operation InstallQueue of a migration"
+    advice = "manage.py migrate makes the table, and installs the queue"
 
     def __init__(self, model: type[M], using: str | None = None) -> None:
         if not (isinstance(model, type) and issubclass(model, models.Model)):
@@ -221,7 +221,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        """Return the values of a new instance, as Django sets them, without those that the database itself fills."""
+        """Return the values of a new instance as Django sets them, without those of fields filled by the database."""
         found: dict[str, Any] = {}
         for field in self._concrete:
             if _is_of_now(field):

@@ -16,7 +16,7 @@ else:
 
 
 class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bits end
-    """The key of models that declare none: there the BigAutoField that Django itself would make."""
+    """The key of models without one of their own: there Django's BigAutoField."""
 
     def contribute_to_class(self, cls: type[models.Model], name: str, **options: Any) -> None:
         if cls._meta.abstract:
@@ -27,7 +27,7 @@ class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bi
 
 
 class TaskFields(Model):
-    """A model with the fields that queues use: models that inherit from it need no `fields=` in `upgrade`.
+    """A model with the fields of queues: models that inherit from it need no `fields=` in `upgrade`.
 
     The features unique and utube compare a field of yours, which `fields=` names.
 

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import Q
 from django.db.models.functions import Left
-from django.utils.html import format_html
+from django.utils.text import Truncator
 
 import xq
-from xq.adapters.django.admin.words import chip
+from xq.adapters.django.admin.words import LINE
+from xq.operators.failures import failure_of
 
 LOOKED: Final = 10_000  # tasks whose errors the filter reads
-SHOWN: Final = 20  # classes of errors that it shows
-CLASS: Final = 80  # characters of the class of an error
+SHOWN: Final = 20  # groups of errors that it shows
+READ: Final = 500  # characters of an error that tell its group
 
 
-class CountedFilter(admin.SimpleListFilter):
-    """A filter whose choices have numbers, in place of those of Django (facets), which count rows."""
-
-    counts: Mapping[str | None, int] = {}  # None: all
-
-    def choices(self, changelist: Any) -> Iterator[dict[str, Any]]:
-        for value, word in [(None, "All"), *self.lookup_choices]:
-            yield {
-                "selected": self.value() == value,
-                "query_string": changelist.get_query_string({self.parameter_name: value}),
-                "display": format_html('{} <span class="xq-count">{}</span>', word, self.counts.get(value, "")),
-            }
-
-
-class StateFilter(CountedFilter):
+class StateFilter(admin.SimpleListFilter):
     """A filter by state. Its numbers are those of the queue's own counters."""
 
     title = "state (with the number of tasks)"
@@ -45,11 +29,12 @@ class StateFilter(CountedFilter):
         self.queue = model_admin.queue
         try:
             counts = self.queue.stats().counts
-            self.counts = {**counts, None: sum(counts.values())}
         except xq.Error as error:
+            counts = {}
             if request.method == "GET":  # a POST redirects to a GET
                 messages.error(request, str(error))
-        return [(letter, chip(letter, word)) for letter, word in model_admin.words.items()]
+        words = model_admin.words.items()
+        return [(letter, f"{word} ({counts[letter]:,})" if counts else word) for letter, word in words]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
         letter = self.value()
@@ -60,8 +45,8 @@ class StateFilter(CountedFilter):
         return queryset.filter(**{self.queue.roles["status"]: self.queue.statuses[letter]})
 
 
-class ErrorFilter(CountedFilter):
-    """A filter by the class of the error: the part of its first line before a colon.
+class ErrorFilter(admin.SimpleListFilter):
+    """A filter by groups of errors, those of `xq.Queue.failures`, the largest first.
 
     It is about the tasks in the chosen state; without one about the buried tasks, or if there are none, about all rows.
     """
@@ -70,24 +55,24 @@ class ErrorFilter(CountedFilter):
     parameter_name = "xq_error"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
-        queue, self.field = model_admin.queue, model_admin.error_field
+        queue, field = model_admin.queue, model_admin.error_field
         letter = request.GET.get(StateFilter.parameter_name, "B")
         word = model_admin.words.get(letter)
-        self.tasks = Q(**{queue.roles["status"]: queue.statuses[letter]}) if word else Q()
-        rows = model_admin.get_queryset(request).filter(self.tasks).order_by()
-        errors = list(rows.values_list(Left(self.field, CLASS), flat=True)[:LOOKED])
-        some = f"{LOOKED:,} " if len(errors) == LOOKED else ""
+        tasks = Q(**{queue.roles["status"]: queue.statuses[letter]}) if word else Q()
+        rows = model_admin.get_queryset(request).filter(tasks).order_by().values_list("pk", Left(field, READ))[:LOOKED]
+        some = f"{LOOKED:,} " if len(rows) == LOOKED else ""
         self.title = f"error (of {some}{word} tasks)" if word else f"error (of {some}rows)"
-        classes = Counter(re.split(r"[:\r\n]", error, maxsplit=1)[0] for error in errors if error)
-        self.counts = dict(classes.most_common(SHOWN))
-        return [(error, error) for error in dict.fromkeys(filter(None, [*self.counts, self.value()]))]
+        self.groups: dict[str, list[Any]] = {}  # the keys of the tasks, by the id of their failure
+        titles: dict[str, str] = {}
+        for key, error in rows:
+            if error:
+                failure = failure_of(error)
+                titles[failure.id] = ": ".join(filter(None, [failure.error, failure.message]))
+                self.groups.setdefault(failure.id, []).append(key)
+        largest = sorted(self.groups, key=lambda id: -len(self.groups[id]))[:SHOWN]
+        shown = dict.fromkeys(filter(None, [*largest, self.value()]))
+        return [(id, f"{Truncator(titles.get(id, id)).chars(LINE)} ({len(self.groups.get(id, ()))})") for id in shown]
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        error = self.value()
-        if not error:
-            return queryset
-        if "\0" in error or len(error) > CLASS:
-            raise IncorrectLookupParameters(f"{error[:CLASS]!r} is no class of an error")
-        ends = (":", "\r", "\n") if len(error) < CLASS else ("",)  # a longer class was cut
-        beginnings = [Q(**{f"{self.field}__startswith": error + end}) for end in ends]
-        return queryset.filter(self.tasks & Q(Q(**{self.field: error}), *beginnings, _connector=Q.OR))
+        chosen = self.value()
+        return queryset.filter(pk__in=self.groups.get(chosen, ())) if chosen else queryset

@@ -59,7 +59,7 @@ class OverviewAdmin(admin.ModelAdmin):
         return TemplateResponse(request, "admin/xq/overview.html", context)
 
     def _shown(self, request: Any) -> dict[Queue[Any], Any]:
-        """Return the queues that the user may view, also those that the site does not have, and their admins."""
+        """Return the queues that the user may view, on this site or not, and their admins."""
         here = {model._meta.concrete_model: of_model for model, of_model in self.admin_site._registry.items()}
         known = [*queues(), *filter(None, map(queue_of, here))]
         admins = {q: here.get(q.model) or admin.ModelAdmin(q.model, self.admin_site) for q in known}

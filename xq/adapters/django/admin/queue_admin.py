@@ -34,8 +34,8 @@ class QueueAdmin(admin.ModelAdmin):
     a column `xq_failure` and a filter by errors. The page of a task says what the queue knows of it, and has buttons
     for the actions.
 
-    has_dig_permission(request, obj=None) and its siblings allow an action: by default to users that may change the
-    model, and kill to those that may delete. Fields that only xq writes are read-only, and left out when a row is
+    has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
+    the model, and kill with the right to delete. Fields that only xq writes are read-only, and left out when a row is
     added. The status of a row that is not a task can be edited. Raises ConfigurationError for a model that is not a
     queue.
     """

@@ -20,7 +20,7 @@ LINE: Final = 100  # characters of an error that a page shows
 def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the application's word for each state, by letter.
 
-    The first of these that there is: `own`, the label of the status in `choices`, the stored status if it is a word of
+    The first one there is: `own`, the label of the status in `choices`, the stored status if it is a word of
     the application, and the queue's own name of the state.
     """
     labels = dict(queue.model._meta.get_field(queue.roles["status"]).flatchoices)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from django.core.exceptions import ValidationError
-from django.core.management.base import CommandError
-
-from xq import Queue
 from xq.adapters.django.management.queues import QueueCommand, label, on_database, queue
 
 
@@ -33,21 +28,8 @@ class Command(QueueCommand):
         keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}
         if keys:
-            wanted = [self._key(found, text) for text in keys]
+            wanted = [found.adapter.tasks.key_in_text(text) for text in keys]
             dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
         else:
             dug = found.dig(n=n, **given)
         self.stdout.write(f"{label(found)}: {len(dug)} dug")
-
-    @staticmethod
-    def _key(queue: Queue[Any], text: str) -> Any:
-        names, meta = queue.adapter.store.key, queue.model._meta
-        try:
-            parts = json.loads(text) if len(names) > 1 else [text]
-            if not isinstance(parts, list) or len(parts) != len(names):
-                raise ValueError(f"a key is a JSON array of {', '.join(names)}")
-            found = tuple(meta.get_field(name).to_python(part) for name, part in zip(names, parts, strict=True))
-        except (ValidationError, ValueError) as error:
-            why = "; ".join(error.messages) if isinstance(error, ValidationError) else str(error)
-            raise CommandError(f"{text} is no key of {label(queue)}: {why}") from None
-        return found if len(names) > 1 else found[0]

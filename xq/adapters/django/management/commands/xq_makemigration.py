@@ -13,13 +13,12 @@ from django.db.migrations import Migration
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.writer import MigrationWriter
 
-from xq.adapters.django.frozen import in_migrations
 from xq.adapters.django.lookup import queue_of
-from xq.adapters.django.migrations import Definition, InstallQueue, UninstallQueue
+from xq.adapters.django.migrations import InstallQueue, Operation, UninstallQueue, installed_by
 
 
 class Command(BaseCommand):
-    help = "Write the migration that installs a queue as its model defines it today, or uninstalls one."
+    help = "Write the migration that installs a queue, or uninstalls that of a model that is no queue any more."
     requires_system_checks: list[str] = []  # the checks ask for this command
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,24 +41,17 @@ class Command(BaseCommand):
                 f"there is no model {model!r}: name it as APP.MODEL, for example shop.Order ({error})"
             ) from error
         loader = MigrationLoader(None, ignore_no_migrations=True)
-        operation = self._operation(loader, label, found)
+        operation = self._operation(loader, label, found, online)
         if operation is None:
-            self.stdout.write(f"No changes: migrations install {found._meta.label} as it is")
+            self.stdout.write(f"No changes: each migrate installs {found._meta.label} as it is defined then")
             return
-        if online and (isinstance(operation, UninstallQueue) or operation.previous is not None):
-            raise CommandError(f"--online is for the first installation of {found._meta.label}: leave it out")
-        operation.online = online
-        migration = self._migration(loader, label, operation, name)
+        (last,) = loader.graph.leaf_nodes(label)
+        numbers = [int(each[:4]) for app, each in loader.disk_migrations if app == label and each[:4].isdecimal()]
+        migration = Migration(f"{max(numbers, default=0) + 1:04}_{name or operation.migration_name_fragment}", label)
+        migration.operations, migration.dependencies = [operation], [last]
         writer = MigrationWriter(migration)
-        try:
-            text = writer.as_string()
-        except ValueError as error:
-            raise CommandError(
-                f"the definition of {found._meta.label} cannot be written into a migration ({error}): write one "
-                f"by hand, with the operation xq.adapters.django.migrations.InstallQueue({found._meta.model_name!r}), "
-                "which takes the definition that the model has"
-            ) from error
-        if online:  # which Django's writer leaves out
+        text = writer.as_string()
+        if operation.online:  # which Django's writer leaves out
             text = text.replace("(migrations.Migration):\n", "(migrations.Migration):\n    atomic = False\n", 1)
         if dry_run or check:
             self.stdout.write(text)
@@ -69,49 +61,25 @@ class Command(BaseCommand):
             Path(writer.path).write_text(text, encoding="utf-8")
             self.stdout.write(f"{os.path.relpath(writer.path)}\n  {operation.describe()}")
 
-    def _operation(self, loader: MigrationLoader, label: str, model: Any) -> Any:
+    def _operation(self, loader: MigrationLoader, label: str, model: Any, online: bool) -> Operation | None:
+        """Return what no migration of the app does yet."""
         name, queue = model._meta.model_name, queue_of(model)
         if label not in loader.migrated_apps or not loader.graph.leaf_nodes(label):
             raise CommandError(f"{label} has no migrations yet: manage.py makemigrations {label}")
         if conflicts := loader.detect_conflicts().get(label):
             raise CommandError(f"{label} has several last migrations ({', '.join(conflicts)}): makemigrations --merge")
-        state = loader.project_state(loader.graph.leaf_nodes(label))
-        there = state.models.get((label, name))
+        there = loader.project_state(loader.graph.leaf_nodes(label)).models.get((label, name))
         missing = {field for field in (queue.roles.values() if queue else ()) if there and field not in there.fields}
         if there is None or missing:
             what = f"its fields {', '.join(sorted(missing))} are" if missing else "it is"
             raise CommandError(f"{model._meta.label}: {what} in no migration yet: manage.py makemigrations {label}")
-        installed = in_migrations(loader, label).get(name)
-        if queue is None:
-            if installed is None:
-                raise CommandError(
-                    f"{model._meta.label} is not a queue: @queue or upgrade() of xq.adapters.django makes it one"
-                )
-            if installed.definition is None:
-                raise CommandError(
-                    f"the last InstallQueue of {model._meta.label} names no definition, and the model has none any "
-                    "more: write UninstallQueue by hand, with fields= and features= as they were"
-                )
-            return UninstallQueue(model._meta.object_name, **installed.definition)
-        if installed is not None and not installed.differences(queue):
-            return None
-        previous = installed.definition if installed is not None else None
-        more: dict[str, Any] = {} if previous is None else {"previous": previous}
-        return InstallQueue(model._meta.object_name, **_written(queue.adapter.definition), **more)
-
-    def _migration(self, loader: MigrationLoader, label: str, operation: Any, name: str | None) -> Migration:
-        (last,) = loader.graph.leaf_nodes(label)
-        number = 1 + max(_number(each) for app, each in loader.disk_migrations if app == label)
-        title = name or operation.migration_name_fragment
-        migration = Migration(f"{number:04}_{title}", label)
-        migration.operations, migration.dependencies = [operation], [last]
-        return migration
-
-
-def _written(definition: Definition) -> dict[str, Any]:
-    return {name: value for name, value in definition.items() if value or name == "fields"}
-
-
-def _number(name: str) -> int:
-    digits = name.partition("_")[0]
-    return int(digits) if digits.isdecimal() else 0
+        installed = name in installed_by(loader, label)
+        if queue is not None:
+            return None if installed else InstallQueue(model._meta.object_name, online=online)
+        if not installed:
+            raise CommandError(
+                f"{model._meta.label} is not a queue: @queue or upgrade() of xq.adapters.django makes it one"
+            )
+        if online:
+            raise CommandError(f"--online installs a queue, and {model._meta.label} is none any more: leave it out")
+        return UninstallQueue(model._meta.object_name)

@@ -168,7 +168,7 @@ def _end_with_the_parent(parent: int) -> None:
 
 
 def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int) -> Callable[[], object]:
-    """Return a call that serves the metrics of a queue and of its workers as long as these run.
+    """Return a call that serves the metrics of a queue and of its workers while they run.
 
     The label is the name of the model; with that of the app if another app has a queue of the same name.
     """
@@ -187,7 +187,7 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
 
 
 def _is_configured(log: logging.Logger) -> bool:
-    """Return whether a logger has a handler other than those that Django itself gives to its loggers."""
+    """Return whether a logger has another handler than Django's own."""
     return log.hasHandlers() if settings.LOGGING else bool(log.handlers or logging.getLogger().handlers)
 
 

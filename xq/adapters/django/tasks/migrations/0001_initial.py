@@ -5,7 +5,6 @@ from __future__ import annotations
 import django.utils.timezone
 from django.db import migrations, models
 
-import xq
 from xq.adapters.django.migrations import InstallQueue
 from xq.adapters.django.tasks.fields import JSONTextField
 
@@ -47,24 +46,5 @@ class Migration(migrations.Migration):
                 ("runat", models.FloatField(null=True)),
             ],
         ),
-        InstallQueue(
-            model_name="task",
-            fields={
-                "status": "status",
-                "priority": "rank",
-                "tube": "queue_name",
-                "owner": "owner",
-                "attempts": "attempts",
-                "runat": "runat",
-            },
-            features={
-                "delayed": True,
-                "zombie": True,
-                "buried": True,
-                "forget": xq.Feature(
-                    "forget", needs=("runat",), timers=(xq.Timer("B", "forget", "X", option="delay"),)
-                ),
-            },
-            statuses=dict(zip("WRTZB", WORDS, strict=True)),
-        ),
+        InstallQueue("task"),
     ]
