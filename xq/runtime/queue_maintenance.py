@@ -164,19 +164,17 @@ class QueueMaintenance:
 
     @property
     def maintains(self) -> bool:
-        """Whether this process expires and reaps: not under a test's clock, nor as a user that may only put."""
-        return self.database.clock is None and self.database.may_move
+        """Whether this process expires and reaps: not under a test's clock."""
+        return self.database.clock is None
 
     def expire(self, seconds: float | None) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next one; None if there is none, or no right to.
+        """Move a batch of due tasks. Return the seconds until the next one; None if there is none.
 
         `seconds`: as just read.
         """
         now = time.monotonic()
         if seconds is None or seconds > 0:
             return seconds
-        if not self.database.may_move:
-            return None
         if now >= self._expire_at:
             swept = self.timers.sweep_if_any()
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
@@ -276,8 +274,7 @@ class QueueMaintenance:
 
     def forget_waits(self, uuids: Sequence[str]) -> None:
         """Delete the waits that the processes of these sessions have registered."""
-        if self.database.may_move:  # else a process with the right does, when it reaps the session
-            self._of(uuids, self.database.dialect.forget_waits)
+        self._of(uuids, self.database.dialect.forget_waits)
 
     def deregister(self, uuids: Sequence[str]) -> None:
         """Delete sessions from the database. They cannot be joined any more."""
@@ -285,8 +282,6 @@ class QueueMaintenance:
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
-        if not self.database.may_move:
-            return  # the sessions stay registered for this queue, and a process with the right reaps them
 
         def over(work: Callable[[Sequence[str], str], None] | None = None) -> None:
             self.database.begin_writing()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
-from xq.core.ports import Row
+from xq.core.ports import ErrorKind, Row
 from xq.sessions.forking import at_fork
 from xq.sessions.liveness import REAPED, Liveness, Reaper, members_of
 
@@ -197,6 +197,7 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
+        self._denied: set[str] = set()  # queues in which this user of the database may not move tasks
 
     @property
     def lease(self) -> float | None:
@@ -411,12 +412,27 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         for others in members_of(self.reaper.others):
             others.open_for(names)
-        for queue in self.queues:
-            with suppress(NotInstalled):
-                queue.give_back(names, event)
+        self._each(lambda queue: queue.give_back(names, event))
         for holder, name in itertools.product(members_of(self.holders), names):
             holder.give_back(name)
         self.ask(lambda queue: queue.deregister(names), otherwise=None)
+
+    def _each(self, call: Callable[[QueueMaintenance], None]) -> None:
+        """Make this call for each of the queues, except those in which this user of the database may not move tasks.
+
+        A process whose user may do so reaps the sessions there.
+        """
+        for queue in self.queues:
+            try:
+                call(queue)
+            except NotInstalled:
+                continue
+            except Exception as error:
+                if queue.database.store.classify(error) is not ErrorKind.DENIED:
+                    raise
+                level = logging.DEBUG if queue.name in self._denied else logging.WARNING
+                log.log(level, "%s: other processes reap its sessions, as this one may not: %s", queue.name, error)
+                self._denied.add(queue.name)
 
     def end_expired(self, names: Sequence[str]) -> set[str]:
         """End expired sessions. Return them without those that another process has rejoined or ended meanwhile."""
@@ -441,9 +457,7 @@ class Sessions:
                 for session in known:
                     session.release()
                     self.leave(session)
-                    for queue in self.queues:
-                        with suppress(NotInstalled):
-                            queue.forget_waits([session.uuid])
+                self._each(lambda queue: queue.forget_waits([session.uuid for session in known]))
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""

@@ -306,10 +306,6 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
     def only_reads(self, store: Connections) -> bool:
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
 
-    def may_move(self, store: Connections) -> bool:
-        """Return whether the database user of this connection may move tasks."""
-        return True
-
     @abstractmethod
     def existing(self, store: Connections) -> dict[str, str]:
         """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""

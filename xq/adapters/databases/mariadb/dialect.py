@@ -30,7 +30,6 @@ from xq.core.ports import (
     TIMES,
     Connection,
     Connections,
-    ErrorKind,
     Field,
     Kind,
     Row,
@@ -485,18 +484,6 @@ class Mariadb(MariadbObjects):
         # In order, and no further: a full scan would wait for rows that others are writing.
         statement = super().forget_rows(ids)
         return replace(statement, sql=f"{statement.sql} ORDER BY id LIMIT {len(ids)}")
-
-    # rights
-
-    def may_move(self, store: Connections) -> bool:
-        key = self.keys[0]  # no other user may write it
-        try:
-            store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")
-        except Exception as error:
-            if store.classify(error) is not ErrorKind.DENIED:
-                raise
-            return False
-        return True
 
     def unless_duplicate(self, guard: Guard) -> str:
         return ""  # an error rolls back the statement, not the transaction

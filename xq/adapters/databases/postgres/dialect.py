@@ -263,12 +263,6 @@ class Postgres(PostgresObjects):
             return self.taken_now(store) or 1
         return 0
 
-    # rights
-
-    def may_move(self, store: Connections) -> bool:
-        ((may,),) = store.execute(f"SELECT has_table_privilege({self._this_table}, 'UPDATE')")
-        return bool(may)
-
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal
 
