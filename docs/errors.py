@@ -27,7 +27,7 @@ TITLES: Mapping[str, tuple[str, ...]] = {
     "The task": ("NotFound", "WrongState", "NotOwner", "SessionLost", "Duplicate"),
     "The queue": ("Full", "InTransaction", "UnknownSession"),
     "The definition of a queue": ("ConfigurationError", "Conflict", "NotInstalled"),
-    "Workers": ("LeftOpen", "Undone"),
+    "Workers": ("LeftOpen",),
     "Tubes": ("TubeExists", "UnknownTube", "TubeBusy", "TubeDropped", "NotRunning"),
 }
 

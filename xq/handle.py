@@ -165,7 +165,6 @@ class Queue(Operators[T]):
         prefetch: int = ...,
         batch: int | None = ...,
         concurrency: Concurrency | None = ...,
-        finishes: bool = ...,
     ) -> Worker[T]: ...
 
     @overload
@@ -181,7 +180,6 @@ class Queue(Operators[T]):
         prefetch: int = ...,
         batch: int | None = ...,
         concurrency: Concurrency | None = ...,
-        finishes: bool = ...,
     ) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
     def worker(
@@ -197,7 +195,6 @@ class Queue(Operators[T]):
         prefetch: int = 1,
         batch: int | None = None,
         concurrency: Concurrency | None = None,
-        finishes: bool = False,
     ) -> Any:
         """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
 
@@ -225,13 +222,8 @@ class Queue(Operators[T]):
 
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
-
-        With `finishes`, the function gets the task and `finish(event="ack", update=None, **options)`. `finish` acks,
-        releases or buries the task at once, and returns it, or None if the lease was lost. It raises the errors of the
-        call and of the database. If the function rolls its own transaction back after `finish`, the attempt fails with
-        Undone. If the function does not call `finish`, the task is acked or released as described above.
         """
-        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, finishes, tube)
+        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, tube)
         if function is None:
             return partial(self._made_worker, chosen=options)
         return self._made_worker(function, options)

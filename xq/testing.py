@@ -120,7 +120,7 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
             if worker.options.kind == "asyncio":
                 asyncio.run(worker.acall(lease.task))
             else:
-                attempts.call(lease)
+                worker.call(lease.task)
     except Exception as error:
         attempts.end(lease, error)
         if raises:

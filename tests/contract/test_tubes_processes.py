@@ -187,7 +187,7 @@ def test_a_worker_of_a_tube_is_called_with_its_tasks(shared):
     tube.put({"url": "a"})
     tube.run(until_empty=True)
     other = shared.create_tube("other", "fifottl")
-    other.worker(lambda task, finish: found.append(finish("bury")), workers=1, finishes=True)
+    other.worker(lambda task: found.append(other.bury(task.id)), workers=1)
     other.put("bad")
     other.run(until_empty=True)
     assert found == [(1, "t", {"url": "a"}), (1, "!", "bad")]

@@ -100,15 +100,6 @@ def leave_open(begin: Callable[[pw.Database], Any]) -> Callable[..., None]:
     return work
 
 
-def finish_in_a_transaction(ends: str) -> Callable[..., None]:
-    def work(Task: Any, found: Any, finish: Any) -> None:
-        with Task._meta.database.atomic() as transaction:
-            finish(update={"name": "written"})
-            getattr(transaction, ends)()
-
-    return work
-
-
 def kill_and_touch(Task: Any, found: Any) -> None:
     Task.kill(found)
     assert xq.current().heartbeat() is False
@@ -138,7 +129,6 @@ class End(NamedTuple):
     options: dict[str, Any] = {}
 
 
-FINISHES = {"finishes": True}
 ENDS = {
     "returns": End(lambda Task, found: None, "D"),
     "raises": End(raises(Failed("as it must")), "B", "Failed: as it must"),
@@ -155,16 +145,10 @@ ENDS = {
     "buries it itself": End(lambda Task, found: found.bury(), "B"),
     "kills it, and touches it": End(kill_and_touch, "X"),
     "acks it, and raises": End(ack_and_fail, "D"),
-    "finishes it": End(lambda Task, found, finish: finish(update={"name": "written"}), "D", "", "written", FINISHES),
-    "finishes it by bury": End(
-        lambda Task, found, finish: finish("bury", update={"name": "written"}), "B", "", "written", FINISHES
+    "acks it, and writes": End(lambda Task, found: found.ack(update={"name": "written"}), "D", "", "written"),
+    "acks it, and writes a field that is not": End(
+        lambda Task, found: found.ack(update={"nmae": "z"}), "B", "BadValue"
     ),
-    "finishes it by release": End(lambda Task, found, finish: finish("release", delay=60), "W", options=FINISHES),
-    "finishes it with a field that is not": End(
-        lambda Task, found, finish: finish(update={"nmae": "z"}), "B", "BadValue", options=FINISHES
-    ),
-    "finishes it and commits": End(finish_in_a_transaction("commit"), "D", "", "written", FINISHES),
-    "finishes it and rolls back": End(finish_in_a_transaction("rollback"), "B", "Undone:", options=FINISHES),
     "closes the connection behind the ORM": End(lambda Task, found: Task._meta.database.connection().close(), "D"),
     "leaves a block open": End(leave_open(lambda db: db.atomic().__enter__()), "B", "LeftOpen:"),
     "leaves a transaction open": End(leave_open(lambda db: db.execute_sql("BEGIN")), "B", "LeftOpen:"),
@@ -177,9 +161,9 @@ def test_whatever_a_function_does_its_task_ends_and_the_next_one_is_done(make_sh
     first, second = Task.xq.put_many([task(name="first"), task(name="second")])
 
     @Task.xq.worker(**{"max_attempts": 1, **end.options})
-    def work(found: Any, *finish: Any) -> Any:
+    def work(found: Any) -> Any:
         if found.name == "first":
-            return end.work(Task, found, *finish)
+            return end.work(Task, found)
         with shared_db.atomic():  # what the first one has left is not in its way
             Task.update(size=7).where(Task.id == found.id).execute()
         return None
@@ -314,17 +298,16 @@ def test_a_coroutine_that_awaits_the_ack_of_its_task_is_acked_once(make_shared, 
     assert sorted(logged) == ["ack"] * 4 + ["bury"] * 4
 
 
-@pytest.mark.parametrize("finishes", [True, False])
-def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db, finishes):
+def test_what_a_function_gave_back_in_a_transaction_may_be_in_anothers_hand_by_then(make_live, shared_db):
     Task, again = make_live({"keep": True}), list[Any]()
     Task.put(task())
 
-    @Task.xq.worker(finishes=finishes)
-    def work(found: Any, *finish: Any) -> None:
+    @Task.xq.worker
+    def work(found: Any) -> None:
         if again:
             return
         with shared_db.atomic():
-            finish[0]("release") if finishes else Task.xq.release(found)
+            Task.xq.release(found)
         again.append(elsewhere(shared_db, Task.xq.take))
 
     Task.xq.run(until_empty=True)
@@ -443,7 +426,7 @@ def test_a_queue_that_cannot_bury_tries_the_task_again(make_shared):
 # What a trigger lets become of the bad task, what the function does, and the state in which that stays.
 STUBBORN: dict[str, tuple[str, dict[str, Any], str]] = {
     "an ack that fails": ("<> 'D'", {"max_attempts": 1}, "B"),
-    "a finish that fails": ("<> 'D'", {"max_attempts": 1, "finishes": True}, "B"),
+    "its own ack that fails": ("<> 'D'", {"max_attempts": 1, "batch": 1}, "B"),
     "an ack that fails, and so does all else": ("= 'T'", {}, "T"),
     "a coroutine's ack that fails": ("<> 'D'", {"max_attempts": 1, "kind": "asyncio"}, "B"),
     "a coroutine's ack that fails, and so does all else": ("= 'T'", {"kind": "asyncio"}, "T"),
@@ -456,9 +439,9 @@ def test_what_fails_for_one_task_is_not_asked_of_the_database_for_ever(make_shar
     bad, good = Task.put(task(name="bad")), Task.put(task(name="good"))
     fail_for(Task, f"NEW.name = 'bad' AND NOT NEW.status {may_be}")
 
-    def work(found: Any, *finish: Any) -> None:
-        for each in finish:
-            each(update={"size": 5})
+    def work(found: Any) -> None:
+        for each in found if isinstance(found, list) else ():
+            each.ack(update={"size": 5})
 
     Task.xq.worker(of_kind(options.get("kind", "thread"), work), **options)
     Task.xq.run(until_empty=True)
@@ -970,7 +953,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"kind": kind}, "kind") for kind in ("fiber", "asyncio")),
     *(({name: 0}, name) for name in ("prefetch", "batch")),
     ({"batch": 5, "prefetch": 2}, "batch"),
-    ({"batch": 5, "finishes": True}, "batch"),
     ({"concurrency": 5}, "concurrency"),
 ]
 
@@ -994,9 +976,9 @@ def test_what_cannot_work_is_refused(subtests):
             Task.xq.run(**{option: 0})
     with pytest.raises(xq.Error, match="worker"):
         xq.run()
-    for function, options in ((lambda: None, {}), (lambda a, b: None, {}), (lambda a: None, {"finishes": True})):
+    for function in (lambda: None, lambda a, b: None):
         with pytest.raises(xq.ConfigurationError, match="gets the task.* cannot be called so"):
-            make({}).xq.worker(function, **options)
+            make({}).xq.worker(function)
     with pytest.raises(xq.FeatureOff, match="role 'tube'"):
         make({}).xq.worker(print, tube="mail")
     for given in ({"worker": 5}, {"worker": print, "workers": 0}):

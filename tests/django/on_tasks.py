@@ -41,7 +41,7 @@ def upgrade_for_this_database() -> None:
     """A process of an application has queues for one kind of database; that of the tests for one after the other."""
     if "xq" in vars(Task):
         del Task.xq
-    upgrade(Task, **QUEUE).worker(perform, finishes=True, backoff=backoff)
+    upgrade(Task, **QUEUE).worker(perform, backoff=backoff)
 
 
 def install(database: DjangoDatabase) -> None:

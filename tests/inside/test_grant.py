@@ -6,7 +6,8 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
-from tests.steps import PATIENCE, Work, eventually
+from tests.steps import PATIENCE
 from xq.adapters.peewee.connections import Place
 from xq.adapters.peewee.tables import queue_of
+from xq.engine import run
 from xq.runtime.workers.attempts import Attempts
 from xq.sessions import session as sessions
 
@@ -64,15 +66,15 @@ class Land:
         features, roles = self.kind
         return xq.upgrade(live(db).model(), {role: role for role in ("status", *roles)}, features, methods=False)
 
-    def user(self, on_task: str = "", on_others: str = "SELECT, INSERT, UPDATE, DELETE") -> str:
+    def user(self, on_task: str = "", on_others: str = ALL, to_wait: str = ALL) -> str:
         """A new user; with rights on the table of the tasks, where these are named, and on the tables of xq."""
+        on = {"task": on_task, **dict.fromkeys(("task_xq_wait", "xq_session", "xq_alive"), to_wait)}
         user = f"u{next(_numbers)}"
         self.server.run(f"CREATE {self.role} {user}{' LOGIN' if self.is_postgres else ''}", self.name)
         self.users.append(user)
         if on_task:
             for table in self.owner.get_tables():
-                rights = on_task if table == "task" else on_others
-                self.server.run(f"GRANT {rights} ON {table} TO {user}", self.name)
+                self.server.run(f"GRANT {on.get(table, on_others)} ON {table} TO {user}", self.name)
             rights = "USAGE ON ALL SEQUENCES IN SCHEMA public"
             if not self.is_postgres:
                 rights = f"CREATE TEMPORARY TABLES ON `{self.name}`.*"
@@ -127,13 +129,14 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
         with land.connected(user) as db:
             mine = land.of(db)
             put = mine.put({"name": role})
-            assert mine.put({"name": "w"}, wait=0.01)[1] is False
-            assert mine.count("R") == 2
+            mine.put_many([{"name": "w"}] * 2)
             if role == "producer":
+                assert is_denied(partial(mine.put, {"name": "w"}, wait=PATIENCE))
                 assert is_denied(mine.take)
                 assert is_denied(mine.kill, put.id)
                 assert is_denied(db.execute_sql, "DELETE FROM task_xq_count")
             else:
+                assert mine.put({"name": "w"}, wait=0.01)[1] is False
                 mine.ack(mine.take())
                 mine.snatch(mine.take())
                 mine.configure(session_ttr=0)
@@ -151,46 +154,65 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
 
 def test_a_user_who_may_only_read_looks_for_problems(land):
     land.queue("timed").put({"name": "a"})
-    with land.connected(land.user("SELECT")) as one:
+    with land.connected(land.user("SELECT", "SELECT", "SELECT")) as one:
         mine = land.of(one)
         assert mine.check() == []
         assert mine.doctor()[-1].what == "ready tasks: 1, and no process takes"
 
 
-def test_select_alone_is_enough_to_name_a_queue_by_a_url_and_to_look_at_it(land):
+def test_select_alone_is_enough_to_name_a_queue_by_a_url_and_to_look_at_it(land, monkeypatch):
+    monkeypatch.setattr(unit, "MANY", 0)  # a look at the counters rolls them up, if the user may
     queue = land.queue("all")
     queue.put({"name": "a"})
-    url = land.server.url(land.name).replace(land.server.USER, land.user("SELECT", "SELECT"))
+    url = land.server.url(land.name).replace(land.server.USER, land.user("SELECT", "SELECT", "SELECT"))
     mine = queue_of(url, "task")
     with mine.model._meta.database.connection_context():
         assert (mine.stats().counts["R"], mine.find().tasks[0].name, mine.check()) == (1, "a", [])
 
 
-@pytest.mark.parametrize("kind", ["all", "utube", "plain"])
-def test_a_producer_hears_of_the_end_of_its_task_and_a_consumer_of_the_task(land, kind, caplog):
+@pytest.mark.parametrize("kind", QUEUES)
+def test_who_may_only_put_puts_and_waits_for_nothing(land, kind):
     queue = land.queue(kind)
-    producer, consumer = land.user("SELECT, INSERT"), land.user(ALL)
-    with land.connected(producer) as one, land.connected(consumer) as other:
-        puts_it, takes_it = land.of(one), land.of(other)
-        task = {"name": "w", **({"utube": "w"} if kind == "utube" else {})}
-        putting = Work(one, lambda: puts_it.put(task, wait=PATIENCE))
-        takes_it.ack(takes_it.take(PATIENCE))
-        assert putting.result()[1] is True
-        # What the session of the producer leaves is cleared away by whoever may move tasks.
-        sessions.of(Place.of(one)).exit()
-
-        def nothing_is_left() -> bool:
-            sessions.of(Place.of(other)).reaper.reap()
-            left = {uuid for (uuid,) in land.owner.execute_sql("SELECT DISTINCT uuid FROM xq_session").fetchall()}
-            return left <= {session.uuid for session in sessions.of(Place.of(other)).live()}
-
-        eventually(nothing_is_left)
+    task = {"name": "w", **({"utube": "w"} if kind == "utube" else {})}
+    with land.connected(land.user("SELECT, INSERT", to_wait="SELECT")) as db:
+        mine = land.of(db)
+        mine.put(task, **({"delay": 60, "ttl": 90} if kind == "all" else {}))
+        mine.put_many([task] * 2)
+        with db.atomic():
+            mine.put(task)
+            mine.put_many([task] * 2)
+        assert is_denied(partial(mine.put, task, wait=PATIENCE))
+        assert sum(mine.stats().counts.values()) == mine.count() == 6
         if kind == "all":
-            puts_it.put_many([{"name": "x"}] * 100)
-            with pytest.raises(xq.Full):
-                puts_it.put({"name": "y"}, timeout=0.01)
+            mine.put_many([task] * 94)
+            land.owner.execute_sql("UPDATE task SET runat = 1")  # it may not expire what is due to make room
+            for block in (nullcontext(), db.atomic()):
+                with block:
+                    with pytest.raises(xq.Full) as full:
+                        mine.put(task, timeout=0)
+                    assert DENIED.search(str(full.value.__cause__))
+                    assert mine.count() == 100, "a transaction goes on"
+            queue.put(task, timeout=0)  # the owner may
+            assert mine.count("R") == 2, "one was delayed"
     assert queue.check() == []
-    assert [record.message for record in caplog.records if DENIED.search(record.message)] == []
+
+
+def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, caplog):
+    task = land.queue("timed")
+    other: Any = xq.upgrade(live(land.owner).model(table_name="other"), {"status": "status"}, methods=False)
+    land.owner.create_tables([other.model])
+    kept, back = task.put({"name": "kept"}), other.put({"name": "back"})
+    with land.connected(land.user("SELECT, INSERT")) as db:
+        puts, takes = land.of(db), xq.upgrade(live(db).model(table_name="other"), {"status": "status"}, methods=False)
+        puts.put({"name": "more"})
+        takes.take(PATIENCE)
+        task.take()
+        gone = [session.uuid for session in sessions.of(Place.of(land.owner)).live()]
+        sessions.of(Place.of(db)).end(gone, "died")
+        assert (task.peek(kept.id).status, other.peek(back.id).status) == ("T", "T")
+    assert other.peek(back.id).status == "R", "the end of a process releases what it has taken"
+    denied = [record for record in caplog.records if "may not" in record.message]
+    assert [record.levelname for record in denied] == ["WARNING"]
 
 
 def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_less_often(land):

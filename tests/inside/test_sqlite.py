@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -70,7 +71,10 @@ def locks(path: Path) -> Path:
 # files at rest
 
 
-def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_program(path, monkeypatch):
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_program(path, monkeypatch, system):
+    if system == "macOS":  # without inotify the process polls
+        monkeypatch.setattr(file_liveness, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
     monkeypatch.setattr(file_liveness, "QUIET", 0.0)
     monkeypatch.setattr(maintenance, "REST", PATIENCE)
     Task, Other = queue_on(path), queue_on(path)

@@ -40,7 +40,6 @@ RAISED = [
     xq.FeatureOff("put needs it", feature="delayed"),
     xq.Duplicate("Task", "a", 5),
     xq.Full("Task", 2),
-    xq.Undone("Task", 5),
     xq.NotInstalled("Task", ["a table"]),
     xq.UnknownSession("a"),
     xq.Conflict("keep", "zombie", "(T, ack)"),

@@ -216,21 +216,6 @@ class LeftOpen(Error):
         )
 
 
-class Undone(Error):
-    """The worker's function finished its task within a transaction, rolled that back, and returned.
-
-    So the task is not finished, and the attempt has failed. Raise an exception to fail on purpose, or finish the task
-    outside the transaction that you roll back. `key` is the key of the task.
-    """
-
-    def __init__(self, queue: str, key: Any) -> None:
-        self.key = key
-        super().__init__(
-            f"the function finished task {shown(key)} of {queue} within a transaction that was rolled back, so "
-            "the task is not finished"
-        )
-
-
 class Duplicate(Error):
     """Another task has the same value of the role `unique`.
 

@@ -211,13 +211,6 @@ class Finish(Generic[T]):
         fenced = replace(self.tasks.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
-    def is_taken_by(self, task: Taken) -> bool:
-        """Return whether `task` is still taken by its token, or without one by the current session. Raises NotFound."""
-        row, state = self.look(task.parts)
-        owner = row[-1] or ""
-        mine = owner.startswith(self.database.session.prefix) if task.token is None else owner == task.token
-        return state == TAKEN and mine
-
     def _asked(
         self,
         event: str,

@@ -28,7 +28,6 @@ MANY = 1_000  # rows of counters above which they are rolled up
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
-ASK: Final = 5.0  # seconds after which a missing right is looked up again
 REVIEW: Final = 1.0  # seconds between two checks of the installation
 
 
@@ -77,7 +76,6 @@ class Database:
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
         self._review_at = 0.0  # the monotonic time of the next check of the installation
-        self._may_move: tuple[Binding | None, bool, float] = (None, True, 0.0)  # False holds until that time
 
     # binding
 
@@ -309,22 +307,14 @@ class Database:
             return None
         return max(0, int(limit.value) - sum(counts[state] for state in self.dialect.guarded_states(limit)))
 
-    @property
-    def may_move(self) -> bool:
-        """Whether the user of the database may move tasks. A user that only puts may not, and expires no timers."""
-        binding, (known, may, until) = self.open(), self._may_move
-        if known is not binding or (not may and time.monotonic() > until):
-            may = retried(self.store, lambda: binding.dialect.may_move(self.store))
-            self._may_move = (binding, may, time.monotonic() + ASK)
-        return may
-
     def roll_up_some(self) -> bool:
         """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
         dialect = self.dialect
         try:
-            return self.may_move and retried(self.store, lambda: dialect.looks.roll_up(self.store))
+            return retried(self.store, lambda: dialect.looks.roll_up(self.store))
         except Exception as error:
-            if self.store.classify(error) is ErrorKind.NOT_DATABASE:  # ignore others: a standby cannot write
+            # Ignore others: a standby cannot write, nor a user that may only look.
+            if self.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
             return False
 

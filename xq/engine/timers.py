@@ -187,13 +187,12 @@ class Timers:
         return None if seconds is None else float(seconds), any(is_dirty)
 
     def sweep_if_any(self) -> Swept:
-        """Call `sweep_batch` if a task is due and this user may move tasks; refresh groups if only some are dirty."""
+        """Call `sweep_batch` if a task is due; refresh groups if only some are dirty."""
         with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
             seconds, is_dirty = self._next()
             is_due = seconds is not None and seconds <= ROUNDED
-            swept = Swept(False)
-            if (is_due or is_dirty) and self.database.may_move:
-                swept = self.sweep_batch() if is_due else Swept(True, refreshed=self.refresh_groups())
+            refreshed = self.refresh_groups() if is_dirty and not is_due else 0
+            swept = self.sweep_batch() if is_due else Swept(is_dirty, refreshed=refreshed)
         self.swept_at = time.monotonic()
         return swept
 
@@ -212,8 +211,6 @@ class Timers:
 
     def ready_batch(self, only_groups: bool = False) -> Swept:
         """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        if not self.database.may_move:
-            return Swept(False)
         self.database.begin(locks=True)
         timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())

@@ -41,6 +41,7 @@ class Lease:
         "_timeout",
         "attempt",
         "ends_at",
+        "finish",
         "is_lost",
         "on_loss",
         "started_at",
@@ -72,6 +73,7 @@ class Lease:
         self.is_lost = False
         self._lost: threading.Event | None = None  # made when the handler asks for it
         self.on_loss: Callable[[], object] | None = None
+        self.finish: Callable[..., Any]  # within a worker's handler, finishes its only task
         self._heart = heart
 
     def start(self) -> None:

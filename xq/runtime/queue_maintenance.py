@@ -152,19 +152,17 @@ class QueueMaintenance(Owner):
 
     @property
     def maintains(self) -> bool:
-        """Whether this process expires and reaps: not under a test's clock, nor as a user that may only put."""
-        return self.database.clock is None and self.database.may_move
+        """Whether this process expires and reaps: not under a test's clock."""
+        return self.database.clock is None
 
     def expire(self, seconds: float | None) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due, or for no right.
+        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
 
         `seconds`: until the next task is due, as just read. After a batch the next run reads that again.
         """
         now = time.monotonic()
         if seconds is None or seconds > 0:
             return seconds
-        if not self.database.may_move:
-            return None
         if now >= self._expire_at:
             swept = self.timers.sweep_if_any()
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
@@ -214,8 +212,6 @@ class QueueMaintenance(Owner):
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
-        if not self.database.may_move:
-            return  # the sessions stay registered for this queue, and a process with the right reaps them
         reaped = self.machine.settings.reaped
         try:
             self.database.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -389,13 +389,20 @@ class Waiting(Generic[T]):
                 try:
                     (found,) = self.inserts.put([task], dict(options))
                     break
-                except Full:
-                    if not self.takes.timers.sweep_if_any().moved and (
-                        timeout == 0 or not (yield from self._sleep(waiter, deadline))
-                    ):
+                except Full as full:
+                    if not self._makes_room(full) and (timeout == 0 or not (yield from self._sleep(waiter, deadline))):
                         raise
         self.putters.wake_first()  # wakes one waiter: there may be more room
         return found
+
+    def _makes_room(self, full: Full) -> bool:
+        """Move due tasks, and return whether any moved. Raises `full` if the user of the database may only put."""
+        try:
+            return self.takes.timers.sweep_if_any().moved > 0
+        except Exception as error:
+            if self.database.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            raise full from error
 
     def _sleep(self, waiter: Waiter, deadline: Deadline, looks: bool = True) -> Wait[bool]:
         """Sleep until woken, or until the next look without a wake-up. Return whether to look.
@@ -584,10 +591,6 @@ class Waiting(Generic[T]):
         with self._writing:
             self._end_in_database(caller)
         if caller.event is not None:
-            return False
-        if not self.database.may_move:  # it may not lock the task either: look again and again
-            with suppress(NotFound):
-                return self.finish.look(parts)[1] in self.machine.pending
             return False
         try:
             _, state, begun = self._begin(caller, lambda: parts)

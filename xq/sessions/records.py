@@ -33,9 +33,6 @@ class Runs(Protocol):
     @property
     def dialect(self) -> Any: ...  # it has the SQL of sessions
 
-    @property
-    def may_move(self) -> bool: ...
-
     def values(self) -> dict[str, Any]: ...
 
     def run(self, step: str, values: dict[str, Any] | None = None) -> list[Row]: ...
@@ -87,8 +84,7 @@ def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -
 
 def forget_waits(database: Runs, uuids: Sequence[str]) -> None:
     """Delete the waits in a queue that the processes of these sessions have registered."""
-    if database.may_move:  # else a process with the right does, when it reaps the session
-        of_sessions(database, database.dialect.records.forget_waits, uuids)
+    of_sessions(database, database.dialect.records.forget_waits, uuids)
 
 
 def rows_of(
@@ -231,9 +227,3 @@ class Records:
         self._by_any(
             lambda database: of_sessions(database, database.dialect.records.deregister_session, uuids, queue=""), None
         )
-
-    def forget_waits(self, uuids: Sequence[str]) -> None:
-        """Delete the waits in all queues that the processes of these sessions have registered."""
-        for database in self._databases():
-            with suppress(NotInstalled):
-                forget_waits(database, uuids)

@@ -12,16 +12,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
+from xq.core.ports import ErrorKind
 from xq.sessions.forking import at_fork
 from xq.sessions.liveness import Liveness, members_of
 from xq.sessions.reaper import REAPED, Reaper
-from xq.sessions.records import Owner, Records, Runs
+from xq.sessions.records import Owner, Records, Runs, forget_waits
 
 UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
@@ -207,6 +208,7 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
+        self._denied: set[str] = set()  # queues in which this user of the database may not move tasks
 
     @property
     def now(self) -> float:
@@ -405,9 +407,27 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         for owner in self.installed:
-            with suppress(NotInstalled):
+            with self._unless_denied(owner):
                 owner.give_back(names, event)
         self.records.deregister(names)
+
+    @contextmanager
+    def _unless_denied(self, owner: Owner) -> Iterator[None]:
+        """Skip a queue that was dropped just now, or in which this user of the database may not move tasks.
+
+        A process whose user may do so reaps the sessions there.
+        """
+        try:
+            yield
+        except NotInstalled:
+            pass
+        except Exception as error:
+            if owner.database is None or owner.database.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            name = owner.database.store.name
+            level = logging.DEBUG if name in self._denied else logging.WARNING
+            log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
+            self._denied.add(name)
 
     def end_expired(self, names: Sequence[str]) -> set[str]:
         """End expired sessions. Return them without those that another process has rejoined or ended meanwhile."""
@@ -432,7 +452,10 @@ class Sessions:
                 for session in known:
                     session.release()
                     self.leave(session)
-                    self.records.forget_waits([session.uuid])
+                for owner in self.installed:
+                    if owner.database is not None:
+                        with self._unless_denied(owner):
+                            forget_waits(owner.database, [session.uuid for session in known])
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""

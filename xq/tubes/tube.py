@@ -303,27 +303,17 @@ class Tube:
             return self._task_of(self._queue.touch(task_id(id), increment))
 
     def worker(self, function: Any = None, **options: Any) -> Any:
-        """Make `run` call this function with each Task: `@tube.worker(workers=4)`. Takes the options of `Queue.worker`.
-
-        With `finishes=True` it calls the function with the task and `finish`, which returns the finished Task.
-        """
+        """Make `run` call this function with each Task: `@tube.worker(workers=4)`. The options are `Queue.worker`'s."""
         if function is None:
             return lambda given: self.worker(given, **options)
         worker = self._queue.worker(function, **options)
-        worker.given, worker.finishing = self._task_of, self._finishing
+        worker.given = self._task_of
         return worker
 
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
         """Run the worker until SIGTERM or SIGINT, or with `until_empty` until the tube is empty; as `Queue.run`."""
         with self._calls:
             self._queue.run(until_empty=until_empty, workers=workers)
-
-    def _finishing(self, finish: Callable[..., Any]) -> Callable[..., Task | None]:
-        def finished(event: str = "ack", **options: Any) -> Task | None:
-            row = finish(event, **options)
-            return None if row is None else self._task_of(row, GONE if event == "ack" else "")
-
-        return finished
 
     @by_name
     def peek(self, id: object) -> Task:

@@ -245,7 +245,3 @@ class Dialect(Writes, Searches, Inspections):
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
-
-    def may_move(self, store: Connections) -> bool:
-        """Return whether the database user of this connection may move tasks."""
-        return True

@@ -1,7 +1,7 @@
 """Liveness locks and notifications of the processes on one SQLite file.
 
-The operating system provides both. It drops a record lock (fcntl) when the process that has it ends, in any way. It
-reports a write to a watched file at once, at no cost for the writer.
+The operating system provides both. It drops a record lock (fcntl) when the process that has it ends, in any way. Linux
+reports a write to a watched file at once, at no cost for the writer; elsewhere waiting processes poll.
 """
 
 from __future__ import annotations
@@ -277,46 +277,11 @@ class Inotify:
             os.close(descriptor)
 
 
-class Kqueue:
-    """The watch of macOS and the BSDs. Used as `Inotify`."""
-
-    def __init__(self) -> None:
-        self._queue = select.kqueue()  # type: ignore[attr-defined, unused-ignore]
-        self._files: dict[str, int] = {}
-
-    def fileno(self) -> int:
-        return int(self._queue.fileno())
-
-    def add(self, path: str) -> bool:
-        if path in self._files:
-            if _same_file(self._files[path], path):
-                return True
-            os.close(self._files.pop(path))  # which ends its watch
-        with suppress(OSError):
-            self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            written = select.kevent(  # type: ignore[attr-defined, unused-ignore]
-                self._files[path],
-                select.KQ_FILTER_VNODE,  # type: ignore[attr-defined, unused-ignore]
-                select.KQ_EV_ADD | select.KQ_EV_CLEAR,  # type: ignore[attr-defined, unused-ignore]
-                select.KQ_NOTE_WRITE | select.KQ_NOTE_EXTEND | select.KQ_NOTE_DELETE,  # type: ignore[attr-defined, unused-ignore]
-            )
-            self._queue.control([written], 0)
-        return path in self._files
-
-    def clear(self) -> None:
-        self._queue.control([], 64, 0)
-
-    def close(self) -> None:
-        while self._files:
-            os.close(self._files.popitem()[1])
-        self._queue.close()
-
-
-def watch() -> Inotify | Kqueue | None:
+def watch() -> Inotify | None:
     """Return a watch of the operating system; None if it supports none, or its limit of watches is reached."""
     try:
-        return Inotify() if hasattr(ctypes.CDLL(None), "inotify_init1") else Kqueue()
-    except (OSError, AttributeError):
+        return Inotify()
+    except (OSError, AttributeError):  # another system than Linux has no such function
         return None
 
 
@@ -328,7 +293,6 @@ class FileNotifier:
     def __init__(self, files: Sequence[str], versions: Sequence[str]) -> None:
         self._versions = versions  # queries whose result changes with each commit of another connection
         self._version: object = None
-        # Not the files themselves: a kqueue opens a file to watch it, and closing that would drop SQLite's locks.
         self._logs = [f"{file}-wal" for file in files]
         self._files = files
         self._seen = self._there()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from xq.core.errors import Error, NotFound, NotOwner, Undone, WrongState, shown
+from xq.core.errors import Error, NotFound, NotOwner, WrongState, shown
 from xq.core.machine import Timer
 from xq.core.ports import FAULTS, ErrorKind, Row
 from xq.core.values import Parts, Taken, Tasks
@@ -139,6 +139,7 @@ class Attempts(Generic[T]):
         handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
         limited = options.kind == "process" and not self._alone  # asyncio has its own timeout
         lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
+        lease.finish = partial(self._finish_now, attempts[0].taken)
         self.heart.add(lease)
         return lease
 
@@ -198,23 +199,14 @@ class Attempts(Generic[T]):
         """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
         return not (self.stop.is_set() or lease.is_lost)
 
-    def call(self, lease: Lease) -> None:
-        """Call the function."""
-        if not self.options.finishes:
-            self.worker.call(lease.task)
-            return
-        (attempt,) = lease.taken
+    def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
+        """Finish a task within its function, retried while the database fails. Raises the errors of the call.
 
-        def finish(event: str = "ack", *, update: Mapping[str, Any] | None = None, **options: Any) -> T | None:
-            move = partial(self._moves.one, event, attempt.taken, options, update)
-            moved: T | None = self._finish(move, _raise, repeats=not self.store.in_transaction())
-            return moved
-
-        self.worker.call(lease.task, self.worker.finishing(finish))
-
-    def may_be_undone(self, lease: Lease) -> bool:
-        """Return whether the function has called `finish` in a transaction: if that was rolled back, it has failed."""
-        return self.options.finishes and bool(lease.taken[0].in_doubt)
+        Returns the task, or None if it was lost.
+        """
+        move = partial(self._moves.one, event, taken, options, update)
+        moved: T | None = self._finish(move, _raise, repeats=not self.store.in_transaction())
+        return moved
 
     def end(
         self,
@@ -232,12 +224,6 @@ class Attempts(Generic[T]):
             elif error is not None:
                 for attempt in lease.taken:
                     self._failed(attempt, error)
-            elif self.may_be_undone(lease):
-                (attempt,) = lease.taken
-                failed = partial(self._failed, attempt)
-                if self._finish(partial(self._check_finished, attempt.taken), failed, expected=LOST):
-                    attempt.in_doubt = False
-                    self._log_done(lease)
             else:
                 self._ack_each(lease, acked)
         finally:
@@ -546,11 +532,6 @@ class Attempts(Generic[T]):
         if attempts and last:
             return moves.one("bury", task, {}, {attempts.name: min(attempt.number, last - 1)}, sets=("attempts",))
         return moves.one("bury", task, **self._counted(attempt))
-
-    def _check_finished(self, taken: Taken) -> bool:
-        if self._moves.is_taken_by(taken):
-            raise Undone(self.store.name, self._moves.tasks.app_key(taken.parts))
-        return True
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         moves = self._moves

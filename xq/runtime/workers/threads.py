@@ -358,7 +358,7 @@ class Threads(Pool[T]):
         try:
             with self._store.at_work(), leased(lease):
                 try:
-                    attempts.call(lease)
+                    attempts.worker.call(lease.task)
                 finally:
                     if self._options.timeout is not None:
                         with self._timing:
@@ -368,9 +368,6 @@ class Threads(Pool[T]):
             raise
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
-            return
-        if attempts.may_be_undone(lease):
-            attempts.end(lease)
             return
         hand.add(lease)
         if hand.waiting and not self._any_finished.is_set():

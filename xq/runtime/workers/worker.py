@@ -36,7 +36,6 @@ class Options:
     prefetch: int = 1
     batch: int | None = None
     concurrency: Concurrency | None = None
-    finishes: bool = False
     tube: str | None = None
 
     def checked(self, queue: Queue[Any], function: Any) -> Options:
@@ -47,12 +46,10 @@ class Options:
                 continue
             if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST:
                 raise ConfigurationError(f"{name} is a number from 1 to {MOST:,}, not {shown(number)}")
-        if not isinstance(self.finishes, bool):
-            raise ConfigurationError(f"finishes is True or False, not {shown(self.finishes)}")
         if self.kind not in get_args(WorkerKind):
             raise ConfigurationError(f"kind is one of {', '.join(get_args(WorkerKind))}, not {shown(self.kind)}")
         queue.adapter.tube(self.tube, "worker(tube=)")
-        _check_arguments(function, 1 + self.finishes)
+        _check_arguments(function)
         machine = queue.machine
         attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
         lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
@@ -66,8 +63,8 @@ class Options:
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
         if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
             raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')
-        if self.batch and (self.finishes or self.prefetch > 1):
-            raise ConfigurationError("batch= goes with neither finishes= nor prefetch=: a batch is taken as a whole")
+        if self.batch and self.prefetch > 1:
+            raise ConfigurationError("batch= does not go with prefetch=: a batch is taken as a whole")
         Backoff(self.backoff)
         options = self._of_kind(is_async(function))
         return replace(options, prefetch=1) if self.max_attempts == 1 else options  # as Attempts.keep decides
@@ -79,8 +76,8 @@ class Options:
             raise ConfigurationError('a worker of kind="asyncio" is an async def')
         if self.timeout is not None and self.kind == "thread" and not is_async:
             raise ConfigurationError('timeout= needs kind="process" or an async def: Python cannot stop a thread')
-        if is_async and (self.finishes or self.prefetch > 1):
-            raise ConfigurationError("an async def takes neither finishes= nor prefetch=: give it more workers=")
+        if is_async and self.prefetch > 1:
+            raise ConfigurationError("an async def takes no prefetch=: give it more workers=")
         return replace(self, kind="asyncio") if is_async else self
 
 
@@ -99,9 +96,7 @@ class Worker(Generic[T]):
         self.failure_hooks: list[Callable[[Any, BaseException], object]] = []
         self.bury_hooks: list[Callable[[Any, BaseException], object]] = []
         self._around: list[Callable[..., Any]] = []
-        # What the handler gets for a task of the queue, and for the function that finishes it: a tube has its own.
-        self.given: Callable[[T], Any] = lambda task: task
-        self.finishing: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda finish: finish
+        self.given: Callable[[T], Any] = lambda task: task  # what the handler gets for a task of the queue
         functools.update_wrapper(self, function)
         if (around := queue.adapter.observers.around_work) is not None:
             self.around(around)
@@ -152,15 +147,15 @@ class Worker(Generic[T]):
 
         run(self, until_empty=until_empty)
 
-    def call(self, task: Any, *finish: Callable[..., Any]) -> None:
+    def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
         if not self._around:
-            check_returned(self.function(task, *finish))
+            check_returned(self.function(task))
             return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
-            check_returned(self.function(task, *finish))
+            check_returned(self.function(task))
 
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
@@ -174,19 +169,18 @@ class Worker(Generic[T]):
             await self.function(task)
 
 
-def _check_arguments(function: Any, n: int) -> None:
-    """Raise ConfigurationError unless a function can be called with `n` arguments, as far as its signature is known."""
+def _check_arguments(function: Any) -> None:
+    """Raise ConfigurationError unless a function can be called with one argument, as far as its signature is known."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a built-in function
         return
     try:
-        signature.bind(*[None] * n)
+        signature.bind(None)
     except TypeError as error:
-        given = "the task, and the function that finishes it" if n > 1 else "the task, or a batch of tasks"
         name = getattr(function, "__name__", function)
         raise ConfigurationError(
-            f"a worker's function gets {given}: {name}{signature} cannot be called so ({error})"
+            f"a worker's function gets the task, or a batch of tasks: {name}{signature} cannot be called so ({error})"
         ) from error
 
 

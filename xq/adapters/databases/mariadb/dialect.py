@@ -31,7 +31,6 @@ from xq.core.ports import (
     TIMES,
     Connection,
     Connections,
-    ErrorKind,
     Field,
     Kind,
     Row,
@@ -454,18 +453,6 @@ class Mariadb(Server):
     def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states
         return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
-
-    # rights
-
-    def may_move(self, store: Connections) -> bool:
-        key = self.keys[0]  # no other user may write it
-        try:
-            store.change(f"UPDATE {self.table_in_schema} SET {key} = {key} WHERE FALSE")
-        except Exception as error:
-            if store.classify(error) is not ErrorKind.DENIED:
-                raise
-            return False
-        return True
 
     def unless_duplicate(self, guard: Guard) -> str:
         return ""  # an error rolls back the statement, not the transaction

@@ -16,7 +16,7 @@ from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Connections, Field, Kind
+from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 
 
 class Postgres(Server):
@@ -193,12 +193,6 @@ class Postgres(Server):
     def lock_all(self, states: Iterable[str]) -> str:
         rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
-
-    # rights
-
-    def may_move(self, store: Connections) -> bool:
-        ((may,),) = store.execute(f"SELECT has_table_privilege({self.this_table}, 'UPDATE')")
-        return bool(may)
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return f'"{self.name(guard.name)}"' in refusal

@@ -15,6 +15,7 @@ from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
+from xq.runtime.lease import current
 from xq.runtime.workers.attempts import storable
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 
@@ -89,12 +90,12 @@ def backoff(row: Task, error: BaseException) -> float:
     return float(backend.backoff.pause(row, row.attempts, error, log))
 
 
-@Task.xq.worker(finishes=True, backoff=backoff)
-def perform(row: Task, finish: Finish) -> None:
+@Task.xq.worker(backoff=backoff)
+def perform(row: Task) -> None:
     """Run one task and record its result. Raise what the worker is to retry or to discard."""
     if not row.begin():
         return
-    backend = None
+    finish, backend = current().finish, None
     try:
         result = row.result()
         backend = result.task.get_backend()
