@@ -83,11 +83,12 @@ def build(
     detached: bool = False,
     wording: Wording | None = None,
     schedules: Schedules | None = None,
+    woken: Callable[[], None] = lambda: None,
 ) -> Queue[T]:
     """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
 
     With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
-    the messages.
+    the messages. A call that waits calls `woken` whenever it wakes: that raises to end the call.
     """
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
@@ -111,8 +112,7 @@ def build(
     )
     if not detached:
         check_that_ack_keeps(definition.machine, words)
-    handle = Queue(store, definition, clock)
-    handle.aio = Aio(handle)
+    handle = Queue(store, definition, Aio, clock, woken)
     if worker is not None:
         handle.worker(worker, workers=workers)
     if detached:

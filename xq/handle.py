@@ -76,18 +76,22 @@ class Queue(Operators[T]):
     bulk puts, archives), `adapter` for ORM adapters and tubes.
     """
 
-    aio: Aio[T]  # the methods for asyncio
-
-    def __init__(self, store: Store[T], definition: Definition, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store[T],
+        definition: Definition,
+        aio: Callable[[Queue[T]], Aio[T]],
+        clock: Clock | None = None,
+        woken: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self.model = store.model
         self._clock = clock
         self._machine = machine = definition.machine
         self._handlers: dict[str | None, Worker[T]] = {}
-        self._observers: Observers[T] = Observers(store)
-        self._database = database = Database(store, definition, clock, self._observers)
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
-        self._observers.read = self._tasks.returned
+        self._observers: Observers[T] = Observers(store, self._tasks.returned)
+        self._database = database = Database(store, definition, clock, self._observers)
         self._history = History(database, self._tasks, machine)
         self._pauses = Pauses(database)
         self._inspection = Doctor(self._pauses, self._history)
@@ -98,15 +102,15 @@ class Queue(Operators[T]):
         self._inserts = Inserts(self._tasks, steps)
         self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(database, self._tasks, self._inserts, self._takes, self._finish)
+        self._waiting = Waiting(self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
-        self._observers.listeners = (self._waiting, self._maintenance)
-        self._observers.count()
+        self._observers.listen(self._waiting, self._maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
             database, store, self._maintenance, self._waiting, self._observers, self._inspection
         )
+        self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
     def name(self) -> str:
@@ -395,7 +399,7 @@ class Queue(Operators[T]):
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
-        return self._database.unit(work, transaction=True, own=False)
+        return self._database.transaction(work, own=False)
 
     # operators
 
@@ -524,7 +528,7 @@ class Queue(Operators[T]):
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self._clock is None:
-            self._database.begin_writing()
+            self._database.begin(locks=True)
             self._maintenance.maintain()
         named = self._schedules.every(spec, task, name, tz, options)
         self._store.after_commit(self._maintenance.scheduled)
@@ -590,9 +594,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        statement = self._database.dialect.by_state(letter)
-        limit = self._database.dialect.no_limit if n is None else count_of(n)
-        return [self._tasks.returned(row) for row in self._database.execute(statement, {"n": limit})]
+        return self._inspection.by_state(letter, None if n is None else count_of(n))
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -616,7 +618,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return [(uuid, since) for uuid, since in self._database.execute(self._database.dialect.sessions)]
+        return self._inspection.sessions()
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
@@ -683,4 +685,4 @@ class Queue(Operators[T]):
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
-        self._database.execute(self._database.dialect.set_setting, values)
+        self._database.run(self._database.dialect.set_setting, values)

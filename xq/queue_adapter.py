@@ -12,7 +12,7 @@ from xq.core.ports import Store
 from xq.core.values import Span
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
-from xq.engine.run import Database
+from xq.engine.run import Database, retried
 from xq.engine.stats import stats
 from xq.engine.take import NONE
 from xq.operators.doctor import Doctor
@@ -122,7 +122,7 @@ class QueueAdapter(Generic[T]):
         binding.installation.ddl()  # raises, before the table is there, what the database cannot have
         with binding.dialect.creating(self.store):
             create()
-        self._database.unit(self._database.bind().installation.install)
+        retried(self.store, binding.installation.install)
         self._database.close()
 
     def drop(self, drop: Callable[[], object]) -> int:
@@ -135,7 +135,7 @@ class QueueAdapter(Generic[T]):
         if taken:
             self.maintenance.reap()
             taken = self._taken()
-        return taken or self._database.unit(lambda: self._database.open().installation.drop(drop))
+        return taken or retried(self.store, lambda: self._database.open().installation.drop(drop))
 
     def _taken(self) -> int:
         return stats(self._database.counters(), self._database.definition.machine.states).counts[TAKEN]

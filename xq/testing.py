@@ -85,8 +85,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 
 def _run(worker: Worker[Any], raises: bool) -> int:
-    attempts: Attempts[Any] = Attempts(worker, worker.queue.adapter.finish, threading.Event())
-    attempts.alone = True
+    attempts: Attempts[Any] = Attempts(worker, worker.queue.adapter.finish, threading.Event(), alone=True)
     if worker.options.kind == "asyncio" and _on_a_loop():
         raise ConfigurationError(
             "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "

@@ -74,9 +74,7 @@ class Heard:
 def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task_with_it(make_shared):
     Task, heard = make_shared({}), Heard()
     Task.xq.put_many([{}] * 3)
-    observers = Task.xq._observers
-    observers.listeners += (heard,)
-    observers.count()
+    Task.xq._observers.listen(heard)
     Task.xq.worker(lambda task: None)
     Task.xq.run(until_empty=True)
     assert sorted(heard.changes) == [("R", "T", 1)] * 3 + [("T", "X", 1)] * 3

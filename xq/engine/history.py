@@ -65,5 +65,5 @@ class History:
         asked = tuple(name for name, value in given.items() if value is not None)
         dialect = self.database.dialect
         names = [*dialect.history_columns, "dur_us"]
-        rows = self.database.execute(dialect.history(asked), values)
+        rows = self.database.run(dialect.history(asked), values)
         return [instance(dict(zip(names, row, strict=True))) for row in rows]

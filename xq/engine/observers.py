@@ -31,16 +31,15 @@ class Listener(Protocol):
 class Observers(Generic[T]):
     """The observers of one queue: callbacks, called in the order in which they were added, and listeners."""
 
-    def __init__(self, store: Connections) -> None:
+    def __init__(self, store: Connections, read: Callable[[Row], T]) -> None:
         self.store = store
+        self.read = read  # converts a row to a task
         self.anybody = False  # whether to notify anything at all; set by `count`
         self._counting = threading.Lock()
         # Run around each put, with a function that puts and takes the value of the role trace, and the number of tasks.
         self.around_put: Callable[[Callable[[str | None], list[T]], int], list[T]] | None = None
         self.around_work: Callable[..., Any] | None = None  # `Worker.around` of each worker to come
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may iterate over it
-        # Set by the queue:
-        self.read: Callable[[Row], T]  # converts a row to a task
         self.listeners: tuple[Listener, ...] = ()
         self._log = logging.getLogger(f"xq.{store.name}")
 
@@ -48,6 +47,11 @@ class Observers(Generic[T]):
         """Set `anybody`. Call it when the callbacks change, or the need of a listener for notifications."""
         with self._counting:  # one at a time, so that the latest result remains
             self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
+
+    def listen(self, *listeners: Listener) -> None:
+        """Notify these listeners, too, from now on."""
+        self.listeners = (*self.listeners, *listeners)
+        self.count()
 
     def add(self, callback: Callback[T]) -> None:
         if callback not in self.callbacks:

@@ -13,6 +13,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
+from xq.engine.run import retried
 from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
@@ -143,7 +144,7 @@ class Doctor(Inspection):
         if lacking := binding.installation.not_installed():
             yield Finding(str(lacking), f"xq install {self.target}")
             return
-        for lines, remedy in self.database.unit(lambda: [*binding.installation.problems()]):
+        for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
         for name, ddl in binding.dialect.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"

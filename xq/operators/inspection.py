@@ -100,7 +100,7 @@ class Inspection:
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
-        return self.database.execute(sql, values)
+        return self.database.run(sql, values)
 
     def moment(self) -> float:
         """Return the time of the database, in seconds since 1970; that of the test if it sets the clock."""
@@ -113,6 +113,12 @@ class Inspection:
         usual = self.machine.usual_event if self.machine.settings.counts_events else None
         return stats(self.database.counters(), self.machine.states, self.database.definition.tube_stats, usual)
 
+    def by_state(self, state: str, n: int | None) -> list[Any]:
+        """Return the `n` oldest tasks in a state (None: all)."""
+        dialect = self.database.dialect
+        rows = self._run(dialect.by_state(state), n=dialect.no_limit if n is None else n)
+        return [self.tasks.returned(row) for row in rows]
+
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
         rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.taken)]
@@ -120,6 +126,10 @@ class Inspection:
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
     # processes
+
+    def sessions(self) -> list[tuple[str, float]]:
+        """Return the open sessions of the database, the earliest first: uuid, and since when."""
+        return [(uuid, since) for uuid, since in self._run(self.database.dialect.sessions)]
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database with their processes, and what each has taken of this queue."""

@@ -15,7 +15,7 @@ from xq.core.ports import Store
 from xq.core.values import PARAMETERS, Tasks, count_of
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.run import Database
+from xq.engine.run import Database, retried
 from xq.engine.take import Takes
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
@@ -223,11 +223,10 @@ class Operators(Generic[T]):
         open transactions that they would wait for now.
         """
         seconds = self._tasks.seconds("lock_timeout", lock_timeout, ends=True)
+        installation = self._database.bind().installation
         if plan:
-            return self._database.bind().installation.plan(online)
-        self._database.unit(
-            lambda: self._database.bind().installation.install(move, drop_history, online, seconds or 0)
-        )
+            return installation.plan(online)
+        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0))
         self._database.close()
         return None
 
@@ -249,17 +248,16 @@ class Operators(Generic[T]):
 
         It reads the whole table.
         """
-        return self._database.unit(self._database.bind().installation.check)
+        return retried(self._store, self._database.bind().installation.check)
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
-        self._database.unit(self._database.open().installation.recount)
+        retried(self._store, self._database.open().installation.recount)
 
     def reset(self) -> None:
         """Set the counters of transitions to zero, and keep those of the states."""
-        self._database.begin_writing()
         within = self._store.in_transaction()
-        self._database.unit(lambda: self._database.open().installation.reset(within), transaction=True)
+        self._database.transaction(lambda: self._database.open().installation.reset(within))
 
     def uninstall(self, *, keep_columns: bool = False) -> None:
         """Remove everything that `install` created, and leave the plain table.
@@ -267,5 +265,5 @@ class Operators(Generic[T]):
         The columns that xq brought go with what they hold, the tasks' states, say; `keep_columns` leaves them for the
         next `install`.
         """
-        self._database.unit(lambda: self._database.bind().installation.uninstall(keep_columns))
+        retried(self._store, lambda: self._database.bind().installation.uninstall(keep_columns))
         self._database.close()

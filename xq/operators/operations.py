@@ -142,13 +142,12 @@ class Operation(Generic[T]):
             by_state[state].append(parts)
 
         def move() -> int:
-            database.begin_writing()
             with block(database.store.database, self._by):
                 event = ACTS[self.event]
                 return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
 
         try:
-            return database.unit(move, transaction=True, caught=True)
+            return database.transaction(move, caught=True)
         except Exception as error:
             if not (isinstance(error, Duplicate) or finish.batches.is_refused(error)):
                 raise
@@ -173,8 +172,8 @@ class Operation(Generic[T]):
 def acting(finish: Finish[Any], by: By) -> Iterator[None]:
     """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
     store = finish.database.store
+    finish.database.begin(locks=True)
     with store.atomic():
-        finish.database.begin_writing()
         with block(store.database, by):
             yield
         if by and finish.machine.settings.history is None:

@@ -129,7 +129,7 @@ class Search(Generic[T]):
         """Return the walk for tasks in some states: along an index of the one state, else the key."""
         dialect = self.database.dialect
         walk = dialect.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
-        if walk and (walk.name or self.database.execute(dialect.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
+        if walk and (walk.name or self.database.run(dialect.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
             return walk
         return dialect.by_keys(states, meant.keys)
 
@@ -141,7 +141,7 @@ class Search(Generic[T]):
         while True:
             sql = self.database.dialect.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
-            rows = self.database.execute(sql, {**meant.values, **at, "look": size})
+            rows = self.database.run(sql, {**meant.values, **at, "look": size})
             found = [Seen(tuple(row[5:end]), tuple(row[end:]), *row[1:5]) for row in rows]
             passing = [bool(row[0]) for row in rows]
             for check in meant.checks:

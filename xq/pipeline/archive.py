@@ -120,21 +120,19 @@ class Archive:
         return gone, refused
 
     def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
-        self.database.begin_writing()
-        connection, binding = self.database.begin(), self.database.open()
+        binding, values = self.database.open(), self.database.values()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
-        if binding.dialect.highest_key and self.database.execute(binding.dialect.highest_key)[0] in keys:
+        if binding.dialect.highest_key and self.database.run(binding.dialect.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
-        values = self.database.values()
         chosen = [{"keys": listed}] if listed else map(named, keys)
-        gone = sum(len(self.database.perform(step, connection, {**values, **which})) for which in chosen)
+        gone = sum(len(self.database.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
-        if self.database.execute(binding.dialect.done_again(until)):
+        if self.database.run(binding.dialect.done_again(until)):
             raise Stays
         kept = self.machine.settings.history or 0.0
-        if self.database.now_us() - begun_us >= kept * 1e6:
+        if self.database.time_us() - begun_us >= kept * 1e6:
             raise ConfigurationError(
                 f"{self.store.name} keeps its history for {kept:g} s, and this archive takes longer: the rest of its "
                 "tasks stay. Keep the history longer, or archive less at once (before=)"
@@ -143,9 +141,10 @@ class Archive:
 
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
-        binding, values = self.database.open(), self.database.values()
+        binding = self.database.open()
         statements = map(binding.dialect.forget_rows, _batches(ids, ROWS))
-        return sum(self.database.change(binding, statement, values) for statement in statements)
+        steps = (binding.changes(self.store, statement) for statement in statements)
+        return sum(n for step in steps for (n,) in self.database.run(step))
 
     # back
 
@@ -163,16 +162,15 @@ class Archive:
         for batch in _batches(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
             n, more = self._in_parts(partial(self._put_back, every), stored)
-            there = (self.database.execute(look, named(tuple([row[i] for i in keys]))) for row in more)
+            there = (self.database.run(look, named(tuple([row[i] for i in keys]))) for row in more)
             back, refused = back + n, refused + sum(not found for found in there)
         return back, refused
 
     def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
-        self.database.begin_writing()
-        connection, binding = self.database.begin(), self.database.open()
+        binding = self.database.open()
         statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         step = self.steps.plain(binding, statement, *BACK, width=len(names))
-        back = self.database.perform(step, connection, {**self.database.values(), "rows": rows})
+        back = self.database.run(step, {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 
@@ -188,7 +186,7 @@ class Archive:
         Returns the sum of what `work` returns, and the refused rows.
         """
         try:
-            return (self.database.unit(lambda: work(rows), transaction=True) if rows else 0), []
+            return (self.database.transaction(lambda: work(rows), caught=True) if rows else 0), []
         except Exception as error:
             is_refused = self.store.classify(error) in REFUSALS
             if not is_refused and not isinstance(error, Stays):

@@ -54,13 +54,13 @@ class Rollup:
         checkpoints, rollup = database.dialect.checkpoints, database.dialect.rollup(self.table)
         self._create(checkpoints.look, checkpoints.create)
         if self._failure(rollup.look):
-            database.unit(lambda: database.execute(checkpoints.forget, {"sink": self.table}), transaction=True)
+            database.run(checkpoints.forget, {"sink": self.table})
             self._create(rollup.look, rollup.create)
         if error := self._failure(rollup.fits):
             raise ConfigurationError(
                 f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
             ) from error
-        of, _ = database.unit(lambda: self._last(_of(queues)), transaction=True)
+        of, _ = database.transaction(lambda: self._last(_of(queues)), locks=False)
         if not of.endswith(_of(queues)):
             raise BadValue(
                 f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "
@@ -89,8 +89,8 @@ class Rollup:
     def _last(self, stream: str) -> tuple[str, int]:
         """Return the stream of this table, `stream` if it has none, and its last batch (-1: none). Lock both."""
         database, sql = self.database, self.database.dialect.checkpoints
-        database.execute(sql.begin, {"sink": self.table, "stream": stream})
-        ((of, number),) = database.execute(sql.last, {"sink": self.table})
+        database.run(sql.begin, {"sink": self.table, "stream": stream})
+        ((of, number),) = database.run(sql.last, {"sink": self.table})
         return str(of), int(number)
 
     def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
@@ -119,12 +119,12 @@ class Rollup:
                     f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
                     "is lost with an earlier table of this name. Begin with a new checkpoint"
                 )
-            database.execute(dialect.checkpoints.next, {"sink": self.table, "stream": stream, "batch": batch})
+            database.run(dialect.checkpoints.next, {"sink": self.table, "stream": stream, "batch": batch})
             for *row, n in rows:
-                database.execute(one, dict(zip(Counted._fields, row, strict=False), count=n))
+                database.run(one, dict(zip(Counted._fields, row, strict=False), count=n))
             return True
 
-        return database.unit(write, transaction=True)
+        return database.transaction(write, locks=False)
 
 
 def _of(queues: str) -> str:

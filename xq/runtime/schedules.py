@@ -91,12 +91,12 @@ class Schedules(Generic[T]):
         name, described, put = self._checked(spec, task, name, tz, options)
 
         def store() -> None:
-            first = _first(described, self.database.now_us())
-            if (put,) not in map(tuple, self.database.execute(self.database.dialect.task_of_schedule, {"name": name})):
+            first = _first(described, self.database.time_us())
+            if (put,) not in map(tuple, self.database.run(self.database.dialect.task_of_schedule, {"name": name})):
                 self._try({name: put})
             self._store(name, described, put, first)
 
-        self.database.unit(store, transaction=True)
+        self.database.transaction(store)
         return name
 
     def _checked(
@@ -120,11 +120,11 @@ class Schedules(Generic[T]):
     def _store(self, name: str, described: Mapping[str, Any], put: str, first: int | None) -> None:
         """Store a schedule that fires `first` at this time, in microseconds; if only its task is new, as it did."""
         dialect, given = self.database.dialect, {"name": name, "spec": _stored(described), "task": put}
-        self.database.execute(dialect.add_schedule, {**given, "next_us": first})
-        ((was, had, next_us),) = self.database.execute(dialect.schedule, given)
+        self.database.run(dialect.add_schedule, {**given, "next_us": first})
+        ((was, had, next_us),) = self.database.run(dialect.schedule, given)
         if (was, had) != (given["spec"], put):
             next_us = next_us if was == given["spec"] else first
-            self.database.execute(dialect.set_schedule, {**given, "next_us": next_us})
+            self.database.run(dialect.set_schedule, {**given, "next_us": next_us})
 
     def _try(self, puts: Mapping[str, str]) -> None:
         """Put the tasks of schedules, by name, and undo that. Raises BadValue if no firing could put one."""
@@ -183,9 +183,8 @@ class Schedules(Generic[T]):
             return
 
         def replace() -> None:
-            self.database.begin_writing()
             dialect = self.database.dialect
-            rows = self.database.execute(dialect.declared_schedules, {"mark": f"%{DECLARED}%"})
+            rows = self.database.run(dialect.declared_schedules, {"mark": f"%{DECLARED}%"})
             stored = {name: (spec, put) for name, spec, put in rows if _mapping(put).get("declared")}
             new = [each for each in declared if stored.get(each[0]) != (_stored(each[1]), each[2])]
             self._try({name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put})
@@ -194,9 +193,9 @@ class Schedules(Generic[T]):
                 for name, described, put in new:
                     self._store(name, described, put, _next(described, now, now))
             for name in sorted(stored.keys() - {name for name, *_ in declared}):
-                self.database.execute(dialect.drop_schedule, {"name": name})
+                self.database.run(dialect.drop_schedule, {"name": name})
 
-        self.database.unit(replace, transaction=True)
+        self.database.transaction(replace)
 
     def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
         """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
@@ -227,33 +226,32 @@ class Schedules(Generic[T]):
         given, dialect = {"name": name}, self.database.dialect
 
         def change() -> bool:
-            self.database.begin_writing()
-            found = [row for row in self.database.execute(dialect.schedule, given) if row[2] is not None]
+            found = [row for row in self.database.run(dialect.schedule, given) if row[2] is not None]
             if event == "drop":
-                self.database.execute(dialect.drop_schedule, given)  # also one that has ended
+                self.database.run(dialect.drop_schedule, given)  # also one that has ended
             elif event == "pause" and found:
-                self.database.execute(dialect.pause_schedule, given)
+                self.database.run(dialect.pause_schedule, given)
             for spec, put, seen in found:
                 if event == "run":
                     self._put(name, put, seen)
                 elif event == "resume":
                     now = self.database.time_us()
                     following = seen if seen > now else _following(_read(spec), seen, now)  # no firing is made up for
-                    self.database.execute(dialect.resume_schedule, {**given, "next_us": following})
+                    self.database.run(dialect.resume_schedule, {**given, "next_us": following})
             return bool(found)
 
-        return self.database.unit(change, transaction=True)
+        return self.database.transaction(change)
 
     def _put(self, name: str, put: str, next_us: int | None) -> None:
         """Put the task of a schedule, which fires again at a time."""
-        self.database.execute(self.database.dialect.fired_schedule, {"name": name, "next_us": next_us})
+        self.database.run(self.database.dialect.fired_schedule, {"name": name, "next_us": next_us})
         what = json.loads(put)
         self.inserts.put([what["task"]], what["options"])
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
-        for name, text, put, next_us, last_us, paused, now in self.database.execute(self.database.dialect.schedules):
+        for name, text, put, next_us, last_us, paused, now in self.database.run(self.database.dialect.schedules):
             what, last = _mapping(put), None if last_us is None else _at(last_us)
             how = last, bool(paused), not paused and now - next_us > OVERDUE
             try:
@@ -268,9 +266,9 @@ class Schedules(Generic[T]):
 
     def fire_due(self) -> int:
         """Fire the schedules that are due, after other transactions that fire them. Return how many it has fired."""
-        self.database.begin_writing()
+        self.database.begin(locks=True)
         dialect = self.database.dialect
-        rows = [row for row in self.database.execute(dialect.next_firings) if row[0] == dialect.source_name]
+        rows = [row for row in self.database.run(dialect.next_firings) if row[0] == dialect.source_name]
         if any(self.reset(now) for *_, now in rows):
             return self.fire_due()
         return sum(self.fire(name, waits=True) for _, name, left, _ in rows if left <= 0)
@@ -281,22 +279,21 @@ class Schedules(Generic[T]):
         A process that has just started has not seen what the clock was before, so it computes them, too.
         """
         ahead = now - time.monotonic_ns() // 1000
-        changed = ahead < self._ahead - NEW_TIME and self.database.unit(lambda: self._reset(now), transaction=True)
+        changed = ahead < self._ahead - NEW_TIME and self.database.transaction(lambda: self._reset(now))
         self._ahead = ahead
         return changed
 
     def _reset(self, now: int) -> bool:
-        self.database.begin_writing()
         dialect, changed = self.database.dialect, False
-        for name, spec, _, seen, *_ in self.database.execute(dialect.schedules):
+        for name, spec, _, seen, *_ in self.database.run(dialect.schedules):
             with suppress(BadValue):  # it has ended, or cannot be read: `fire` logs that
                 first = _first(_read(spec), now)
                 if seen - first <= NEW_TIME:
                     continue
-                for was, put, next_us in self.database.execute(dialect.schedule, {"name": name}):  # locks it
+                for was, put, next_us in self.database.run(dialect.schedule, {"name": name}):  # locks it
                     if (was, next_us) == (spec, seen):
                         given = {"name": name, "spec": was, "task": put, "next_us": first}
-                        self.database.execute(dialect.set_schedule, given)
+                        self.database.run(dialect.set_schedule, given)
                         changed = True
         return changed
 
@@ -308,17 +305,16 @@ class Schedules(Generic[T]):
         """
 
         def put() -> bool:
-            self.database.begin_writing()
             dialect = self.database.dialect
             if waits:
-                self.database.execute(dialect.schedule, {"name": name})  # locks it
-            found = self.database.execute(dialect.due_schedule, {"name": name})
+                self.database.run(dialect.schedule, {"name": name})  # locks it
+            found = self.database.run(dialect.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
                 self._put(name, task, _following(_read(spec), seen, now))
             return bool(found)
 
         try:
-            fired = self.database.unit(put, transaction=True, caught=True)
+            fired = self.database.transaction(put, caught=True)
         except Exception as error:
             if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule

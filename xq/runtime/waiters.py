@@ -21,10 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
-from xq.core.values import Parts, Span, Tasks, named
+from xq.core.values import Parts, Span, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
-from xq.engine.run import Database
 from xq.engine.take import Takes
 from xq.sessions.session import Session, owner_of
 
@@ -215,20 +214,18 @@ class Waiting(Generic[T]):
 
     _names = itertools.count(1)
 
-    def __init__(
-        self, database: Database, tasks: Tasks[T], inserts: Inserts[T], takes: Takes[T], finish: Finish[T]
-    ) -> None:
-        self.database = database
-        self.tasks = tasks
+    def __init__(self, inserts: Inserts[T], takes: Takes[T], finish: Finish[T], woken: Callable[[], None]) -> None:
+        self.database = takes.database
+        self.tasks = takes.tasks
         self.inserts = inserts
         self.takes = takes
         self.finish = finish
         self.machine = takes.machine
-        self._status_at = tasks.table.fields.index(tasks.table.roles["status"])
+        self._status_at = takes.tasks.table.fields.index(takes.tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
-        self.woken: Callable[[], None] = lambda: None  # raises to end a call that waits
+        self._woken = woken  # raises to end a call that waits
         takes.pauses.resumed = lambda: self.takers.wake_first()
         self.forget()
 
@@ -344,7 +341,7 @@ class Waiting(Generic[T]):
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
         found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
         if not found and rates is not None:
-            rates.wait_for(self.database.execute(self.database.dialect.next_bucket))
+            rates.wait_for(self.database.run(self.database.dialect.next_bucket))
             found = self.takes.any_ready()
         return look() if found else []
 
@@ -399,7 +396,7 @@ class Waiting(Generic[T]):
             self._forgive(error, deadline)
             longest = AGAIN
         woken = yield from waiter.sleep(min(deadline.left, longest))
-        self.woken()
+        self._woken()
         return woken or looks or deadline.left > 0
 
     def _until_a_token(self) -> float:
@@ -531,7 +528,7 @@ class Waiting(Generic[T]):
         try:
             # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
             with self._writing:
-                return self.database.unit(partial(self._begin_at_once, caller, named_task, locked), transaction=True)
+                return self.database.transaction(partial(self._begin_at_once, caller, named_task, locked))
         except Exception as error:
             if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
                 self._drop(caller)
@@ -543,8 +540,8 @@ class Waiting(Generic[T]):
         named_parts = named_task()
         locked = (
             locked
-            or bool(self.database.execute(opened.dialect.lock_task, named(named_parts)))
-            or not opened.dialect.lock
+            or not opened.dialect.lock  # the transaction has locked all
+            or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
         )
         row, state = self.finish.look(named_parts)
         caller.row = row
@@ -555,7 +552,7 @@ class Waiting(Generic[T]):
         session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._add(caller)  # before the commit: a notification must find it
-        self.database.execute(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})
+        self.database.run(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})
         return row, state, True
 
     def _add(self, caller: EndWaiter) -> None:
@@ -603,7 +600,7 @@ class Waiting(Generic[T]):
                 raise  # ignore database errors: the caller must get the result of its wait
 
     def _end_in_database(self, caller: EndWaiter) -> None:
-        for event, target in self.database.execute(self.database.dialect.end_wait, self._values(caller)):
+        for event, target in self.database.run(self.database.dialect.end_wait, self._values(caller)):
             if event is not None:  # an end that was not notified yet
                 caller.end(event, target)
 
@@ -622,7 +619,7 @@ class Waiting(Generic[T]):
 
         The key is None for a caller of this process that waits in take.
         """
-        rows = self.database.execute(self.database.dialect.waiting)
+        rows = self.database.run(self.database.dialect.waiting)
         own = self.database.open().sessions.own().uuid
         return [
             *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
@@ -689,13 +686,13 @@ class Waiting(Generic[T]):
             return
         opened = self.database.open()
         mine = {"uuid": opened.sessions.own().uuid}
-        for name, *row in self.database.execute(opened.dialect.taken_and_awaited, mine):
+        for name, *row in self.database.run(opened.dialect.taken_and_awaited, mine):
             if (caller := self._end_waiters.get(name)) is not None and not caller.gone:
                 caller.row = row
 
     def collect(self) -> int:
         """Wake the callers whose tasks have ended. Return their number."""
-        ends = self.database.execute(self.database.dialect.ends) if self._end_waiters else []
+        ends = self.database.run(self.database.dialect.ends) if self._end_waiters else []
         mine = [(caller, *end) for name, *end in ends if (caller := self._end_waiters.get(name)) is not None]
         for caller, event, target in mine:
             caller.end(event, target)

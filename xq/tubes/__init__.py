@@ -235,13 +235,13 @@ class Tubes:
         role_names = roles(chosen)
         model = tables.model(self.database, record.name, record.table, role_names)
         fields = {role: role for role in ("status", *role_names)}
-        store: PeeweeStore[Any] = PeeweeStore(model)
-        store.installs = (
+        installs = (
             f"tube[{record.name!r}].model.xq.install() installs the queue as this process defines it; where processes "
             "differ, give all of them the same xq and the same drivers first"
         )
-        queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording)
-        queue.adapter.waiting.woken = self._running.check_waiting
+        store: PeeweeStore[Any] = PeeweeStore(model, installs)
+        woken = self._running.check_waiting
+        queue = build(store, fields, chosen, methods=False, clock=self._clock, wording=wording, woken=woken)
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
     def _tube(self, record: Record) -> Tube:

@@ -23,9 +23,10 @@ M = TypeVar("M", bound=pw.Model)
 class PeeweeStore(PeeweeModel[M], PeeweeConnections):
     """A Peewee model and its database. Implements `xq.core.ports.Store`."""
 
-    def __init__(self, model: type[M]) -> None:
+    def __init__(self, model: type[M], installs: str = "") -> None:
         PeeweeModel.__init__(self, model)
         PeeweeConnections.__init__(self, model)
+        self.installs = installs
 
     @property
     def may_fail_to_read(self) -> bool:

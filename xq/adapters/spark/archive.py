@@ -79,7 +79,7 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     before_us = place.table.moment("before", before)
     place.table.check_changes()
     place.own()
-    begun_us = place.table.database.now_us()
+    begun_us = place.table.database.time_us()
     extract = place.queue.pipeline.extract("history")
     until = extract.checkpoint()  # no row will be inserted before it
     history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))

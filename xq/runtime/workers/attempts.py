@@ -87,19 +87,21 @@ class Attempts(Generic[T]):
         stop: threading.Event,
         overdue: Callable[[Lease], None] | None = None,
         ends: bool = True,  # whether the program ends by itself
+        alone: bool = False,  # whether it runs in the caller's thread: without heartbeat and timeout
+        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
     ) -> None:
         self.worker = worker
         self._ends = ends
         self._pause = AGAIN  # after the next denial
         # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
-        self.end_unacked: Callable[[Lease, Any], object] = lambda lease, acked: self.end(lease, acked=acked)
+        self._end_unacked = end_unacked or (lambda lease, acked: self.end(lease, acked=acked))
         self.options = worker.options
         self.stop = stop
         self.store = moves.store
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
-        self.alone = False  # whether it runs in the caller's thread: without heartbeat and timeout
+        self._alone = alone
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self._later: list[T] = []  # those of them that were taken again
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
@@ -135,14 +137,14 @@ class Attempts(Generic[T]):
             return None
         given = self.worker.given
         handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
-        limited = options.kind == "process" and not self.alone  # asyncio has its own timeout
+        limited = options.kind == "process" and not self._alone  # asyncio has its own timeout
         lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
         self.heart.add(lease)
         return lease
 
     @cached_property
     def _definition(self) -> Definition:
-        tasks, timer = self._moves.tasks, None if self.alone else ttr_timer(self._moves.machine)
+        tasks, timer = self._moves.tasks, None if self._alone else ttr_timer(self._moves.machine)
         own = timer if timer is not None and timer.option in tasks.table.roles else None
         ttr = timer.default if timer is not None and own is None else None
         return Definition("attempts" in tasks.table.roles, ttr, own)
@@ -276,7 +278,7 @@ class Attempts(Generic[T]):
             if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
                 return None  # two transactions cost less than the four messages of one
             if joins == "transaction" and observers.anybody:
-                acked, found = database.unit(lambda: (ack(), take_next()), transaction=True)
+                acked, found = database.transaction(lambda: (ack(), take_next()), locks=False, caught=True)
             else:  # without the ORM's transaction, which only its callbacks after a commit need
                 acked, found = connection.as_one(ack, take_next)
         except BaseException as error:
@@ -306,7 +308,7 @@ class Attempts(Generic[T]):
             for lease in leases:
                 for attempt in lease.taken if acked is not None else ():
                     attempt.in_doubt &= attempt.taken.parts in keys  # else its transaction was committed
-                self.end_unacked(lease, keys)
+                self._end_unacked(lease, keys)
             return
         if self.options.batch:
             for lease in leases:
@@ -400,7 +402,7 @@ class Attempts(Generic[T]):
         denied = kind is ErrorKind.DENIED
         if kind in (ErrorKind.NOT_DATABASE, *FAULTS) or (denied and self._ends):
             raise error
-        if self.alone and self.store.in_transaction():
+        if self._alone and self.store.in_transaction():
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(self._pause if denied else AGAIN)
@@ -478,7 +480,7 @@ class Attempts(Generic[T]):
             options = {"delay": pause} if pause else {}
             self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
         else:
-            if self.alone:
+            if self._alone:
                 self._tried.add(task.parts)
             else:
                 self.stop.wait(pause)  # else it would be ready at once

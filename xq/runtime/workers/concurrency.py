@@ -64,14 +64,13 @@ class Slots:
             for slot in range(1, self._concurrency.n + 1):
                 self._run(binding.dialect.add_slot, slot=slot)
             self._added = True
-        found = self._database.unit(partial(self._take, n, session.uuid), transaction=True)
+        found = self._database.transaction(partial(self._take, n, session.uuid))
         if not found:
             raise NoSlot
         self._taken.extend(found)
         return len(found)
 
     def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
-        self._database.begin_writing()
         free = self._run(self._database.dialect.free_slots, most=self._concurrency.n, n=n)
         for (slot,) in free:
             self._run(self._database.dialect.take_slot, slot=slot, uuid=uuid)
@@ -89,7 +88,7 @@ class Slots:
             self._freed.set()
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
-        return self._database.execute(sql, {"name": self._concurrency.name, **values})
+        return self._database.run(sql, {"name": self._concurrency.name, **values})
 
     def wait(self, stop: threading.Event) -> None:
         """Wait until this process frees a slot, or for ASK seconds, but not after `stop`."""

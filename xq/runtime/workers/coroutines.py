@@ -39,7 +39,8 @@ class Coroutines(Pool[T]):
         workers: int,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(worker, sources, moves, program, workers)
+        self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
+        super().__init__(worker, sources, moves, program, workers, end_unacked=self._unacked.__setitem__)
         self._worker = worker
         self._loop = loop  # the program's; None: a loop of its own, in a thread of its own
         self._within: Future[None] | None = None  # the run within the program's loop
@@ -54,8 +55,6 @@ class Coroutines(Pool[T]):
         self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
         self._joins = workers * len(sources) == 1  # whether the next take acks them: it comes at once
         self._acks: asyncio.Future[None] | None = None
-        self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
-        self.attempts.end_unacked = self._unacked.__setitem__
 
     def start(self) -> None:
         if self._loop is None:

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error
 from xq.core.machine import READY
+from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.runtime.lease import Lease, leased
 from xq.runtime.waiters import run_steps
@@ -160,9 +161,10 @@ class Pool(ABC, Generic[T]):
         program: Program,
         workers: int,
         overdue: Callable[[Lease], None] | None = None,
+        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
     ) -> None:
         ends = program.until_empty or program.budget.is_limited
-        self.attempts = Attempts(worker, moves, program.stop, overdue, ends)
+        self.attempts = Attempts(worker, moves, program.stop, overdue, ends, end_unacked=end_unacked)
         self._options = worker.options
         self._sources = sources
         self._workers = workers

@@ -247,6 +247,11 @@ class Mariadb(MariadbObjects):
     def rows_listed(self, columns: int, wide: int) -> str:
         return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value
 
+    def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
+        if filled(sql, listed="", takes="") != sql:
+            return partial(self._execute_on, sql)
+        return super().query(sql, brought, width)
+
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
         if "keys" in values:
             rows = [row if isinstance(row, list) else [row] for row in json.loads(values["keys"])]
@@ -360,17 +365,11 @@ class Mariadb(MariadbObjects):
         super().one_at_a_time(store, within)
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        first = statement.lock or statement.sql
-        find: Run
-        if filled(first, listed="", takes="") != first:
-            find = partial(self._execute_on, first)
-        else:
-            find = self.query(statement.lock) if statement.lock else super().run_alone(statement, width)
         if not statement.lock:
-            return find
+            return super().run_alone(statement, width)
         if filled(statement.sql, chosen="") == statement.sql:
             return self._in_a_block(statement)
-        others = self.query(statement.others) if statement.others else None
+        find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
         wide = len(self.keys)
         of_size: dict[int, Run] = {}  # by the number of the rows
 
