@@ -242,7 +242,10 @@ KEY = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True, s
 AWAY, BACK = "UninstallQueue('Order')", "InstallQueue('Order')"
 PURCHASE = "migrations.RenameModel('Order', 'Purchase')"
 
+RENAMED = DUE.replace("=20", "=10")
+
 CHANGES = {
+    "another name of a field": (order(), RENAMED, [RENAME]),
     "another name and another type of fields": (order(), DUE, [AWAY, RENAME, LONGER, BACK]),
     "another name of the model": (OWN_TABLE, PURCHASES, [AWAY, PURCHASE, BACK.replace("Order", "Purchase")]),
     "another type of the key": (order(), order(more="id = models.AutoField(primary_key=True)"), [AWAY, KEY, BACK]),
@@ -250,7 +253,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_queue_that_is_uninstalled_meanwhile_is_whole_behind_a_migration_and_again_when_that_is_gone(app, what):
+def test_a_queue_is_whole_behind_a_migration_of_what_it_uses_and_again_when_that_is_gone(app, what):
     before, after, operations = CHANGES[what]
     begin(app, before)
     app.Order.xq.put_many([{"name": "a"}, {"name": "b"}])
