@@ -152,12 +152,14 @@ def test_migrate_installs_no_queue_where_tasks_would_be_stranded(migrated):
     assert migrated.Order.xq.check() == []
 
 
-def test_a_queue_without_a_migration_of_its_own_is_installed_by_migrate_and_by_none_before_its_columns(app):
+@pytest.mark.parametrize("early", [[], ["InstallQueue('order')"]])
+def test_a_queue_is_installed_by_the_first_migrate_with_its_columns_also_without_a_migration_of_its_own(app, early):
     app.models(order(None))
     app.run("makemigrations", app.label)
-    app.migrate()
+    app.migration("0002_early", *early)
     app.models(order())
     assert "Installing" not in app.migrate()
+    assert of_xq() == []
     app.run("makemigrations", app.label)
     assert f"Installing the queue {app.label}.Order" in app.migrate()
     assert app.Order.xq.check() == []
@@ -203,18 +205,6 @@ def test_the_definitions_in_migrations_of_an_earlier_release_are_ignored_and_the
     assert of_xq() == []
 
 
-def test_a_migration_before_the_fields_of_the_queue_installs_nothing_yet(app):
-    app.models(order(None))
-    app.run("makemigrations", app.label)
-    app.migration("0002_early", "InstallQueue('order')")
-    app.models(order())
-    app.migrate()
-    assert of_xq() == []
-    app.run("makemigrations", app.label)
-    app.migrate()
-    assert app.Order.xq.check() == []
-
-
 def test_what_is_wrong_with_the_model_named_is_said(app):
     def makemigration_says(words, model=f"{app.label}.Order"):
         with pytest.raises(CommandError, match=words):
@@ -242,7 +232,10 @@ KEY = "migrations.AlterField('Order', 'id', models.AutoField(primary_key=True, s
 AWAY, BACK = "UninstallQueue('Order')", "InstallQueue('Order')"
 PURCHASE = "migrations.RenameModel('Order', 'Purchase')"
 
+RENAMED = DUE.replace("=20", "=10")
+
 CHANGES = {
+    "another name of a field": (order(), RENAMED, [RENAME]),
     "another name and another type of fields": (order(), DUE, [AWAY, RENAME, LONGER, BACK]),
     "another name of the model": (OWN_TABLE, PURCHASES, [AWAY, PURCHASE, BACK.replace("Order", "Purchase")]),
     "another type of the key": (order(), order(more="id = models.AutoField(primary_key=True)"), [AWAY, KEY, BACK]),
@@ -250,7 +243,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_queue_that_is_uninstalled_meanwhile_is_whole_behind_a_migration_and_again_when_that_is_gone(app, what):
+def test_a_queue_is_whole_behind_a_migration_of_what_it_uses_and_again_when_that_is_gone(app, what):
     before, after, operations = CHANGES[what]
     begin(app, before)
     app.Order.xq.put_many([{"name": "a"}, {"name": "b"}])
@@ -356,13 +349,9 @@ def test_a_model_that_is_no_queue_any_more_is_told_of_until_a_migration_uninstal
     assert list(found) == ["xq.W006"]
     assert f"manage.py xq_makemigration {app.label}.Order" in found["xq.W006"]
     app.make_queue_migration()
-    assert told() == {}
-
-
-def test_a_wrong_setting_is_told():
-    assert told() == {}
     with override_settings(XQ={"WORKERS": "many"}):
         assert "XQ['WORKERS'] is a number" in told()["xq.E004"]
+    assert told() == {}
 
 
 def test_a_status_that_the_choices_or_the_table_refuse_is_told(app):
