@@ -92,7 +92,9 @@ def test_a_transaction_of_the_queue_on_sqlite_lets_nobody_write_between_what_it_
     with by_hand():
         Task.xq.transaction(count_and_put)
         transaction.commit()
-    assert [task.size for task in Task.objects.order_by("pk")] == [0, 1]
+    with transaction.atomic():
+        Task.xq.transaction(count_and_put)
+    assert [task.size for task in Task.objects.order_by("pk")] == [0, 1, 2]
 
 
 # save(): what is done with a task, and its name and state in the end
