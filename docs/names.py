@@ -110,7 +110,9 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
     | {"before_take", "remembers", "accepts", "choose"},
     "Lease": frozenset(("start", "lose", "touched", "next_at")),
-    "Session": frozenset(("new_token", "acquire", "release", "enter", "hold", "note", "forget", "leave", "forked")),
+    "Session": frozenset(
+        ("new_token", "token", "register", "acquire", "release", "enter", "hold", "note", "forget", "leave", "forked")
+    ),
     "Tube": frozenset(("maintenance", "is_awaited", "create", "stop", "is_gone", "erase")),
     "Worker": frozenset(("call", "acall")),
 }

@@ -26,7 +26,7 @@ import xq  # noqa: E402
 from tests import timing  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
 from tests.short_spark import variables  # noqa: E402
-from xq.runtime.maintenance_threads import threads  # noqa: E402
+from xq.runtime.maintenance import threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]

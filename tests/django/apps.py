@@ -19,7 +19,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from xq.adapters.django.connections import Place
-from xq.runtime.maintenance_threads import leave
+from xq.runtime.maintenance import leave
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _numbers = itertools.count(1)

@@ -161,7 +161,7 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
     try:
         yield database
     finally:
-        for queue in list(sessions.queues):  # of queues of the database, which no other test knows
+        for queue in list(sessions.owners):  # of queues of the database, which no other test knows
             if isinstance(queue, QueueMaintenance) and isinstance(queue.database.store, DjangoStore):
                 queue.stop_maintenance()
         forget_connections()

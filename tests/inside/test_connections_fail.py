@@ -16,7 +16,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.inside.steps import look
 from tests.proxy import Proxy
 from tests.steps import PATIENCE, another_process, eventually, is_exact
-from xq.sessions import liveness
+from xq.sessions import reaper
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most
@@ -231,7 +231,7 @@ def test_a_process_loses_its_tasks_with_its_session_connection_and_with_no_other
 
 
 def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
-    monkeypatch.setattr(liveness, "ORPHANS", 0.5)
+    monkeypatch.setattr(reaper, "ORPHANS", 0.5)
     Task = live(place.as_worker())(FEATURES)
     Task.put({})
     with Task._meta.database.atomic():

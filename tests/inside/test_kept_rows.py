@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, refers
-from xq.sessions import liveness
+from xq.sessions import reaper
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
 EACH_FAILURE = pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def queue(make_live):
 
 @EACH_FAILURE
 def test_a_task_of_a_killed_process_that_cannot_go_back_stops_no_other_and_comes_later(queue, how, monkeypatch, caplog):
-    monkeypatch.setattr(liveness, "ORPHANS", 0.1)
+    monkeypatch.setattr(reaper, "ORPHANS", 0.1)
     fail_for(queue, BAD, how)
 
     def takes() -> Generator[Any, Any, None]:

@@ -40,7 +40,7 @@ from xq.adapters.databases import file_liveness
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import Place
 from xq.runtime import maintenance
-from xq.runtime.maintenance_threads import threads
+from xq.runtime.maintenance import threads
 from xq.sessions import session as sessions
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well

@@ -22,7 +22,7 @@ from tests.support.servers_fail import server as server
 from tests.support.tubes import Rows
 from xq.adapters.peewee.connections import Place
 from xq.core.ports import ErrorKind
-from xq.runtime.maintenance_threads import threads
+from xq.runtime.maintenance import threads
 from xq.tubes import Tubes
 from xq.tubes.state import State
 

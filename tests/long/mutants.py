@@ -214,7 +214,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a session does not expire when its ttr has passed",
-        "xq/sessions/liveness.py",
+        "xq/sessions/reaper.py",
         "if seconds is not None and seconds <= 0]",
         "if seconds is not None and seconds <= -3600]",
         "contract/test_tubes_processes.py inside/test_life.py",
@@ -229,7 +229,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the waits of a killed process stay in the database",
         "xq/runtime/queue_maintenance.py",
-        '            if event == "died":\n                self.forget_waits(uuids)\n',
+        '        if event == "died":\n            forget_waits(self.database, uuids)\n',
         "",
         "contract/core/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",
     ),

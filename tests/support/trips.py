@@ -22,7 +22,7 @@ from tests.support.life import die
 from tests.timing import in_sequence
 from xq.adapters.databases import file_liveness
 from xq.runtime import callers, waiters
-from xq.runtime.maintenance_threads import threads
+from xq.runtime.maintenance import threads
 from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
 
 # Sent by the time that passes, and not by a call: PLANNED in xq/adapters/drivers.py, IDLE in session_connection.py.
@@ -491,7 +491,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
 
     for queue in queues:
         queue.take()
-    thread = queues[0].adapter.maintenance._thread
+    thread = queues[0].adapter.maintenance._maintenance
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
         patch.setattr(waiters, "_sleep", sleep)
         patch.setattr(file_liveness, "QUIET", 0.0)  # of the real time, which the files have

@@ -151,7 +151,7 @@ class Finish(Generic[T]):
     ) -> list[T]:
         """Take one named task, by an event that a feature adds."""
         session = binding.sessions.to_take()
-        taken_by = self.database.token(binding, session)
+        taken_by = session.token(self.database, binding.dialect.source_name)
         try:
             again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
             moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()

@@ -15,7 +15,6 @@ from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Stor
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
-from xq.sessions import process
 from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
@@ -392,42 +391,3 @@ class Database:
     @property
     def session(self) -> Session:
         return self.open().sessions.current()
-
-    def register_session(self, binding: Binding, session: Session) -> None:
-        """Register a session in the database as a possible owner of tasks of this queue."""
-        name = binding.dialect.source_name
-        if name not in session.registered_in:
-            binding.sessions.use_liveness(lambda: binding.dialect.liveness(self.store))
-            session.acquire()
-            self._check_tables(binding)
-            sql, lease = binding.dialect.session_listed, binding.sessions.lease
-            values = {"uuid": session.uuid, "lease": lease, **process.this_process()}
-            # On the session connection if possible: other threads would wait for the application's transaction.
-            listed = binding.sessions.on_own_connection(sql, {**self.values(), **values}) is not None
-            if listed:
-                binding.sessions.announce()
-            else:
-                with self.store.bookkeeping():
-                    self.run(sql, values)
-                self.store.after_commit(binding.sessions.announce)
-            if listed or not self.store.in_transaction():
-                session.registered_in.add(name)
-
-    def _check_tables(self, binding: Binding) -> None:
-        """Raise ConfigurationError if the session connection finds other tables than the application's connection."""
-        if not (there := binding.sessions.on_own_connection(binding.dialect.found_tables, {})):
-            return
-        here = self.run(binding.dialect.found_tables)
-        # A table that this transaction has made is not there yet.
-        if any(other not in (None, mine) for other, mine in zip(there[0], here[0], strict=True)):
-            raise ConfigurationError(
-                f"this connection finds {self.store.name} in another schema or database than a new connection does, so "
-                "other processes would take its tasks again, or never: choose the schema in the options of the "
-                "database's connections (search_path), or in the model (class Meta: schema), not by SET or USE"
-            )
-
-    def token(self, binding: Binding, session: Session) -> str:
-        """Return a new token of a session. Its first token registers the session in the database."""
-        if binding.dialect.source_name not in session.registered_in and not session.closed:
-            self.register_session(binding, session)
-        return session.new_token(binding.sessions.now if self.clock is None else self.clock.now)

@@ -188,7 +188,7 @@ class Takes(Generic[T]):
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:
-                token = values["owner"] = database.token(binding, session)
+                token = values["owner"] = session.token(database, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
             elif rows := database.run(step, values, connection):

@@ -1,4 +1,4 @@
-"""The maintenance thread of a process for a database, and its duties.
+"""The maintenance of a database by a process: its thread and duties, and what a fork and the exit do with them.
 
 A process that only puts has none.
 """
@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet, ref
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
-from xq.sessions.liveness import AT_ONCE
-from xq.sessions.session import Sessions
+from xq.sessions import session as sessions
+from xq.sessions.forking import at_fork
+from xq.sessions.liveness import members_of
+from xq.sessions.records import Owner, rows_of
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -41,7 +44,22 @@ EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: 
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
+LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
+
+
+class Unopened(Owner, Protocol):
+    """The tubes of a database: the thread maintains also those that this process has not opened."""
+
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
+
+
+queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
+unopened: WeakSet[Unopened] = WeakSet()  # of each database
+_of_database: WeakKeyDictionary[Any, Maintenance] = WeakKeyDictionary()
+_starting = threading.RLock()
+_kept_out: list[Maintenance] = []  # stopped between two cycles while this process forks
 
 
 class Duty:
@@ -60,20 +78,13 @@ class Duty:
         return f"<duty {self.name!r} in {self.next_at - time.monotonic():.3f} s>"
 
 
-class MaintenanceThread:
-    """The maintenance thread of one database: it waits for a notification or the next duty, and runs what is due."""
+class Maintenance:
+    """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
 
-    def __init__(
-        self,
-        database: object,
-        notifier: Notifier,
-        queues_of_database: Callable[[], list[QueueMaintenance]],
-        sessions: Sessions,
-    ) -> None:
+    def __init__(self, database: object, notifier: Notifier) -> None:
         self._database = ref(database)
         self._notifier = notifier
-        self._queues_of_database = queues_of_database
-        self._sessions = sessions
+        self._sessions = sessions.of(database)
         self._queues: list[QueueMaintenance] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
@@ -235,7 +246,7 @@ class MaintenanceThread:
 
     def _attended(self) -> list[QueueMaintenance]:
         # Without a check of the installation, which would fail while the database cannot be opened.
-        return [queue for queue in self._queues_of_database() if queue.maintained]
+        return [queue for queue in queues_of(self._database()) if queue.maintained]
 
     def _hold_connection(self) -> None:
         for queue in self._queues[:1]:
@@ -263,31 +274,34 @@ class MaintenanceThread:
         for queue in queues:
             try:
                 found[queue] = call(queue)
-                self._failing.discard((queue.name, duty.name))
+                self._failing.discard((queue.source_name, duty.name))
             except Exception as error:
-                if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
-                    raise
-                level = logging.DEBUG if (queue.name, duty.name) in self._failing else logging.WARNING
-                log.log(level, "%s cannot %s, and tries again: %s", queue.name, duty.name, error)
-                self._failing.add((queue.name, duty.name))
+                self._failed(duty, queue, error)
         return found
+
+    def _failed(self, duty: Duty, queue: QueueMaintenance, error: Exception) -> None:
+        if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
+            raise error
+        level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
+        log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
+        self._failing.add((queue.source_name, duty.name))
 
     def _rows_of(
         self, duty: Duty, query: Callable[[Sequence[QueueMaintenance]], str], queues: Sequence[QueueMaintenance]
     ) -> list[Row]:
         """Return the rows of a query of many queues, each after its queue. If it fails, each queue is asked alone."""
-        if len(queues) > AT_ONCE:
-            parts = [queues[at : at + AT_ONCE] for at in range(0, len(queues), AT_ONCE)]
-            return [row for part in parts for row in self._rows_of(duty, query, part)]
-        try:
-            asked = query(queues)
-            rows = queues[0].database.execute(asked) if asked else []
-        except Exception as error:
-            if len(queues) == 1 or queues[0].database.store.classify(error) in UNANSWERED:
-                raise
-            found = self._each(duty, lambda queue: self._rows_of(duty, query, [queue]), queues)
-            return [row for rows in found.values() for row in rows]
-        return [(queues[place], *row) for place, *row in rows]
+
+        def ask(part: Sequence[QueueMaintenance]) -> list[Row]:
+            asked = query(part)
+            return part[0].database.run(asked) if asked else []
+
+        def failed(part: Sequence[QueueMaintenance], error: Exception) -> None:
+            if len(queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
+                raise error
+            if len(part) == 1:
+                self._failed(duty, part[0], error)
+
+        return rows_of(queues, ask, failed)
 
     # the duties; each returns the seconds until its next run
 
@@ -302,7 +316,7 @@ class MaintenanceThread:
             self._hold_connection()  # now: below, the last queue may be dropped
             try:
                 dialects = [queue.database.dialect for queue in self._queues]
-                for kind, *row in database.execute(dialects[0].records_of(dialects)):
+                for kind, *row in database.run(dialects[0].records_of(dialects)):
                     found[kind].append(row)
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error
@@ -324,7 +338,7 @@ class MaintenanceThread:
         def review(queue: QueueMaintenance) -> None:
             try:
                 if there:
-                    queue.database.review(None if records is None else known.get(queue.name, []))
+                    queue.database.review(None if records is None else known.get(queue.source_name, []))
                     return
             except NotInstalled as error:
                 log.debug("%s", error)
@@ -340,7 +354,7 @@ class MaintenanceThread:
         only_reads = only_reads or (not database.dialect.read_only and database.only_reads())
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
-            log.info("the database of %s may %s", self._queues[0].name, may)
+            log.info("the database of %s may %s", self._queues[0].source_name, may)
             self._all_at_once()
         self._only_reads = only_reads
         if only_reads:
@@ -354,7 +368,7 @@ class MaintenanceThread:
     def _fire(self, schedules: list[Row]) -> float:
         """Put the tasks of the due schedules of each queue."""
         seconds = self._at_most(RECORDS)
-        queues = {queue.name: queue for queue in self._queues if queue.maintains} if schedules else {}
+        queues = {queue.source_name: queue for queue in self._queues if queue.maintains} if schedules else {}
         for name, schedule, _, left, now in schedules:
             if name not in queues:
                 continue
@@ -402,7 +416,8 @@ class MaintenanceThread:
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
         self._since = since
         found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
-        found += [others.expire() for others in self._sessions.reaper.others] if maintains else []
+        if maintains:
+            found += [each.expire() for each in members_of(unopened) if each.home is self._database()]
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:
@@ -432,3 +447,100 @@ def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
 
 def _many_counters(queues: Sequence[QueueMaintenance]) -> str:
     return queues[0].database.dialect.many_counters_of([queue.database.dialect for queue in queues], MANY)
+
+
+# one for each database
+
+
+def queues_of(database: object) -> list[QueueMaintenance]:
+    return [queue for queue in members_of(queues) if database is not None and queue.home is database]
+
+
+def maintenance_of(queue: QueueMaintenance) -> Maintenance | None:
+    """Return the maintenance of the database of a queue, its thread started if necessary; None if it can have none."""
+    database = queue.home
+    with _starting:
+        found = _of_database.get(database)
+        if found is None or not found.thread.is_alive():
+            try:
+                notifier = queue.database.dialect.notifier(queue.database.store)
+            except OSError as error:
+                log.warning("no thread can maintain %s: %s", queue.source_name, error)
+                return None
+            if notifier is None or database is None:
+                return None
+            found = _of_database[database] = Maintenance(database, notifier)
+            finalize(database, found.end).atexit = False
+            found.thread.start()
+    return found
+
+
+def threads() -> dict[Any, Maintenance]:
+    """Return the maintenance of each database of this process."""
+    return dict(members_of(_of_database.items()))
+
+
+def is_paused(database: object) -> bool:
+    """Return whether the thread of a database has paused because that is read-only. If so, wake it to check again."""
+    found = _of_database.get(database)
+    if found is None or not found.paused or not found.thread.is_alive():
+        return False
+    found.call_for(found.read_records)
+    return True
+
+
+def leave(database: object) -> None:
+    """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
+    mine = sessions.of(database)
+    liveness = mine.liveness
+    try:
+        mine.exit()
+    except Exception as error:
+        log.debug("a session could not be ended: %s", error)
+    with _starting:
+        ending = _of_database.pop(database, None)
+    if ending is not None:
+        ending.end()
+        ending.thread.join(LEAVING)
+    for queue in queues_of(database):
+        queue.leave()
+    if liveness is not None:
+        liveness.close()
+
+
+def _before_exit() -> None:
+    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
+    ending = members_of(_of_database.values())
+    for each in ending:
+        each.end()
+    for each in ending:
+        each.thread.join(RETRY)
+
+
+sessions.before_exit.append(_before_exit)
+
+
+def _before_fork() -> None:
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    _kept_out.extend(each for each in members_of(_of_database.values()) if each.working.acquire(timeout=RETRY))
+    _starting.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _starting.release()
+    while _kept_out:
+        _kept_out.pop().working.release()
+
+
+def _after_fork_in_child() -> None:
+    global _starting, _of_database
+    _kept_out.clear()
+    for each in members_of(_of_database.values()):
+        each.disown()
+    _starting, _of_database = threading.RLock(), WeakKeyDictionary()
+    for queue in members_of(queues):
+        queue.forked()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+at_fork("threads", _after_fork_in_child)

@@ -563,7 +563,7 @@ class Waiting(Generic[T]):
             return row, state, False
         session = opened.sessions.own()
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
-        self.database.register_session(opened, session)
+        session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._add(caller)  # before the commit: a notification must find it
         self.database.run(opened.dialect.begin_wait, {**self._values(caller), "uuid": session.uuid})

@@ -11,23 +11,17 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, finalize
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
-from xq.core.ports import Row
 from xq.sessions.forking import at_fork
-from xq.sessions.liveness import REAPED, Liveness, Reaper, members_of
-
-if TYPE_CHECKING:
-    from xq.runtime.queue_maintenance import QueueMaintenance
-    from xq.tubes.custom import CustomTube
-
-R = TypeVar("R")
-S = TypeVar("S")
+from xq.sessions.liveness import Liveness, members_of
+from xq.sessions.reaper import REAPED, Reaper
+from xq.sessions.records import Owner, Records, Runs
 
 UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
@@ -41,7 +35,7 @@ _ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with 
 before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
 
 
-queues: WeakSet[QueueMaintenance] = WeakSet()  # of all the queues of this process
+owners: WeakSet[Owner] = WeakSet()  # all of this process: what may own tasks
 
 
 class Entry(NamedTuple):
@@ -76,6 +70,21 @@ class Session:
         if self.closed:
             raise UnknownSession(self.uuid)
         return f"{self.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
+
+    def token(self, database: Runs, queue: str) -> str:
+        """Return a token for a take from a queue. The first one registers the session in the database."""
+        if queue not in self.registered_in and not self.closed:
+            self.register(database)
+        return self.new_token(self.sessions.now if database.clock is None else database.clock.now)
+
+    def register(self, database: Runs) -> None:
+        """Register it in the database as a possible owner of tasks of a queue."""
+        queue = database.dialect.source_name
+        if queue not in self.registered_in:
+            self.sessions.use_liveness(database)
+            self.acquire()
+            if self.sessions.records.register(self.uuid, database):
+                self.registered_in.add(queue)
 
     def acquire(self) -> None:
         """Acquire its liveness lock. Raises UnknownSession if it is closed, or another process is ending it."""
@@ -185,8 +194,9 @@ def _forget(entries: Sequence[Entry]) -> None:
 class Sessions:
     """The sessions of this process in one database."""
 
-    def __init__(self) -> None:
-        self.holders: WeakSet[CustomTube] = WeakSet()  # they record the owners of their tasks themselves
+    def __init__(self, database: object) -> None:
+        self._database = ref(database)
+        self.records = Records(self._databases, lambda: self.liveness)
         self.reaper = Reaper(self)
         self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
         self._liveness: Liveness | None = None
@@ -197,11 +207,6 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
-
-    @property
-    def lease(self) -> float | None:
-        """The seconds after which a session ends unless it is renewed; None if the locks end with the process."""
-        return None if self._liveness is None else self._liveness.lease
 
     @property
     def now(self) -> float:
@@ -216,7 +221,7 @@ class Sessions:
         """
         session = self._open.get(name)
         if session is not None and session.live and session.registered_in:
-            if not self.ask(lambda queue: queue.is_there(name), otherwise=True):
+            if not self.records.is_there(name):
                 self.lose(session)
                 self.end([name], "release")  # what it has taken since
         # A key without a token does not name its session: until the next take, assume the lost one.
@@ -237,55 +242,44 @@ class Sessions:
                 self._own_lost |= own
             session.closed = True
             session.release()
-        self._closed(session)
-        for queue in self.queues if lost and own else ():
-            queue.waiting.session_lost()
+        self._closed(session, own_lost=lost and own)
 
-    def _closed(self, session: Session) -> None:
+    def _closed(self, session: Session, own_lost: bool = False) -> None:
         self._open.pop(session.uuid, None)
-        for queue in members_of(queues):  # also those that are not installed: no query is needed
-            if queue.sessions is self:
-                queue.waiting.takers.wake_closed()
+        for owner in self._owners:  # also those that are not installed: no query is needed
+            owner.session_closed(own_lost)
 
     @property
-    def queues(self) -> list[QueueMaintenance]:
-        """Returns the queues of this process that are installed in this database."""
-        return [queue for queue in members_of(queues) if queue.sessions is self and queue.installed]
+    def _owners(self) -> list[Owner]:
+        database = self._database()
+        return [owner for owner in members_of(owners) if owner.home is database] if database is not None else []
 
-    def ask(self, question: Callable[[QueueMaintenance], R], otherwise: S) -> R | S:
-        """Return the result of `question` for any of the queues, all of which answer for all sessions."""
-        for queue in self.queues:
-            with suppress(NotInstalled):  # its table was dropped just now
-                return question(queue)
-        return otherwise
+    @property
+    def installed(self) -> list[Owner]:
+        """Returns what may own tasks in this database, the queues first."""
+        return sorted((owner for owner in self._owners if owner.installed), key=lambda owner: owner.database is None)
+
+    def _databases(self) -> Iterator[Runs]:
+        """Yield that of each queue of this process that is installed."""
+        for owner in self._owners:
+            if owner.database is not None and owner.installed:
+                yield owner.database
 
     @property
     def liveness(self) -> Liveness | None:
         """Returns the liveness locks of this process; None if no other process can access the database."""
         if not self._liveness_found:
-            for queue in self.queues[:1]:
-                self.use_liveness(queue.liveness)
+            for database in itertools.islice(self._databases(), 1):
+                self.use_liveness(database)
         return self._liveness
 
-    def use_liveness(self, find: Callable[[], Liveness | None]) -> None:
+    def use_liveness(self, database: Runs) -> None:
         """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
         if not self._liveness_found:
-            found = find()
+            found = database.dialect.liveness(database.store)
             with self._lock:
                 if not self._liveness_found:
                     self._liveness, self._liveness_found = found, True
-
-    def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        """Run a statement on the session connection and return its rows; None if there is none.
-
-        It is independent of the application's transaction and its snapshot.
-        """
-        return None if self.liveness is None else self.liveness.on_own_connection(sql, values)
-
-    def announce(self) -> None:
-        """Notify other processes to check the locks of the sessions that are registered by now."""
-        if self.liveness is not None:
-            self.liveness.announce()
 
     def current(self) -> Session:
         """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""
@@ -365,7 +359,7 @@ class Sessions:
         session.acquire()
         there = False
         try:
-            there = self.ask(lambda queue: queue.rejoin(session.uuid), otherwise=False)
+            there = self.records.rejoin(session.uuid)
         finally:
             if not there:
                 session.release()
@@ -403,25 +397,22 @@ class Sessions:
 
     def end(self, names: Sequence[str], event: str) -> set[str]:
         """End sessions and release their tasks, recorded as `event`. Return those that wait for session_ttr."""
-        later = self.ask(lambda queue: queue.expire_later(names), otherwise=set(names))
+        later = self.records.expire_later(names)
         if at_once := [name for name in names if name not in later]:
             self._give_back(at_once, event)
         return later
 
     def _give_back(self, names: Sequence[str], event: str) -> None:
-        for others in members_of(self.reaper.others):
-            others.open_for(names)
-        for queue in self.queues:
+        # The queues first: then the sessions are registered only in those that this process has not opened.
+        for owner in self.installed:
             with suppress(NotInstalled):
-                queue.give_back(names, event)
-        for holder, name in itertools.product(members_of(self.holders), names):
-            holder.give_back(name)
-        self.ask(lambda queue: queue.deregister(names), otherwise=None)
+                owner.give_back(names, event)
+        self.records.deregister(names)
 
     def end_expired(self, names: Sequence[str]) -> set[str]:
         """End expired sessions. Return them without those that another process has rejoined or ended meanwhile."""
         with self.alone(names):
-            expired = self.ask(lambda queue: queue.have_expired(names), otherwise=set[str]())
+            expired = self.records.over(names)
             if expired:
                 self._give_back([*expired], "died")
         return expired
@@ -435,15 +426,13 @@ class Sessions:
         """Leave all sessions at the end of the process."""
         known = self.live()
         if known and (self.liveness is None or self.liveness.there()):
-            here = next((queue for queue in members_of(queues) if queue.sessions is self), None)
+            here = next((owner.database for owner in self._owners if owner.database), None)
             # The application may have closed its own connection.
-            with here.database.store.briefly_connected() if here else nullcontext():
+            with here.store.briefly_connected() if here else nullcontext():
                 for session in known:
                     session.release()
                     self.leave(session)
-                    for queue in self.queues:
-                        with suppress(NotInstalled):
-                            queue.forget_waits([session.uuid])
+                    self.records.forget_waits([session.uuid])
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""
@@ -468,7 +457,7 @@ def of(database: object) -> Sessions:
     """Return the sessions of this process in a database."""
     sessions = _of_database.get(database)
     if sessions is None:
-        sessions = _of_database.setdefault(database, Sessions())
+        sessions = _of_database.setdefault(database, Sessions(database))
         finalize(database, sessions.dropped).atexit = False
     return sessions
 

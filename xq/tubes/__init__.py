@@ -15,7 +15,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
-from xq.runtime.maintenance_threads import is_paused
+from xq.runtime.maintenance import is_paused, unopened
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
@@ -84,7 +84,8 @@ class Tubes:
             upkeep = shared.setdefault(
                 "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
             )
-            sessions.of(Place.of(self.database)).reaper.others.add(upkeep)
+            sessions.owners.add(upkeep)
+            unopened.add(upkeep)
 
     def _state(self) -> State:
         questions = {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from xq.adapters import tubes as tables
-from xq.adapters.peewee.connections import Place
 from xq.adapters.tubes import Record
 from xq.core.errors import (
     BadType,
@@ -26,6 +25,7 @@ from xq.core.errors import (
 from xq.core.ports import fits_a_column
 from xq.runtime.waiters import UNATTENDED, Deadline
 from xq.sessions import session as sessions
+from xq.sessions.records import Owner
 from xq.tubes.arguments import by_name
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
@@ -59,13 +59,13 @@ def _off(what: str) -> Callable[..., Any]:
     return off
 
 
-class Owner(NamedTuple):
+class Taken(NamedTuple):
     """The session that has taken a task; each take has an object of its own."""
 
     session: str
 
 
-class CustomTube(Tube):
+class CustomTube(Tube, Owner):
     """A tube of a custom driver, with the methods of every tube; it calls the object that the class makes.
 
     Only this process records which session has taken a task, and rejects the calls of other sessions. The end of a
@@ -76,7 +76,7 @@ class CustomTube(Tube):
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._owners: dict[Any, Owner] = {}  # by the id of a taken task
+        self._owners: dict[Any, Taken] = {}  # by the id of a taken task
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -84,7 +84,11 @@ class CustomTube(Tube):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        sessions.of(Place.of(database)).holders.add(self)
+        sessions.owners.add(self)
+
+    @property
+    def home(self) -> object | None:
+        return self._host.records.adapter.store.database
 
     @property
     def is_awaited(self) -> bool:
@@ -107,7 +111,7 @@ class CustomTube(Tube):
             owner = self._owners.get(task.id) if event != "touch" else None
             self._host.records.adapter.after_commit(lambda: self._committed(task, event, owner))
 
-    def _committed(self, task: Task, event: str, owner: Owner | None) -> None:
+    def _committed(self, task: Task, event: str, owner: Taken | None) -> None:
         self._forget({task.id: owner})
         with self._changes:
             self._counted[event] += 1
@@ -119,7 +123,7 @@ class CustomTube(Tube):
             except Exception:  # the change is committed already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _forget(self, owners: Mapping[Any, Owner | None]) -> None:
+    def _forget(self, owners: Mapping[Any, Taken | None]) -> None:
         """Forget the owners of these tasks, unless they have been taken again since."""
         for id, owner in owners.items():
             if owner is not None and self._owners.get(id) is owner:
@@ -181,7 +185,7 @@ class CustomTube(Tube):
             if row is None:
                 return None
             task = self._task_of(row)
-            self._owners[task.id] = Owner(session)
+            self._owners[task.id] = Taken(session)
             return task
 
     take_many, ack_many, worker, run = map(_off, ("take_many", "ack_many", "worker", "run"))
@@ -254,10 +258,10 @@ class CustomTube(Tube):
                 self._object.release(task.id, {})
             return len(taken)
 
-    def give_back(self, session: str) -> None:
-        """Release what an ended session has taken in this process."""
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Release what ended sessions have taken in this process."""
         for id, owner in list(self._owners.items()):
-            if owner.session != session:
+            if owner.session not in uuids:
                 continue
             try:
                 row = self._object.peek(id)

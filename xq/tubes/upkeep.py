@@ -10,21 +10,22 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
-from xq.core.errors import Error
+from xq.core.errors import Error, NotInstalled
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
-from xq.runtime.maintenance import PAUSE
+from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
-AT_ONCE = 20  # tubes per statement: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
 LONGEST = 5.0  # seconds between two looks, at most, while the database is written
 IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
@@ -33,7 +34,7 @@ SKIP = 60.0  # seconds for which a tube that failed is skipped
 log = logging.getLogger("xq")
 
 
-class Upkeep:
+class Upkeep(Unopened):
     """The tubes of one database, for the maintenance thread of a process."""
 
     def __init__(
@@ -57,7 +58,6 @@ class Upkeep:
         # By query, thread and connection: the last `commits`, and the monotonic time until which they are valid.
         self._seen: dict[tuple[str, int, int], tuple[list[Any], float]] = {}
         self._next_look = 0.0  # the monotonic time of the next look at all tubes
-        self._texts: dict[str, tuple[Collection[str], list[tuple[list[str], str]]]] = {}  # by query
 
     def _refresh(self) -> None:
         """Read the records of the tubes."""
@@ -72,19 +72,24 @@ class Upkeep:
             self._dialects = {table: of for table, of in list(self._dialects.items()) if table in found}
         self._known = found
 
-    def names(self, of: Collection[str]) -> set[str]:
-        """Return the names among these that are tables of tubes."""
-        if not self._known.keys() >= set(of):
-            self._refresh()
-        return {name for name in of if name in self._known}
+    @property
+    def home(self) -> object | None:
+        return self._queue.adapter.store.database
 
-    def open_for(self, sessions: Sequence[str]) -> None:
-        """Open the tubes in which sessions may hold tasks."""
-        database = self._queue.adapter.installation
-        sql, values = database.dialect.of_sessions(database.dialect.session_queues, sessions)
-        listed = database.dialect.execute(database.store, sql, values)
+    def names(self, among: Collection[str]) -> set[str]:
+        """Return the names among these that are tables of tubes."""
+        if not self._known.keys() >= set(among):
+            self._refresh()
+        return {name for name in among if name in self._known}
+
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Open the tubes in which these sessions are registered, and release their tasks."""
+        database = self._queue.adapter.maintenance.database
+        listed = of_sessions(database, database.dialect.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
-            self._opened(name)
+            if (queue := self._opened(name)) is not None:
+                with suppress(NotInstalled):
+                    queue.give_back(uuids, event)
 
     def _opened(self, table: str) -> QueueMaintenance | None:
         """Open a tube and return its part of the maintenance; None if it cannot be opened."""
@@ -128,48 +133,31 @@ class Upkeep:
         self._refresh()
         return True
 
-    def _rows(self, query: Callable[[Sequence[Dialect]], str]) -> Iterator[Any]:
-        """Yield the rows of a query of many tubes at once, each after its table."""
-        now = time.monotonic()
+    def _rows(self, query: Callable[[Sequence[Dialect]], str]) -> list[Any]:
+        """Return the rows of a query of many tubes at once, each after its table."""
+        now, store = time.monotonic(), self._queue.adapter.store
         self._skipped = {table: until for table, until in list(self._skipped.items()) if until > now}
-        tables = self._known.keys() - self._skipped.keys()
-        known, texts = self._texts.get(query.__name__, (None, []))
-        if known != tables:
-            found = [(table, of) for table in sorted(tables) if (of := self._dialect(table)) is not None]
-            parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
-            texts = [([table for table, _ in part], query([of for _, of in part])) for part in parts]
-            self._texts[query.__name__] = tables, texts
-        for part_tables, sql in texts:
-            try:
-                rows = self._queue.adapter.store.execute(sql) if sql else []
-            except Exception as error:
-                if self._queue.adapter.store.classify(error) in UNANSWERED:
-                    raise
-                yield from self._rows_singly(part_tables, query)
-            else:
-                yield from ((part_tables[place], *row) for place, *row in rows)
+        tables = sorted(self._known.keys() - self._skipped.keys())
 
-    def _rows_singly(self, tables: list[str], query: Callable[[Sequence[Dialect]], str]) -> Iterator[Any]:
-        """Query the tubes one by one, after one of them has failed: it was just dropped, or is not readable."""
-        for table in tables:
-            dialect = self._dialect(table)
-            try:
-                rows = self._queue.adapter.store.execute(sql) if dialect and (sql := query([dialect])) else []
-            except Exception as error:
-                self._skip(table, error)
-            else:
-                yield from ((table, *row) for _, *row in rows)
+        def ask(part: Sequence[tuple[str, Dialect]]) -> list[Any]:
+            sql = query([of for _, of in part])
+            return store.execute(sql) if sql else []
+
+        def failed(part: Sequence[tuple[str, Dialect]], error: Exception) -> None:
+            if len(part) == 1:
+                self._skip(part[0][0], error)  # it was just dropped, or is not readable
+            elif store.classify(error) in UNANSWERED:
+                raise error
+
+        found = [(table, of) for table in tables if (of := self._dialect(table)) is not None]
+        return [(table, *row) for (table, _), *row in rows_of(found, ask, failed)]
 
     def orphans(self) -> set[str]:
         """Return the unregistered sessions that hold tasks of any tube, and open these tubes."""
-        dialect = self._queue.adapter.installation.dialect
-        found: set[str] = set()
-        if not self._may_have_changed(dialect.orphans_of):
-            return found
-        for table, uuid in self._rows(dialect.orphans_of):
-            if self._opened(table) is not None:
-                found.add(uuid)
-        return found
+        query = self._queue.adapter.installation.dialect.orphans_of
+        if not self._may_have_changed(query):
+            return set()
+        return {uuid for table, uuid in self._rows(query) if self._opened(table) is not None}
 
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.

@@ -15,7 +15,7 @@ from xq.adapters.django.frozen import in_migrations, of_today
 from xq.adapters.django.migrations import Definition, detached_queue
 from xq.core.errors import Error
 from xq.handle import Queue
-from xq.runtime.maintenance_threads import leave
+from xq.runtime.maintenance import leave
 
 
 def after_migrate(app_config: Any, using: str, apps: Any = registry, plan: Any = None, **signal: Any) -> None:

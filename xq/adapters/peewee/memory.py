@@ -10,7 +10,7 @@ import peewee as pw
 
 from xq.adapters.peewee.connections import Place
 from xq.core.errors import BadType, shown
-from xq.runtime.maintenance_threads import leave
+from xq.runtime.maintenance import leave
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Slots:
         """Take up to `n` slots for the current session, and return their number. Raises NoSlot if none is free."""
         binding = self._database.open()
         session = binding.sessions.to_take()
-        self._database.register_session(binding, session)  # else its slots would count as those of an ended one
+        session.register(self._database)  # else its slots would count as those of an ended one
         if not self._added:
             for slot in range(1, self._concurrency.n + 1):
                 self._run(binding.dialect.add_slot, slot=slot)

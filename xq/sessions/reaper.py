@@ -1,0 +1,128 @@
+"""Reap the orphaned tasks of one database: end the sessions whose processes are gone, and those that have expired."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xq.sessions.records import orphans_of
+
+if TYPE_CHECKING:
+    from xq.sessions.session import Sessions
+
+REAPED = 100  # sessions that are ended at once
+ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
+
+log = logging.getLogger("xq")
+
+
+class Reaper:
+    """Reaps the orphaned tasks of one database."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self.reaped = 0  # the number of sessions of other processes that this process has ended
+        self.more = False  # whether the last run left some that the next one may end
+        self._left = math.inf  # how many there were at the last run, if more than a batch
+        self._at = 0.0  # the monotonic time of the last run
+        self._others = False  # whether sessions of other processes were registered then
+        self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
+        self._running = threading.RLock()
+
+    def forked(self) -> None:
+        self._running = threading.RLock()
+
+    def reap(self, unless_since: float = math.inf) -> bool:
+        """End a batch of sessions that have expired or whose process is gone, unless done since this monotonic time.
+
+        Return whether sessions of other processes were registered at the last run.
+        """
+        with self._running:
+            if self._at < unless_since:
+                self._at = time.monotonic()
+                self._others = self._reap()
+            return self._others
+
+    def _reap(self) -> bool:
+        sessions, liveness = self._sessions, self._sessions.liveness
+        all_had_time = liveness is None or sessions.renew(liveness)
+        # First: another thread may register one.
+        mine = [session for session in sessions.live() if session.registered_in]
+        listed = self._registered()
+        if listed is None:
+            return False
+        ends, processes = listed
+        for session in mine:
+            if session.uuid not in ends:
+                sessions.lose(session)
+                sessions.end([session.uuid], "release")
+        orphans = self._orphans() if self._at > self._orphans_at else set()
+        ends |= dict.fromkeys(orphans)
+        here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
+        living = [name for name, seconds in ends.items() if seconds is None and name not in here]
+        gone = (liveness.gone(living) if liveness else living) if all_had_time else []
+        expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]
+        if gone:
+            with sessions.alone(_some(gone)) as alone:
+                later = sessions.end(alone, "died") if alone else ()
+            for name in alone:
+                ended, process = "ends after session_ttr" if name in later else "has ended", processes.get(name)
+                # The process that ended an orphaned session has logged it.
+                level = logging.DEBUG if name in orphans else logging.INFO
+                log.log(level, "session %s is gone, and %s%s", name, ended, f": {process}" if process else "")
+            self.reaped += len(alone)
+        for name in sessions.end_expired(_some(expired)) if expired else ():
+            log.info("session %s, which was to end, has ended", name)
+            self.reaped += 1
+        left = max(len(gone), len(expired))
+        self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
+        self._left = left if left > REAPED else math.inf
+        if self.more:
+            self._orphans_at = 0.0
+        return not here.issuperset(ends)
+
+    def _registered(self) -> tuple[dict[str, float | None], dict[str, str]] | None:
+        """Return the sessions that may own tasks of the maintained queues: the seconds until each expires, its process.
+
+        The seconds are None for a session that lives. Returns None if there is no queue to query.
+        """
+        rows = self._sessions.records.listed()
+        if rows is None:
+            return None
+        names, owners = {queue for _, queue, *_ in rows}, self._sessions.installed
+        maintained = {"", *(owner.source_name for owner in owners)}  # "" is the list of all sessions
+        maintained.update(*(owner.names(names - maintained) for owner in owners))
+        ends: dict[str, float | None] = {}
+        for name, queue, seconds, _ in rows:
+            if queue in maintained and ends.get(name) is None:
+                ends[name] = seconds
+        return ends, {name: process for name, _, _, process in rows}
+
+    def _orphans(self) -> set[str]:
+        """Return the sessions that own tasks and are not registered."""
+        self._orphans_at = self._at + ORPHANS
+        owners = self._sessions.installed
+        queues = {owner.source_name: owner.database for owner in owners if owner.database}
+        for owner in owners:
+            for name in owner.names(queues.keys()):
+                del queues[name]  # it asks this one, too
+        found = orphans_of([*queues.values()]).union(*(owner.orphans() for owner in owners))
+        return set(filter(_is_uuid, found))
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    """Return a batch of sessions. It is a random one: another process may be about to end some, and be stopped."""
+    return random.sample(names, min(len(names), REAPED))
+
+
+def _is_uuid(name: str | None) -> bool:
+    try:
+        return str(uuid.UUID(name)) == name
+    except (TypeError, ValueError, AttributeError):
+        return False  # another program wrote it
