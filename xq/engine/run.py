@@ -66,7 +66,7 @@ def _after(error: BaseException, store: Store[Any], again: Callable[[], R], with
 
 
 class Database:
-    """A queue's access to the model's current database: its binding, its clock and its units of work."""
+    """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
@@ -181,7 +181,7 @@ class Database:
         *,
         caught: bool = False,
     ) -> list[Row]:
-        """Run a step, or a text of the dialect, as a unit of work. Notify observers, and return the rows.
+        """Run a step, or a text of the dialect. Notify observers, and return the rows.
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
         its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
@@ -258,30 +258,6 @@ class Database:
             except Exception as error:
                 self._explain(binding, error)
                 raise
-
-    # the five ways of before
-
-    def begin_writing(self) -> None:
-        self._lock(self.store.ready())
-
-    def unit(self, work: Callable[[], R], *, transaction: bool = False, own: bool = True, caught: bool = False) -> R:
-        if transaction:
-            return self.transaction(work, locks=False, own=own, caught=caught)
-        return retried(self.store, work)
-
-    def perform(self, step: Step, connection: Connection, values: dict[str, Any], caught: bool = False) -> list[Row]:
-        return self.run(step, values, connection, caught=caught)
-
-    def execute(self, sql: str, values: Values | None = None) -> list[Row]:
-        return self.run(sql, {**(values or {})})
-
-    def change(self, binding: Binding, statement: Statement, values: Values, event: str = "") -> int:
-        ((changed,),) = self.run(binding.changes(self.store, statement, event), {**values})
-        return int(changed)
-
-    def now_us(self) -> int:
-        self.begin_writing()
-        return self.time_us()
 
     def _notify(self, step: Step, rows: list[Row]) -> None:
         dialect = self.open().dialect
