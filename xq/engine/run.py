@@ -65,7 +65,7 @@ def _after(error: BaseException, store: Store[Any], again: Callable[[], R], with
 
 
 class Database:
-    """A queue's access to the model's current database: its binding, its clock and its units of work."""
+    """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
@@ -179,7 +179,7 @@ class Database:
         *,
         caught: bool = False,
     ) -> list[Row]:
-        """Run a step, or a text of the dialect, as a unit of work. Notify observers, and return the rows.
+        """Run a step, or a text of the dialect. Notify observers, and return the rows.
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
         its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
