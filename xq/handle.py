@@ -17,13 +17,14 @@ from xq.core.values import PutOptions, Span, Tasks, Times, count_of
 from xq.engine.binding import Definition
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
+from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
 from xq.engine.run import Database
 from xq.engine.stats import Stats
 from xq.engine.steps import Steps
-from xq.engine.take import InDoubtTakes, Takes
+from xq.engine.take import Takes
 from xq.engine.timers import Batches, Timers
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
@@ -322,17 +323,17 @@ class Queue(Operators[T]):
         Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
         ttr (seconds).
         """
-        taken = self._take(1, timeout, tube, options)
+        if tube is not None:
+            self.adapter.tube(tube)
+        taken = self._waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
-        return self._take(count_of(n), timeout, tube, options)
-
-    def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
+        most = count_of(n)
         if tube is not None:
             self.adapter.tube(tube)
-        return self.adapter.take(n, timeout, tube, options)
+        return self._waiting.take(most, timeout, tube, options)
 
     def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
-from xq.core.values import Span
 from xq.engine.install import Installation
 from xq.engine.observers import Observers
 from xq.engine.run import Database, retried
 from xq.engine.stats import stats
-from xq.engine.take import NONE
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
@@ -67,31 +64,6 @@ class QueueAdapter(Generic[T]):
         """Return the letter of the state that a stored status means; None if it is none of this queue's."""
         words = self._database.definition.words
         return next((letter for letter, word in words.items() if word == status), None)
-
-    def take(
-        self,
-        n: int,
-        timeout: Span,
-        tube: str | None,
-        options: Mapping[str, Any] = NONE,
-        but: tuple[str, ...] = (),
-        until: threading.Event | None = None,
-        looked: bool = False,
-    ) -> list[T]:
-        """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
-
-        It waits no longer when `until` is set and the takers are woken. `looked`: the caller has just found nothing.
-        """
-        binding = self._database.binding
-        reaped = 0 if binding is None else binding.sessions.reaper.reaped
-        if timeout == 0 and timeout is not False:
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        else:
-            seconds = self.waiting.seconds(timeout)
-            found = self.waiting.take(n, options, tube, seconds if n else 0, but, until, looked)
-        if not (found or looked) and n and self.maintenance.more_have_died(than=reaped):
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        return found
 
     def tube(self, name: object, call: str = "take(tube=)") -> str | None:
         """Return the name of a tube that a call means. Raises FeatureOff and BadType."""

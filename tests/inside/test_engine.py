@@ -18,7 +18,7 @@ from tests.factories import task
 from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
-from xq.engine import steps
+from xq.engine import binding
 from xq.operators import doctor, inspection
 
 
@@ -101,7 +101,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
 
     def take() -> None:
         with suppress(ZeroDivisionError):
-            finish.database.unit(lambda: 1 / 0, transaction=True)
+            finish.database.transaction(lambda: 1 / 0)
 
     acked, _ = store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), take)
     assert (acked, state(Task, 1)) == ([[]], "T")
@@ -132,7 +132,7 @@ def generated() -> int:
 
 def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make, monkeypatch):
     monkeypatch.setattr(values, "SHAPES", 10)
-    monkeypatch.setattr(steps, "KEPT", 20)
+    monkeypatch.setattr(binding, "KEPT", 20)
     Task = make(roles=("priority",))
     orders = list(permutations(VALUES, 3))
     for n in (2, 3, 4, 5):

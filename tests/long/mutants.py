@@ -84,9 +84,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/queue_adapter.py",
-        "if not (found or looked) and n and self.maintenance.more_have_died(than=reaped):",
-        "if not (found or looked) and not n and self.maintenance.more_have_died(than=reaped):",
+        "xq/runtime/waiters.py",
+        "if not (found or looked) and n and self._more_have_died(than=reaped):",
+        "if not (found or looked) and not n and self._more_have_died(than=reaped):",
         "inside/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",
         tier="rest",
     ),
@@ -100,8 +100,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the savepoint around many moves is left out",
         "xq/engine/finish.py",
-        "        moved = self.database.unit(move, transaction=True)\n        for",
-        "        moved = self.database.unit(move)\n        for",
+        "        moved = self.database.transaction(move)\n        for",
+        "        moved = move()\n        for",
         "contract/test_batches.py::test_one_that_is_missing_or_named_twice_stops_them_all",
     ),
     Mutant(
@@ -120,7 +120,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what a take took is kept where a signal handler raised BadValue",
-        "xq/engine/take.py",
+        "xq/engine/in_doubt.py",
         "return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))",
         "return isinstance(error, Error)",
         "unit/test_errors.py::test_an_error_that_the_handler_of_a_signal_may_have_raised_leaves_a_take_in_doubt",

@@ -75,6 +75,7 @@ class Binding:
     statements: Statements
     installation: Installation
     sessions: Sessions  # of this process with that database
+    may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
     steps: StepCache = field(default_factory=StepCache)  # compiled at first use
 
     def text(self, sql: str) -> Step:
@@ -114,4 +115,5 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
         Statements(definition.machine, dialect),
         Installation(store, dialect, definition.structure, definition.wording, values),
         sessions.of(database),
+        store.may_fail_to_read,
     )

@@ -14,8 +14,9 @@ from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import Connection, Row
 from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
+from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.take import NONE, InDoubtTakes, check_open
+from xq.engine.take import NONE, check_open
 from xq.engine.timers import Batches
 from xq.sessions import session as sessions_of
 
@@ -90,7 +91,7 @@ class Finish(Generic[T]):
         parts, token = self.tasks.identify(key)
         state = self._only[event] if event in self._only else self._only_source(asked)
         if state is None:
-            self.database.begin_writing()
+            self.database.begin(locks=True)
             state = self._find(asked, parts, token)
         for _ in range(TRIES):
             transition = self.tasks.choose(state, event, asked.seconds, to)
@@ -107,9 +108,9 @@ class Finish(Generic[T]):
         binding = self.database.binding or self.database.open()
         if transition.target == TAKEN and transition.enters:
             return self._taken(binding, asked, transition, parts, token)
-        if self.store.may_fail_to_read:  # reading the row back may raise: then undo the move
+        if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
             again = partial(self._read, binding, asked, transition, parts, token)
-            moved = self.database.unit(again, transaction=True)
+            moved = self.database.transaction(again, locks=False)
         else:
             moved = self._read(binding, asked, transition, parts, token, connection)
         if moved and self.working and transition.target != TAKEN:
@@ -153,7 +154,7 @@ class Finish(Generic[T]):
         taken_by = session.token(self.database, binding.dialect.source_name)
         try:
             again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
-            moved = self.database.unit(again, transaction=True) if self.store.may_fail_to_read else again()
+            moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
             if moved:
                 check_open(session)
             return moved
@@ -197,13 +198,13 @@ class Finish(Generic[T]):
         dialect = self.database.open().dialect
 
         def run() -> bool:
-            if dialect.lock and not self.database.execute(dialect.lock_task, named(task.parts)):
+            if dialect.lock and not self.database.run(dialect.lock_task, named(task.parts)):
                 self.look(task.parts)  # raises NotFound
                 return False
             move()
             return True
 
-        return self.database.unit(run, transaction=True)
+        return self.database.transaction(run, locks=False)
 
     def kill_if_taken_by(self, task: Taken) -> None:
         """Kill a task if `task` still owns it."""
@@ -278,7 +279,7 @@ class Finish(Generic[T]):
             which["now"] = None if self.database.clock is None else self.database.clock.now
         if fields:
             which.update(zip(step.statement.names, fields.values(), strict=True))
-        return self.database.perform(step, connection, which)
+        return self.database.run(step, which, connection)
 
     def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
         """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
@@ -316,7 +317,7 @@ class Finish(Generic[T]):
         dialect, rows = self.database.dialect, list[Row]()
         for batch in chunks([*keys], PER_MOVE):
             if listed := dialect.listed(batch):
-                rows += self.database.execute(dialect.look_at_all(self._afresh), {"keys": listed})
+                rows += self.database.run(dialect.look_at_all(self._afresh), {"keys": listed})
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
@@ -338,7 +339,7 @@ class Finish(Generic[T]):
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
-        rows = self.database.execute(self.database.dialect.look(afresh), named(parts))
+        rows = self.database.run(self.database.dialect.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
         state = self.database.dialect.state(rows[0])
@@ -370,7 +371,6 @@ class Finish(Generic[T]):
         if len({*app_keys}) < len(app_keys):
             raise BadValue(f"{event}_many: a task is named twice")
         written = [] if alike and error is None else self._written(identified, {} if alike else update, error)
-        self.database.begin_writing()
 
         def move() -> list[T]:
             moved: dict[Any, Row] = {}
@@ -397,7 +397,7 @@ class Finish(Generic[T]):
                 ) from error
             return self.tasks.returned_all(rows)
 
-        moved = self.database.unit(move, transaction=True)
+        moved = self.database.transaction(move)
         for parts, token in identified if self.working and event in self._ends else ():
             self._note_finished(event, parts, token)
         return moved
@@ -452,7 +452,7 @@ class Finish(Generic[T]):
                 values.update(zip(statement.names, fields, strict=True))
                 for place, (parts, _) in enumerate(batch):
                     values.update({f"{name}_{place}": part for name, part in named(parts).items()})
-                self.database.change(binding, statement, values)
+                self.database.run(binding.changes(self.store, statement), values)
 
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
@@ -522,28 +522,23 @@ class Finish(Generic[T]):
         chosen = [self.tasks.choose(state, event, NONE) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
         together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
-
-        def move() -> int:
-            self.database.begin_writing()
-            return sum(self._all(as_event or event, *alike) for alike in together)
-
-        return self.database.unit(move, transaction=True)
+        return self.database.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
 
     def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
         """Move every task in the source states of these transitions, which have the same effect."""
-        connection, binding = self.database.begin(), self.database.open()
+        binding = self.database.open()
         more = tuple(other.source for other in alike)
         if self.database.observers.anybody:
             step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
-            return len(self.database.perform(step, connection, self.database.values()))
+            return len(self.database.run(step))
         if more and self.steps.has_own_counter(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
-            self.database.execute(binding.dialect.lock_all((transition.source, *more)))
+            self.database.run(binding.dialect.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
-        moved = self.database.change(binding, statement, self.database.values(), event)
+        ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
-        return moved
+        return int(moved)
 
     def give_back(self, sessions: Sequence[str], event: str) -> None:
         """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""

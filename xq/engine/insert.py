@@ -67,16 +67,16 @@ class Inserts(Generic[T]):
         for new in brought if seconds else ():
             self._check_own(new, seconds)
         connection = self.database.begin()
+        binding = self.database.binding or self.database.open()
         if not alone:
-            binding = self.database.binding or self.database.open()
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(brought) == 1 and not self.database.store.may_fail_to_read:
+        if len(brought) == 1 and not binding.may_fail_to_read:
             if not self._unique:
                 return self._insert(transition, brought[0], seconds, connection)
             if alone:
                 return self._put_unique(transition, brought[0], seconds, conflict)
         put_all = partial(self._put_all, transition, seconds, conflict, brought)
-        return self.database.unit(put_all, transaction=True)
+        return self.database.transaction(put_all, locks=False)
 
     def _put_all(self, transition: Transition, seconds: Seconds, conflict: str, brought: list[New]) -> list[T]:
         if self._unique:
@@ -127,7 +127,7 @@ class Inserts(Generic[T]):
         """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""
         values = new.values(self._unique_name)
         by_name = {f"unique{i}": value for i, value in enumerate(values)}
-        found = self.database.execute(self.database.dialect.holders(unique, len(values)), by_name)
+        found = self.database.run(self.database.dialect.holders(unique, len(values)), by_name)
         by_value = {values[row[-1]]: row for row in found}
         added, put, holders = {self.tasks.key_of(row) for row in rows}, list[int](), dict[int, Row]()
         for place, value in enumerate(values):
@@ -171,7 +171,7 @@ class Inserts(Generic[T]):
         )
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
-        rows = self.database.perform(step, connection, values)
+        rows = self.database.run(step, values, connection)
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(
@@ -204,7 +204,7 @@ class Inserts(Generic[T]):
             if seconds:
                 values |= database.values(seconds)
             try:
-                rows = database.perform(step, connection, values, caught=complete.made_keys)
+                rows = database.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
                 if store.classify(error) in REFUSALS:
                     if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
@@ -225,7 +225,7 @@ class Inserts(Generic[T]):
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
 
     def _is_there(self, parts: Parts) -> bool:
-        return bool(self.database.execute(self.database.dialect.look(), named(parts)))
+        return bool(self.database.run(self.database.dialect.look(), named(parts)))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
         """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""

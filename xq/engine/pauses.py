@@ -55,15 +55,16 @@ class Pauses:
         """Pause the queue, or a tube. Does nothing if it is paused."""
         if tube is not None and len(tube) > LONGEST:
             raise BadValue(f"a tube to pause has a name of at most {LONGEST} characters, not {len(tube)}")
+        self.database.begin()
         self._write(self.database.dialect.pause, tube, **by._asdict())
 
     def resume(self, tube: str | None) -> None:
         """Resume the queue, or a tube. Does nothing if it is not paused."""
+        self.database.begin()
         self._write(self.database.dialect.resume, tube)
 
     def _write(self, sql: str, tube: str | None, **by: str | None) -> None:
-        self.database.begin_writing()
-        self.database.execute(sql, {"whole": int(tube is None), "tube": tube or "", **by})
+        self.database.run(sql, {"whole": int(tube is None), "tube": tube or "", **by})
         if self.database.store.in_transaction():
             self.uncommitted.add(threading.get_ident())
         self.database.store.after_commit(self._read_after_commit)
@@ -82,7 +83,7 @@ class Pauses:
     def all(self) -> list[Pause]:
         """Return the pauses, as the database has them; that of the whole queue comes first."""
         with self.database.store.bookkeeping():
-            rows = self.database.execute(self.database.dialect.my_pauses)
+            rows = self.database.run(self.database.dialect.my_pauses)
         found = [
             Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
             for tube, whole, since, actor, reason in rows
@@ -91,7 +92,7 @@ class Pauses:
 
     def _rows(self) -> list[Any]:
         with self.database.store.bookkeeping():
-            return self.database.execute(self.database.dialect.pauses)
+            return self.database.run(self.database.dialect.pauses)
 
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""

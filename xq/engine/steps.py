@@ -35,7 +35,7 @@ class Steps:
     def drop_full_buckets(self) -> None:
         """Delete the full buckets of the feature rate: a bucket without a row is full."""
         if self.rates:
-            self.database.execute(self.database.dialect.drop_full_buckets)
+            self.database.run(self.database.dialect.drop_full_buckets)
 
     def move(
         self,

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.compile import Selector, Way
-from xq.core.errors import BadType, BadValue, Error, UnknownSession
+from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import Connection, ErrorKind, Row
+from xq.core.ports import Connection, Row
 from xq.core.values import Seconds, Tasks
 from xq.engine.binding import Step
+from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.timers import SWEEP_AFTER, Batches, Swept, Timers
+from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ T = TypeVar("T")
 TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
-LASTS = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 NONE: Final[Mapping[str, Any]] = {}
 
 
@@ -82,86 +81,52 @@ class Takes(Generic[T]):
         if n == 0:
             return []
         for tried in itertools.count():
+            prepared = self._prepare(transition, tube, but)
+            if prepared is None:
+                break
+            connection, skipped, done = prepared
+            step, values = self._step(event, n, transition, tube, skipped, seconds, fields)
             try:
-                return self._once(event, n, transition, seconds, fields, tube, then, but)
+                return self._run(connection, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TRIES or self.database.open().sessions.is_registered(error.uuid):
                     raise
         return []
 
-    def _once(
-        self,
-        event: str,
-        n: int | None,
-        transition: Transition,
-        seconds: Seconds,
-        fields: Mapping[str, Any],
-        tube: str | None,
-        then: Callable[[str | None], None] | None,
-        but: tuple[str, ...],
-    ) -> list[T]:
-        database, takes, token = self.database, transition.target == TAKEN, None
+    def _prepare(
+        self, transition: Transition, tube: str | None, but: tuple[str, ...]
+    ) -> tuple[Connection, tuple[str, ...], Prepared] | None:
+        """Start the maintenance, read the pauses, and do what is left to do before the look for a task.
+
+        Return the connection, the tubes to skip, and what was done; None if a pause leaves no task.
+        """
+        database, takes, skipped = self.database, transition.target == TAKEN, but
         connection = database.begin()
         binding = database.binding or database.open()
-        clock, dialect = database.clock, binding.dialect
+        dialect, clock = binding.dialect, database.clock
         if takes and clock is None and self.maintained is not binding:
-            database.begin_writing()
+            database.begin(locks=True)
             self.maintain()  # before the take: if this fails, no task is taken
             connection = self.store.ready()
-        skipped = but
         if takes:
             paused = self.pauses.paused
             if self.pauses.binding is not binding or self.pauses.uncommitted:
-                database.begin_writing()
+                database.begin(locks=True)
                 paused = self.pauses.look()
                 connection = self.store.ready()
             if paused is not None:
                 if paused.stops(tube):
-                    return []
+                    return None
                 if tube is None:
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
-        session = binding.sessions.to_take() if takes else None
-        try:
-            if session is not None:
-                token = session.token(database, binding.dialect.source_name)
-            now = None if clock is None else clock.now
-            values = {"now": now, "n": dialect.no_limit if n is None else n, "owner": token, "tube": tube}
-            if seconds:
-                values |= database.values(seconds)
-            name: tuple[object, ...] = event, n == 1, tube is None
-            if seconds or fields or skipped:
-                name = *name, len(skipped), *seconds, None, *fields
-                values |= {f"skip{i}": each for i, each in enumerate(skipped)}
-            step = binding.steps.get(name)
-            if step is None:
-                way: Way = "first" if n == 1 or (takes and self.steps.rates) else "oldest"
-                which = Selector(way, transition.source, tube=tube is not None, skips=len(skipped))
-                step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
-            if fields:
-                values.update(zip(step.statement.names, fields.values(), strict=True))
-            look = UNPREPARED
-            time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
-            if time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending:
-                look = self._prepare(connection, dialect, transition, time_to_sweep)
-                connection = self.store.ready()
-            if self.store.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = database.unit(partial(self._taken, step, values, token, look), transaction=True)
-            elif rows := database.perform(step, connection, values):
-                returned = self.tasks.returned
-                tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
-            else:
-                tasks = self._in_order(self._found_late(step, values, look), token)
-            if session is not None and session.closed:
-                check_open(session)
-            if tasks and then is not None:
-                then(token)
-            return tasks
-        except BaseException as error:
-            self.in_doubt.add([token], error)
-            raise
+        time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
+        if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
+            return connection, skipped, UNPREPARED
+        done = self._catch_up(connection, dialect, transition, time_to_sweep)
+        return self.store.ready(), skipped, done
 
-    def _prepare(
+    def _catch_up(
         self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
     ) -> Prepared:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
@@ -171,7 +136,7 @@ class Takes(Generic[T]):
         if self.database.clock is not None:
             self.database.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
-            self.database.begin_writing()
+            self.database.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.has_dirty_groups and transition.source == READY:
             self.timers.refresh_groups(mine=only_own_heads)
@@ -179,25 +144,86 @@ class Takes(Generic[T]):
             self.in_doubt.resolve()
         return Prepared(swept, only_own_heads)
 
+    def _step(
+        self,
+        event: str,
+        n: int | None,
+        transition: Transition,
+        tube: str | None,
+        skipped: tuple[str, ...],
+        seconds: Seconds,
+        fields: Mapping[str, Any],
+    ) -> tuple[Step, dict[str, Any]]:
+        """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
+        database = self.database
+        binding, clock = database.binding or database.open(), database.clock
+        now, most = None if clock is None else clock.now, binding.dialect.no_limit if n is None else n
+        values: dict[str, Any] = {"now": now, "n": most, "owner": None, "tube": tube}
+        name: tuple[object, ...] = event, n == 1, tube is None
+        if seconds:
+            values |= database.values(seconds)
+        if seconds or fields or skipped:
+            name = *name, len(skipped), *seconds, None, *fields
+            values |= {f"skip{i}": each for i, each in enumerate(skipped)}
+        step = binding.steps.get(name)
+        if step is None:
+            way: Way = "first" if n == 1 or (transition.target == TAKEN and self.steps.rates) else "oldest"
+            which = Selector(way, transition.source, tube=tube is not None, skips=len(skipped))
+            step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
+        if fields:
+            values.update(zip(step.statement.names, fields.values(), strict=True))
+        return step, values
+
+    def _run(
+        self,
+        connection: Connection,
+        step: Step,
+        values: dict[str, Any],
+        done: Prepared,
+        then: Callable[[str | None], None] | None,
+    ) -> list[T]:
+        """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
+        database, token = self.database, None
+        binding = database.binding or database.open()
+        session = binding.sessions.to_take() if step.target == TAKEN else None
+        try:
+            if session is not None:
+                token = values["owner"] = session.token(database, binding.dialect.source_name)
+            if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
+                tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
+            elif rows := database.run(step, values, connection):
+                returned = self.tasks.returned
+                tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
+            else:
+                tasks = self._in_order(self._found_late(step, values, done), token)
+            if session is not None and session.closed:
+                check_open(session)
+            if tasks and then is not None:
+                then(token)
+            return tasks
+        except BaseException as error:
+            self.in_doubt.add([token], error)
+            raise
+
     def _transition(self, event: str, seconds: Seconds) -> Transition:
         self.tasks.options(event, NONE)  # raises FeatureOff for an event that this queue lacks
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
-    def _taken(self, step: Step, values: dict[str, Any], token: str | None, look: Prepared) -> list[T]:
-        rows = self.database.perform(step, self.store.ready(), values)
-        return self._in_order(rows or self._found_late(step, values, look), token)
+    def _taken(self, step: Step, values: dict[str, Any], token: str | None, done: Prepared) -> list[T]:
+        rows = self.database.run(step, values)
+        return self._in_order(rows or self._found_late(step, values, done), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], look: Prepared) -> list[Row]:
+    def _found_late(self, step: Step, values: dict[str, Any], done: Prepared) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        swept, only_own_heads = look
+        swept, only_own_heads = done
         dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
@@ -223,7 +249,7 @@ class Takes(Generic[T]):
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
             if sure or (dialect.next_due and self.any_ready()):
-                rows = self.database.perform(step, self.store.ready(), values)
+                rows = self.database.run(step, values)
         return rows
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
@@ -232,11 +258,11 @@ class Takes(Generic[T]):
             return False
         skips = sum(name.startswith("skip") for name in values)
         sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
-        return bool(sql and self.database.execute(sql, values))
+        return bool(sql and self.database.run(sql, values))
 
     def any_ready(self) -> bool:
         """Return whether a take would find a task."""
-        return bool(self.database.execute(self.database.dialect.any_ready))
+        return bool(self.database.run(self.database.dialect.any_ready))
 
 
 def check_open(session: Session) -> None:
@@ -244,49 +270,3 @@ def check_open(session: Session) -> None:
     if session.closed:
         session.close()
         raise UnknownSession(session.uuid)
-
-
-class InDoubtTakes:
-    """Tokens of takes of one queue whose result did not arrive: the connection was lost, or the call interrupted.
-
-    The tasks may or may not have been taken, so they are released.
-    """
-
-    def __init__(self, batches: Batches) -> None:
-        self.store = batches.store
-        self.batches = batches
-        self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
-        self._look_at = 0.0  # the monotonic time of the next attempt to release
-        # Held by the thread that resolves: another would skip the rows that this one has locked, and drop their tokens.
-        self._looking = threading.Lock()
-
-    def add(self, tokens: Sequence[str | None], error: BaseException) -> None:
-        """Add these tokens, unless the error shows that they took nothing.
-
-        Call it in the `except` block: a context manager is left by several calls, and a signal may come between them.
-        """
-        if not self.excluded_by(error):
-            self.pending.update({token: time.monotonic() + LASTS for token in tokens if token})
-
-    def excluded_by(self, error: BaseException) -> bool:
-        """Return whether this error shows that the take was not applied."""
-        kind = self.store.classify(error)
-        if kind is not ErrorKind.NOT_DATABASE:
-            return kind is not ErrorKind.LOST
-        # A signal handler may have raised any other error, BadType and BadValue included, at any point of the call.
-        return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
-
-    def resolve(self) -> None:
-        """Release the tasks of the tokens. Each is retried for LASTS seconds: the server may not have finished."""
-        if not self.pending or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
-            return
-        try:
-            now = time.monotonic()
-            self._look_at = now + LASTS / 20
-            for token, until in list(self.pending.items()):
-                # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
-                refused = self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
-                if now > until and not refused:
-                    self.pending.pop(token, None)
-        finally:
-            self._looking.release()

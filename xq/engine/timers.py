@@ -106,9 +106,9 @@ class Batches:
         connection = self.database.begin()
         binding = self.database.open()
         step = self.steps.move(binding, event, which, transition)
-        run = partial(self.database.perform, step, connection, {**self.database.values(), **values})
+        run = partial(self.database.run, step, {**self.database.values(), **values}, connection)
         if guarded and connection.in_transaction and self.store.driver.errors_end_transactions:
-            return len(self.database.unit(run, transaction=True, caught=True))
+            return len(self.database.transaction(run, locks=False, caught=True))
         return len(run())
 
     def _singly(
@@ -124,7 +124,7 @@ class Batches:
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.listing(which)
         while True:
-            listed = [tuple(parts) for parts in self.database.execute(listing, {**values, "n": n})]
+            listed = [tuple(parts) for parts in self.database.run(listing, {**values, "n": n})]
             for parts in listed:
                 if parts in tried:
                     continue
@@ -133,7 +133,7 @@ class Batches:
                     found = {**values, **named(parts)}
                     run = partial(self._run, event, one, transition, found)
                     # One transaction per task: the database may check a constraint only at its end.
-                    moved += self.database.unit(run, transaction=True, caught=True)
+                    moved += self.database.transaction(run, locks=False, caught=True)
                 except Exception as error:
                     if not self.is_refused(error):
                         raise
@@ -183,7 +183,7 @@ class Timers:
     def _next(self) -> tuple[float | None, bool]:
         """Return the seconds until the next timer passes, and whether a group is dirty."""
         asked = self.database.dialect.next_due
-        ((seconds, *is_dirty),) = self.database.execute(asked) if asked else [(None,)]
+        ((seconds, *is_dirty),) = self.database.run(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds), any(is_dirty)
 
     def sweep_if_any(self) -> Swept:
@@ -206,7 +206,7 @@ class Timers:
 
     def sweep_batch(self) -> Swept:
         """Move a batch of due tasks for each timer, and delete a batch of old history."""
-        self.database.begin_writing()
+        self.database.begin(locks=True)
         self._time_unowned()
         return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
 
@@ -214,7 +214,7 @@ class Timers:
         """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
         if not self.database.may_move:
             return Swept(False)
-        self.database.begin_writing()
+        self.database.begin(locks=True)
         timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())
 
@@ -230,15 +230,15 @@ class Timers:
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
         asked = self.database.dialect.next_to_ready
-        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.execute(asked))
+        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.run(asked))
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         dialect = self.database.dialect
-        if not dialect.times_unowned or not self.database.execute(dialect.any_untimed):
+        if not dialect.times_unowned or not self.database.run(dialect.any_untimed):
             return
         try:
-            self.database.unit(lambda: self.database.execute(dialect.times_unowned), transaction=True, caught=True)
+            self.database.transaction(lambda: self.database.run(dialect.times_unowned), locks=False, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -248,13 +248,13 @@ class Timers:
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        unit = self.database.unit
-        transaction = partial(unit, transaction=True, caught=True)
-        return self.database.open().dialect.refresh_groups(self.store, unit, transaction, mine)
+        return self.database.dialect.refresh_groups(self.database, mine)
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
         binding = self.database.open()
-        forget = binding.dialect.forget_history
+        if not (forget := binding.dialect.forget_history):
+            return 0
         values = self.database.values() | {"n": PER_MOVE}
-        return self.database.change(binding, Statement(forget), values) if forget else 0
+        ((forgotten,),) = self.database.run(binding.changes(self.store, Statement(forget)), values)
+        return int(forgotten)

@@ -14,7 +14,7 @@ from xq.core.ports import Row
 from xq.engine.finish import Finish
 from xq.engine.run import Database
 from xq.engine.take import Takes
-from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
+from xq.runtime.maintenance import RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiting
 from xq.sessions import session as sessions
@@ -126,29 +126,18 @@ class QueueMaintenance(Owner):
             self.database.observers.count()
         return there
 
-    def more_have_died(self, than: int) -> bool:
-        """Reap a batch, at most every LOOK seconds. Return whether more than `than` sessions were reaped so far."""
-        self._reap(time.monotonic() - LOOK)
-        return self.reaped > than
-
     def reap(self) -> None:
         """Reap all orphaned tasks. Does nothing within a transaction."""
         while self._reap():
             pass
 
-    def _reap(self, unless_since: float = math.inf) -> bool:
-        """Reap a batch, unless that was done since this monotonic time. Return whether there are more."""
+    def _reap(self) -> bool:
+        """Reap a batch. Return whether there are more."""
         mine = self.sessions
         if not mine or self.database.clock is not None or self.database.store.in_transaction():
             return False
-        mine.reaper.reap(unless_since)
+        mine.reaper.reap(math.inf)
         return mine.reaper.more
-
-    @property
-    def reaped(self) -> int:
-        """The number of sessions of other processes that this process has ended."""
-        mine = self.sessions
-        return mine.reaper.reaped if mine else 0
 
     @property
     def installed(self) -> bool:

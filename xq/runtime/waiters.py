@@ -24,7 +24,8 @@ from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Span, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
-from xq.engine.take import Takes
+from xq.engine.take import NONE, Takes
+from xq.runtime import maintenance
 from xq.sessions.session import Session, owner_of
 
 T = TypeVar("T")
@@ -265,27 +266,40 @@ class Waiting(Generic[T]):
     def take(
         self,
         n: int,
-        options: Mapping[str, Any],
-        tube: str | None,
-        timeout: float | None,
+        timeout: Span = 0,
+        tube: str | None = None,
+        options: Mapping[str, Any] = NONE,
         but: tuple[str, ...] = (),
         until: threading.Event | None = None,
         looked: bool = False,
     ) -> list[T]:
-        """Take up to `n` tasks, and wait up to `timeout` seconds (None: without limit) for the first.
+        """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        Without `tube` they are of any tube that is not in `but`. `until` and `looked` are those of `taking`. Returns an
-        empty list if none came. Raises InTransaction and ConfigurationError if the caller must not wait.
+        `until` and `looked` are those of `taking`. If there is no task, it reaps, and looks once more.
         """
-        if timeout == 0:
-            return self.takes.oldest("take", n, options, tube=tube, but=but)
-        taken: list[str | None] = []  # the token
-        look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
-        try:
-            return run_steps(self.taking(tube, timeout, looked, until, but), look)
-        except BaseException as error:
-            self.takes.in_doubt.add(taken, error)
-            raise
+        binding = self.database.binding
+        reaped = 0 if binding is None else binding.sessions.reaper.reaped
+        seconds = 0 if timeout == 0 and timeout is not False else self.seconds(timeout)
+        if n == 0 or seconds == 0:
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        else:
+            taken: list[str | None] = []  # the token
+            look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
+            try:
+                found = run_steps(self.taking(tube, seconds, looked, until, but), look)
+            except BaseException as error:
+                self.takes.in_doubt.add(taken, error)
+                raise
+        if not (found or looked) and n and self._more_have_died(than=reaped):
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        return found
+
+    def _more_have_died(self, than: int) -> bool:
+        """Reap a batch, at most every `maintenance.LOOK` seconds. Return whether more than `than` have been reaped."""
+        database, reaper = self.database, self.database.open().sessions.reaper
+        if database.clock is None and not database.store.in_transaction():
+            reaper.reap(time.monotonic() - maintenance.LOOK)
+        return reaper.reaped > than
 
     def taking(
         self,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xq.adapters.databases.dirty_groups import RunUnit
+from xq.adapters.databases.dirty_groups import Runs
 from xq.adapters.databases.due_times import DueTimes
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
@@ -271,7 +271,7 @@ class Dialect(Writes, DueTimes, Waits, Records, Searches, Inspections):
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
-    def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 

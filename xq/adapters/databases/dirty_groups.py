@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 from xq.adapters.databases.groups import Groups
 from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
-from xq.core.ports import Connections, ErrorKind
+from xq.core.ports import Connections, ErrorKind, Row
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -33,10 +33,15 @@ PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
 
-class RunUnit(Protocol):
-    """Runs a unit of work, and repeats it after a conflict."""
+class Runs(Protocol):
+    """Runs SQL in one database, and repeats it after a conflict: a query, or work in a transaction."""
 
-    def __call__(self, work: Callable[[], R]) -> R: ...
+    @property
+    def store(self) -> Connections: ...
+
+    def run(self, step: str, values: dict[str, Any] | None = None) -> list[Row]: ...
+
+    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False) -> R: ...
 
 
 class DirtyGroup(NamedTuple):
@@ -126,14 +131,13 @@ class ServerGroups(Groups):
 
     # refreshing
 
-    def refresh(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool = False) -> int:
+    def refresh(self, database: Runs, mine: bool = False) -> int:
         """Refresh a batch of dirty groups, with `mine` all of the open transaction. Returns how many were refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
-        guess, which others refresh again, and it locks few heads. `unit` and `transaction` run units of work: without a
-        transaction of their own, and with one.
+        guess, which others refresh again, and it locks few heads.
         """
-        unread = partial(self._dirty, store, unit)
+        store, unread = database.store, partial(self._dirty, database)
         if not store.in_transaction():
             refreshed, seen = 0, set[Any]()
             for read in unread("TRUE", MANY):
@@ -141,25 +145,29 @@ class ServerGroups(Groups):
                 dirty = [one for one in read if one.utube not in seen]
                 seen.update(one.utube for one in read)
                 parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))
-                refreshed += sum(self._refresh_batch(store, unit, transaction, part) for part in parts)
+                refreshed += sum(self._refresh_batch(database, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
                     break
             return refreshed
-        own = partial(self._refresh_each, store, transaction, partial(self._refresh_within, own=True))
+
+        def within(own: bool, dirty: Sequence[DirtyGroup]) -> int:
+            return database.transaction(partial(self._refresh_within, store, dirty, own), locks=False, caught=True)
+
+        own = partial(self._refresh_each, store, partial(within, True))
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:
-            others = partial(self._refresh_each, store, transaction, self._refresh_within)
+            others = partial(self._refresh_each, store, partial(within, False))
             unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, store: Connections, unit: RunUnit, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, database: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
-            query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > {after} AND {which}"
-            found = unit(partial(store.execute, f"{query} ORDER BY id LIMIT {n}"))
+            query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
+            found = database.run(f"{query} ORDER BY id LIMIT {n}", {"after": after})
             if found:
                 yield [DirtyGroup(*row) for row in found]
             after = found[-1][0] if len(found) == n else None
@@ -168,34 +176,26 @@ class ServerGroups(Groups):
         """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _refresh_batch(self, store: Connections, unit: RunUnit, transaction: RunUnit, dirty: list[DirtyGroup]) -> int:
-        refreshed = self._refresh_each(store, self.unit_for(dirty, unit, transaction), self.refresh_heads, dirty)
+    def _refresh_batch(self, database: Runs, dirty: list[DirtyGroup]) -> int:
+        refreshed = self._refresh_each(database.store, partial(self.refresh_heads, database), dirty)
         for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
-                transaction(partial(self._merge, store, of_one))
+                database.transaction(partial(self._merge, database.store, of_one), locks=False)
         return refreshed
 
-    def unit_for(self, dirty: Sequence[DirtyGroup], unit: RunUnit, transaction: RunUnit) -> RunUnit:
-        """Return the one of these that runs `refresh_heads`."""
-        return transaction
-
     def _refresh_each(
-        self,
-        store: Connections,
-        transaction: RunUnit,
-        refresh: Callable[[Connections, Sequence[DirtyGroup]], int],
-        dirty: Sequence[DirtyGroup],
+        self, store: Connections, refresh: Callable[[Sequence[DirtyGroup]], int], dirty: Sequence[DirtyGroup]
     ) -> int:
         """Refresh these. If that would wait for a lock, refresh each half of the groups on its own."""
         try:
-            return transaction(lambda: refresh(store, dirty))
+            return refresh(dirty)
         except Exception as error:
             if store.classify(error) is not ErrorKind.LOCKED:
                 raise
         each = _one_by_one(dirty)
         half = len(each) // 2
         parts = (list(chain(*part)) for part in (each[:half], each[half:]))
-        return sum(self._refresh_each(store, transaction, refresh, part) for part in parts) if half else 0
+        return sum(self._refresh_each(store, refresh, part) for part in parts) if half else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
         """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
@@ -223,7 +223,7 @@ class ServerGroups(Groups):
         these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.lock} SKIP LOCKED"
         return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
 
-    def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool = False) -> int:
+    def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
         """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.
 
         Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
@@ -248,10 +248,10 @@ class ServerGroups(Groups):
         return len(found)
 
     @abstractmethod
-    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
 
-        A head without a first task and without taken tasks is deleted too.
+        All in one transaction. A head without a first task and without taken tasks is deleted too.
         """
 
     def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:

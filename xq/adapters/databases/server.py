@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.counters import Counters
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.dirty_groups import DIRTY, RunUnit, ServerGroups
+from xq.adapters.databases.dirty_groups import DIRTY, Runs, ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.objects import Object
 from xq.adapters.databases.records import QUEUES
@@ -269,5 +269,5 @@ class Server(Dialect):
     def event(self) -> str:
         """Returns SQL of the event of the statement; without an event context (another program) it is a write."""
 
-    def refresh_groups(self, store: Connections, unit: RunUnit, transaction: RunUnit, mine: bool) -> int:
-        return self.groups.refresh(store, unit, transaction, mine) if self.groups else 0
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
+        return self.groups.refresh(database, mine) if self.groups else 0

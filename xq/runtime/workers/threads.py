@@ -59,12 +59,12 @@ class Supply(Generic[T]):
         The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
         and the take, once a task may be ready. `looked`: the caller has just found nothing.
         """
-        adapter = self.queue.adapter
+        adapter, waiting = self.queue.adapter, self.queue.adapter.waiting
         if (schedules := adapter.maintenance.schedules).pending:
             schedules.begin()
         if within is None:
-            return adapter.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
-        waiting, take = adapter.waiting, partial(adapter.take, timeout=0, tube=self.tube, but=self.but)
+            return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
+        take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
         waiting.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
         return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, Runs, ServerGroups
 from xq.core.compile import Statement
 from xq.core.ports import Connections
 
@@ -104,7 +105,10 @@ class MariadbGroups(ServerGroups):
         rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
-    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
+        return database.transaction(partial(self._refresh, database.store, dirty), locks=False)
+
+    def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         dirty = self.held(store, dirty)
         # What it reads is at least as new as the lock of the head, and so as what another connection has written there.
         locked = set(self.locked(store, dirty))

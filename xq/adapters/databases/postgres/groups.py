@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, RunUnit, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
 from xq.adapters.databases.groups import COUNTED
 from xq.adapters.databases.postgres.triggers import dollars
 from xq.core.compile import Selector, Statement
@@ -88,13 +88,18 @@ class PostgresGroups(ServerGroups):
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
-    def unit_for(self, dirty: Sequence[DirtyGroup], unit: RunUnit, transaction: RunUnit) -> RunUnit:
-        return transaction if any(one.head == MISSING for one in dirty) else unit
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
+        if all(one.head != MISSING for one in dirty):
+            return self._refresh_placed(database, dirty)
 
-    def refresh_heads(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
-        if any(one.head == MISSING for one in dirty):
-            dirty = self.held(store, dirty)
-            self.place(store, {one.utube for one in dirty if one.head == MISSING})
+        def place_and_refresh() -> int:
+            held = self.held(database.store, dirty)
+            self.place(database.store, {one.utube for one in held if one.head == MISSING})
+            return self._refresh_placed(database, held)
+
+        return database.transaction(place_and_refresh, locks=False)
+
+    def _refresh_placed(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
@@ -102,7 +107,7 @@ class PostgresGroups(ServerGroups):
             "of": [one.utube for one in dirty],
             "over": [one.id for one in dirty if one.head == FULL],  # the change that makes room makes them dirty again
         }
-        ((refreshed,),) = self.of.execute(store, self._refreshing, values)
+        ((refreshed,),) = database.run(self._refreshing, values)
         return int(refreshed)
 
     @property

@@ -1,0 +1,60 @@
+"""Takes of which it is not known whether they were applied."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from xq.core.errors import BadType, BadValue, Error
+from xq.core.ports import ErrorKind
+from xq.engine.timers import Batches
+
+LASTS: Final = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
+
+
+class InDoubtTakes:
+    """Tokens of takes of one queue whose result did not arrive: the connection was lost, or the call interrupted.
+
+    The tasks may or may not have been taken, so they are released.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.store = batches.store
+        self.batches = batches
+        self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
+        self._look_at = 0.0  # the monotonic time of the next attempt to release
+        # Held by the thread that resolves: another would skip the rows that this one has locked, and drop their tokens.
+        self._looking = threading.Lock()
+
+    def add(self, tokens: Sequence[str | None], error: BaseException) -> None:
+        """Add these tokens, unless the error shows that they took nothing.
+
+        Call it in the `except` block: a context manager is left by several calls, and a signal may come between them.
+        """
+        if not self.excluded_by(error):
+            self.pending.update({token: time.monotonic() + LASTS for token in tokens if token})
+
+    def excluded_by(self, error: BaseException) -> bool:
+        """Return whether this error shows that the take was not applied."""
+        kind = self.store.classify(error)
+        if kind is not ErrorKind.NOT_DATABASE:
+            return kind is not ErrorKind.LOST
+        # A signal handler may have raised any other error, BadType and BadValue included, at any point of the call.
+        return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
+
+    def resolve(self) -> None:
+        """Release the tasks of the tokens. Each is retried for LASTS seconds: the server may not have finished."""
+        if not self.pending or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
+            return
+        try:
+            now = time.monotonic()
+            self._look_at = now + LASTS / 20
+            for token, until in list(self.pending.items()):
+                # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
+                refused = self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
+                if now > until and not refused:
+                    self.pending.pop(token, None)
+        finally:
+            self._looking.release()
