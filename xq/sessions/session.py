@@ -407,12 +407,12 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         for owner in self.installed:
-            with self._unless_denied(owner):
+            with self.unless_denied(owner):
                 owner.give_back(names, event)
         self.records.deregister(names)
 
     @contextmanager
-    def _unless_denied(self, owner: Owner) -> Iterator[None]:
+    def unless_denied(self, owner: Owner) -> Iterator[None]:
         """Skip a queue that was dropped just now, or in which this user of the database may not move tasks.
 
         A process whose user may do so reaps the sessions there.
@@ -454,7 +454,7 @@ class Sessions:
                     self.leave(session)
                 for owner in self.installed:
                     if owner.database is not None:
-                        with self._unless_denied(owner):
+                        with self.unless_denied(owner):
                             forget_waits(owner.database, [session.uuid for session in known])
 
     def dropped(self) -> None:

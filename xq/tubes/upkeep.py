@@ -11,15 +11,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
-from xq.core.errors import Error, NotInstalled
+from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sessions import session as sessions
 from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Upkeep(Unopened):
         listed = of_sessions(database, database.dialect.records.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
             if (queue := self._opened(name)) is not None:
-                with suppress(NotInstalled):
+                with sessions.of(queue.home).unless_denied(queue):
                     queue.give_back(uuids, event)
 
     def _opened(self, table: str) -> QueueMaintenance | None:
