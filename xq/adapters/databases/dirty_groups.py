@@ -65,6 +65,7 @@ class ServerGroups(Groups):
     def __init__(self, of: Dialect, guard: Guard) -> None:
         super().__init__(of, guard)
         self.dirty_groups = of.side(DIRTY)
+        self.tables[DIRTY] = DIRTY
 
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
@@ -114,7 +115,7 @@ class ServerGroups(Groups):
     @property
     def first_known(self) -> str:
         table = self.of.table
-        rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
+        rows = f"FROM {self.of.table_in_schema} WHERE {self.is_in(table, [READY])}"
         return self.make_dirty(self.head(table), rows)
 
     # triggers

@@ -42,6 +42,7 @@ class Terms(ABC):
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
         self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
         self.keys = tuple(self.quote(field.column) for field in table.key)
+        self.parts = [f"k{i}" for i in range(len(self.keys))]  # the columns of a key in xq's own tables
         self.table = self.quote(table.name)
         self.key = self._tuple(self.keys)
         self.columns = ", ".join(self.quote(field.column) for field in table.fields)
@@ -215,15 +216,11 @@ class Terms(ABC):
 
     # rows
 
-    def same_key(self, alias: str, version: str) -> str:
-        """Return the condition that a row of a side table (alias, '' if none) has the key of this version of a row."""
-        return self._same(alias, self.keys, version)
-
     def same_wait(self, alias: str, version: str) -> str:
-        """Return the condition that a row of the waits has the key of this version of a row."""
-        return self._same(alias, self._parts(), version)
+        """Return the condition that a row of the waits (alias, '' if none) has the key of this version of a row."""
+        return self.same(alias, self.parts, version)
 
-    def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
+    def same(self, alias: str, columns: Sequence[str], version: str) -> str:
         dot = f"{alias}." if alias else ""
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
 
@@ -251,6 +248,3 @@ class Terms(ABC):
     @property
     def waits(self) -> str:
         return self.side("wait")
-
-    def _parts(self) -> list[str]:
-        return [f"k{i}" for i in range(len(self.keys))]

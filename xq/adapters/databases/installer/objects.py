@@ -6,17 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import READY, TAKEN
+from xq.core.machine import ELSEWHERE, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,35 @@ class Objects(ABC):
         """Return those of this queue alone, in order."""
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
-    @abstractmethod
+    tables_file: ClassVar[Path]  # the texts of the side tables
+
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
+        utubes = self.of.groups
+        names = ["count", "wait", *["history"] * self.of.has_history]
+        texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
+        of_heads = {"most": str(utubes.most), **self.heads_values(utubes)} if utubes else {}
+        return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
+
+    def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
+        keys, parts = self.of.keys, self.of.parts
+        known = {
+            "engine": self.of.engine,
+            "table": self.of.table_in_schema,
+            "parts": ", ".join(parts),
+            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
+            "name": self.of.side(suffix),
+            **self.names_beside(suffix),
+        }
+        return statements(texts(self.tables_file)[text], self._words(), {**known, **of_heads})
+
+    @abstractmethod
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        """Return the values for the text of the table of group heads."""
+
+    @abstractmethod
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
 
     @abstractmethod
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
@@ -154,21 +181,13 @@ class Objects(ABC):
 
     # the files of SQL
 
-    def filled_in(self, file: Path, text: str, values: Mapping[str, str], *has: str) -> str:
-        """Return the SQL of a text for this queue, which also `has` these words, with the values filled in."""
-        return filled_in(texts(file)[text], {*self._words(), *has}, values)
-
-    def statements(self, file: Path, text: str, values: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the statements of a text for this queue, with the values filled in."""
-        return statements(texts(file)[text], self._words(), values)
+    def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
+        """Return the SQL of a text for this queue, with the values filled in."""
+        return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
         """Return the words of this queue that choose parts of texts."""
-        words = {
-            "tubes": self.of.tube_stats,
-            "history": self.of.has_history,
-            "groups": self.of.groups,
-        }
+        words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.of.groups}
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -195,9 +214,21 @@ class Objects(ABC):
             found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
         return found
 
-    @property
-    def moved_key(self) -> str:
-        return " OR ".join(self.of.differ(f"OLD.{key}", f"NEW.{key}") for key in self.of.keys)
+    def of_change(self) -> dict[str, str]:
+        """Return the values of OLD and NEW for the texts of triggers, and the conditions of a change."""
+        known = {
+            **self.of_version("OLD", "old", "was"),
+            **self.of_version("NEW", "new", "is"),
+            "other_status": self.differ(self.of.roles["status"]),
+            "other_key": " OR ".join(map(self.differ, self.of.keys)),
+            "its_wait": self.of.same_wait("", "OLD"),
+            "elsewhere": ELSEWHERE,
+        }
+        return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})
+
+    def differ(self, column: str) -> str:
+        """Return the condition that an update changes a column."""
+        return self.of.differ(f"OLD.{column}", f"NEW.{column}")
 
     @property
     def noted(self) -> str:
@@ -207,19 +238,10 @@ class Objects(ABC):
 
     def note_move(self, state: str, target: str) -> str:
         """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
-        values = {
-            "key": self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys]),
-            "tube": f"{self.of.table}.{self.of.roles['tube']}" if "tube" in self.of.roles else "NULL",
-            "attempt": f"{self.of.table}.{self.of.roles['attempts']}" if "attempts" in self.of.roles else "NULL",
-            "at_us": self.of.now_us,
-            "source": f"'{state}'",
-            "target": f"'{target}'",
-            "event": ":event",
-            "owner": self.of.roles["owner"] if state == TAKEN else "NULL",
-            "actor": ":actor",
-            "reason": ":reason",
-        }
+        was, tasks = self.of_version(self.of.table, "old", "was"), self.of.table_in_schema
+        owner = self.of.roles["owner"] if state == TAKEN else "NULL"
+        its = f"{was['old_key']}, {was['old_tube']}, {was['old_attempt']}, {self.of.now_us}, '{state}', '{target}'"
         return (
             f"INSERT INTO {self.of.side('history')} ({self.noted}) "
-            f"SELECT {', '.join(values.values())} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)}"
+            f"SELECT {its}, :event, {owner}, :actor, :reason FROM {tasks} WHERE {self.of.is_state(state)}"
         )

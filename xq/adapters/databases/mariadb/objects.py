@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
-from xq.core.machine import ELSEWHERE
 from xq.core.ports import LONGEST_REASON, PART
 from xq.sessions.session import UUID_LENGTH
 
@@ -44,10 +43,6 @@ class MariadbObjects(ServerObjects):
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        return self._types
-
-    @property
-    def _types(self) -> dict[str, str]:
         lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
         return {name: self.of.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
 
@@ -94,36 +89,26 @@ class MariadbObjects(ServerObjects):
         return [self._trigger(event) for event in ("insert", "update", "delete")]
 
     def _trigger(self, event: str) -> Object:
-        known = {**self._in_triggers, "name": self.of.side(event)}
+        known = {**self.in_triggers(), "name": self.of.side(event)}
         if utubes := self.of.groups:
             known["groups"] = " ".join(map(self._group_changed, utubes.changes_of(event)))
         return self.made("trigger", event, self.filled_in(TRIGGERS, event, known))
 
-    @property
-    def _in_triggers(self) -> dict[str, str]:
-        """Returns what the triggers' texts name, as SQL."""
-        status = self.of.roles["status"]
+    def in_triggers(self) -> dict[str, str]:
+        """Return what the triggers' texts name, as SQL."""
         at = f"IF({self._ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
-        known = {
+        return {
             **self.names_beside(""),
+            **self.of_change(),
             "table": self.of.table_in_schema,
             **{name: self.of.side(name) for name in ("count", "wait", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.of.machine.pending),
-            "other_status": self.of.differ(f"OLD.{status}", f"NEW.{status}"),
-            "other_key": self.moved_key,
-            "its_wait": self.of.same_wait("", "OLD"),
-            "event": self.event,
+            "event": f"IF({self._ours}, {part(1)}, 'write')",
             "at": f"ROUND({at} * 1000000)",
             "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
-            **self.of_version("OLD", "old", "was"),
-            **self.of_version("NEW", "new", "is"),
         }
-        if self.of.tube_stats:
-            tube = self.of.roles["tube"]
-            known |= {"other_tube": self.of.differ(f"OLD.{tube}", f"NEW.{tube}"), "elsewhere": ELSEWHERE}
-        return known
 
     def _group_changed(self, change: GroupChange) -> str:
         """Return what a trigger does for one effect of a change on a group."""
@@ -144,7 +129,3 @@ class MariadbObjects(ServerObjects):
     def _ours(self) -> str:
         """Return the condition that the event context is of this statement and this queue."""
         return f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
-
-    @property
-    def event(self) -> str:
-        return f"IF({self._ours}, {part(1)}, 'write')"

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
+from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
-from xq.adapters.databases.groups import COUNTED
-from xq.adapters.databases.postgres.triggers import dollars
+from xq.adapters.databases.postgres.objects import dollars
 from xq.core.compile import Selector, Statement
 from xq.core.ports import INTEGERS, Connections
 
@@ -37,15 +36,6 @@ class PostgresGroups(ServerGroups):
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
-
-    @property
-    def columns_of_change(self) -> str:
-        """Returns the columns of the table whose changes concern groups."""
-        return ", ".join(dict.fromkeys([self.role, *self.watched]))
-
-    def in_group(self, version: str) -> str:
-        """Return the condition that a version of a row counts in a group."""
-        return self._is(version, COUNTED)
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
