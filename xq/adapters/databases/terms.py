@@ -17,12 +17,6 @@ from xq.core.ports import HISTORY, TIMES, Kind, Row, Table, beside
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-def parts_of_uuid(text: str) -> list[str]:
-    """Return SQL of the parts of 32 digits that the dashes of a UUID separate."""
-    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    return [f"substr({text}, {start}, {length})" for start, length in parts]
-
-
 class Terms(ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
@@ -84,6 +78,7 @@ class Terms(ABC):
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
     double = "DOUBLE PRECISION"
+    dashed = "{0}"  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
     create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition

@@ -18,7 +18,6 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.drivers.mariadb import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
@@ -78,6 +77,10 @@ class Mariadb(Server):
     records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
+    dashed = (
+        "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
+        "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
+    )
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     turn = "puts = puts + 1"
     absent_rows = " FROM DUAL"
@@ -236,9 +239,14 @@ class Mariadb(Server):
         return f" FORCE INDEX ({self.quote(name)})"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         # In the collation of the history's column: that of the connection may not be comparable with it.
         return self.exact(stored[0] if len(stored) == 1 else f"JSON_ARRAY({', '.join(stored)})")
+
+    def _in_history(self, field: Field, part: str) -> str:
+        if field.type.upper() in BYTES:
+            return f"HEX({part})"
+        return self.dashed.format(part) if field.kind == "uuid" else part
 
     # which rows
 
@@ -247,7 +255,7 @@ class Mariadb(Server):
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         if filled(sql, listed="", takes="") != sql:
-            return partial(self._execute_on, sql)
+            return lambda connection, values: self.execute(connection, sql, values)
         return super().query(sql, brought, width)
 
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
@@ -280,7 +288,6 @@ class Mariadb(Server):
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.lock}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
-        """Return the parts of a statement that lock its rows."""
         one, utubes = rows.way in ONE, self.heads_for(rows)
         into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
         found = {"lock": self._locked(rows, f"{columns}{into}")}
@@ -296,7 +303,6 @@ class Mariadb(Server):
         return found
 
     def _variables(self, name: str) -> list[str]:
-        """Return the variables of a block for a key."""
         return [f"xq_{name}{i}" for i in range(len(self.keys))]
 
     def _is_row(self, name: str) -> str:
@@ -369,12 +375,13 @@ class Mariadb(Server):
             return self._in_a_block(statement)
         find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
         wide = len(self.keys)
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
         of_size: dict[int, Run] = {}  # by the number of the rows
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
             many = len(found)
-            run = of_size.get(many) or of_size.setdefault(many, self._changing(statement, many))
+            run = of_size.get(many) or of_size.setdefault(many, self.query(filled(both, chosen=self._chosen(many))))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
             back = run(connection, values)
             return back if statement.back else [row[: len(row) - wide] for row in found]
@@ -418,9 +425,6 @@ class Mariadb(Server):
 
         return run
 
-    def _execute_on(self, sql: str, connection: Connection, values: Values) -> list[Row]:
-        return self.execute(connection, sql, values)
-
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
         wide = len(self.keys)
         keys = [row[-wide:] for row in found]
@@ -428,18 +432,10 @@ class Mariadb(Server):
         meant = set(map(tuple, self.execute(connection, among, {**values, **self._named(keys)})))
         return [row for row in found if tuple(row[-wide:]) in meant]
 
-    def _changing(self, statement: Statement, many: int) -> Run:
-        """Return a function that changes so many locked rows, and reads them back."""
-        both = _block(statement.sql, statement.back) if statement.back else statement.sql
-        return self.query(filled(both, chosen=self._chosen(many)))
-
-    def _each(self, many: int) -> list[str]:
-        """Return SQL of the keys of `many` rows."""
-        return ["(" + ", ".join(f":k{i}_{j}" for j in range(len(self.keys))) + ")" for i in range(many)]
-
     def _chosen(self, many: int) -> str:
         """Return the condition of the rows of `many` keys."""
-        return f"{self.key} IN ({', '.join(self._each(many))})"
+        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.keys))) for i in range(many))
+        return f"{self.key} IN ({', '.join(f'({key})' for key in keys)})"
 
     @staticmethod
     def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -467,13 +463,3 @@ class Mariadb(Server):
 
 def _block(*statements: str) -> str:
     return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"
-
-
-def _in_history(field: Field, part: str) -> str:
-    """Return, as SQL, a stored part of a key as the application writes it."""
-    if field.type.upper() in BYTES:
-        return f"HEX({part})"
-    if field.kind != "uuid":
-        return part
-    dashed = ", '-', ".join(parts_of_uuid(part))
-    return f"CASE LENGTH({part}) WHEN 32 THEN CONCAT({dashed}) ELSE {part} END"

@@ -15,7 +15,6 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
-from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run, Values
@@ -36,6 +35,10 @@ class Sqlite(Dialect):
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     double = "REAL"
+    dashed = (
+        "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
+        "|| '-' || substr({0}, 17, 4) || '-' || substr({0}, 21, 12) ELSE {0} END"
+    )
     most_values = 32_766
     placeholder = "?"
     groups_kind = SqliteGroups
@@ -102,8 +105,17 @@ class Sqlite(Dialect):
         return f" INDEXED BY {self.quote(name)}"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
+
+    def _in_history(self, field: Field, part: str) -> str:
+        if field.kind in ("auto", "bigauto"):
+            return part
+        if field.kind == "decimal":
+            return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
+        if field.kind == "uuid":
+            return self.dashed.format(part)
+        return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
@@ -131,15 +143,12 @@ class Sqlite(Dialect):
         return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        changed = 0
-
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            nonlocal changed
-            changed = super(Sqlite, self).change(store, statement, values)
-            return []
+            return [(super(Sqlite, self).change(store, statement, values),)]
 
-        with_context(event or EVENT, run, self.has_history, self.is_acted(event))(store.ready(), {**values})
-        return changed
+        in_context = with_context(event or EVENT, run, self.has_history, self.is_acted(event))
+        ((changed,),) = in_context(store.ready(), {**values})
+        return int(changed)
 
     def connected(self, store: Connections, connection: Connection) -> None:
         connection.context = context_of(store)
@@ -180,15 +189,3 @@ class Sqlite(Dialect):
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in schemas]
         return FileNotifier(files, versions) if files else None
-
-
-def _in_history(field: Field, part: str) -> str:
-    """Return, as SQL, a stored part of a key as the application writes it. JSON cannot hold bytes."""
-    if field.kind in ("auto", "bigauto"):
-        return part
-    if field.kind == "decimal":
-        return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
-    if field.kind == "uuid":
-        dashed = " || '-' || ".join(parts_of_uuid(part))
-        return f"CASE length({part}) WHEN 32 THEN {dashed} ELSE {part} END"
-    return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"
