@@ -65,12 +65,9 @@ class Dialect(Writes, Searches, Inspections):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    the records of xq; records.sql has others
-        uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
+    counters; records.sql, jobs.py and rollup_table.py name the values of their own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
-        sink, stream, batch  the checkpoint of a sink: the last batch of a stream
-        unit, bucket         a span of time, and the second at which it begins
 
     Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and
     `rows` become lists of values, and `chosen` a condition.
@@ -86,7 +83,6 @@ class Dialect(Writes, Searches, Inspections):
 
     @cached_property
     def records(self) -> Records:
-        """The SQL of xq's own tables."""
         return Records(self)
 
     @cached_property
@@ -104,12 +100,10 @@ class Dialect(Writes, Searches, Inspections):
 
     @property
     def jobs(self) -> Jobs:
-        """Returns the SQL of bulk puts."""
         return Jobs(self)
 
     @cached_property
     def checkpoints(self) -> CheckpointTable:
-        """Returns the SQL of the checkpoints of streams in this database."""
         return CheckpointTable(self)
 
     def rollup(self, table: str) -> RollupTable:
@@ -238,7 +232,6 @@ class Dialect(Writes, Searches, Inspections):
 
     # connections
 
-    @abstractmethod
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
 

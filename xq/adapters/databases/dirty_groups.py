@@ -18,7 +18,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from xq.adapters.databases.groups import Groups
-from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import Connections, ErrorKind, Row
 
@@ -243,7 +242,7 @@ class ServerGroups(Groups):
         ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
         found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
         if changed := list(dict.fromkeys([*known, *found])):
-            self.of.change(store, Statement(self.mark_again(changed)), {"utubes": changed})
+            self.of.execute(store, self.mark_again(changed), {"utubes": changed})
         if own:
             store.change(self.disowned([one.id for one in dirty if one.utube in locked]))
         return len(found)
@@ -260,11 +259,10 @@ class ServerGroups(Groups):
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))
-            self.of.change(store, Statement(self.make_dirty(":utube")), {"utube": dirty[0].utube})
+            self.of.execute(store, self.make_dirty(":utube"), {"utube": dirty[0].utube})
 
 
 def _one_by_one(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
-    """Return the rows of each group."""
     found: dict[Any, list[DirtyGroup]] = {}
     for one in dirty:
         found.setdefault(one.utube, []).append(one)

@@ -280,11 +280,6 @@ class Looks:
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
-    @property
-    def any_history(self) -> str:
-        """Return a query of one row of the history, if it has one; also where this definition has no history."""
-        return f"SELECT id FROM {self.of.side('history')} LIMIT 1"
-
     def done_again(self, checkpoint: Sequence[int]) -> str:
         """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
         key, table, after = self.of.quote("key"), self.of.side("history"), self._after(checkpoint)
@@ -317,7 +312,6 @@ class Looks:
 
     @property
     def _forgotten_before(self) -> str:
-        """Returns SQL of the time, in microseconds since 1970, before which rows are pruned."""
         return f"{self.of.now_us} - {min(self.of.history_kept, LONGEST)!r} * 1000000"
 
     @property

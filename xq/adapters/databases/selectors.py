@@ -42,7 +42,7 @@ class Selectors(TokenBuckets):
     def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
         """Return the condition that these columns are in the list `:keys`, also in their form for an exact test."""
         test = f"IN ({self.rows_listed(len(columns), wide)})"
-        found, exactly = (f"{self._tuple(each)} {test}" for each in (columns, exact))
+        found, exactly = (f"{self.tuple_of(each)} {test}" for each in (columns, exact))
         return found if found == exactly else f"({found} AND {exactly})"
 
     def keys_listed(self, of: str = "", wide: int = 0) -> str:

@@ -13,7 +13,6 @@ from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
-from xq.sessions.liveness import Liveness
 
 
 class Server(Dialect):
@@ -93,10 +92,7 @@ class Server(Dialect):
         return super().change(store, statement, values)
 
     def _context(self, event: str, values: Values, by: By) -> str:
-        """Return the event context: event, queue, actor, reason, and the time of a test's clock.
-
-        The statement adds its own time.
-        """
+        """Return the event context. Its time is that of a test's clock: the statement adds its own."""
         now = values.get("now")
         time = "" if now is None else repr(float(now))
         return PART.join((event or "write", self.source_name, by.actor or "", by.reason or "", time, ""))
@@ -114,12 +110,9 @@ class Server(Dialect):
 
     # sessions
 
-    def _session_connection(self, store: Connections) -> SessionConnection | None:
+    def liveness(self, store: Connections) -> SessionConnection | None:
         database = store.database
         return None if database is None else SessionConnection.of(database, store, self.session_sql)
-
-    def liveness(self, store: Connections) -> Liveness | None:
-        return self._session_connection(store)
 
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
         if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
@@ -128,12 +121,9 @@ class Server(Dialect):
         return [uuid for uuid in uuids if uuid not in living]
 
     def notifier(self, store: Connections) -> Notifier | None:
-        connection = self._session_connection(store)
+        connection = self.liveness(store)
         return None if connection is None else ServerNotifier(connection)
 
     def only_reads(self, store: Connections) -> bool:
         ((found,),) = store.execute(f"SELECT {self.read_only}")
         return bool(found)
-
-    def connected(self, store: Connections, connection: Connection) -> None:
-        pass

@@ -38,8 +38,9 @@ class Terms(ABC):
         self.keys = tuple(self.quote(field.column) for field in table.key)
         self.parts = [f"k{i}" for i in range(len(self.keys))]  # the columns of a key in xq's own tables
         self.table = self.quote(table.name)
-        self.key = self._tuple(self.keys)
-        self.columns = ", ".join(self.quote(field.column) for field in table.fields)
+        self.key = self.tuple_of(self.keys)
+        self.column_of = {field.name: self.quote(field.column) for field in table.fields}
+        self.columns = ", ".join(self.column_of.values())
         self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # time
@@ -123,7 +124,7 @@ class Terms(ABC):
         return self.literal(text)
 
     @staticmethod
-    def _tuple(parts: Sequence[str]) -> str:
+    def tuple_of(parts: Sequence[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
     # names

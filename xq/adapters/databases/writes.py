@@ -75,7 +75,7 @@ class Writes(Selectors):
         return self.source.fields[int(name[1:].partition("_")[0])]
 
     def _own(self, change: Change) -> dict[str, str]:
-        return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        return {self.column_of[name]: f":{self._parameters[name]}" for name in change.update}
 
     def sets(self, change: Change) -> str:
         """Return the assignments after SET."""
@@ -85,8 +85,7 @@ class Writes(Selectors):
     def last(self, change: Change, of: str = "") -> list[str]:
         """Return the columns of a deleted row with its update applied; `of` as in `by_key`."""
         own = self._own(change)
-        columns = [self.quote(field.column) for field in self.source.fields]
-        return [own.get(column, f"{of}{column}") for column in columns]
+        return [own.get(column, f"{of}{column}") for column in self.column_of.values()]
 
     def of_roles(self, change: Change) -> dict[str, str]:
         """Return the new values of the columns of the mapped roles, as SQL by column."""
@@ -94,16 +93,13 @@ class Writes(Selectors):
             self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
         }
 
-    def _column(self, name: str) -> str:
-        return next(field.column for field in self.source.fields if field.name == name)
-
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
         """Return the statement that puts `count` rows with values for the fields `names`.
 
         It does not return the rows that a guard rejects. Without guards the database refuses them, if at all.
         """
         roles = self.of_roles(change)
-        brought = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in names}
+        brought = {self.column_of[name]: f":{self._parameters[name]}" for name in names}
         brought = {column: value for column, value in brought.items() if column not in roles}
         rows = ", ".join(
             "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
@@ -129,10 +125,10 @@ class Writes(Selectors):
         rows = [f"_{i}" for i in range(count)]
         sets = []
         for name in names:
-            column, value = self.quote(self._column(name)), self._parameters[name]
+            column, value = self.column_of[name], self._parameters[name]
             cases = " ".join(f"WHEN {self.by_key(row=row)} THEN :{value}{row}" for row in rows)
             sets.append(f"{column} = CASE {cases} ELSE {column} END")
-        keys = ", ".join(self._tuple([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
+        keys = ", ".join(self.tuple_of([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
         return Statement(
             f"UPDATE {self.table_in_schema} SET {', '.join(sets)} WHERE {self.key} IN ({keys})",
             names=tuple(f"{self._parameters[name]}{row}" for row in rows for name in names),
@@ -150,14 +146,12 @@ class Writes(Selectors):
         return f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
     def room(self, guard: Guard) -> str:
-        return f"{self.counted_in(guard)} + :adding <= {guard.value}"
-
-    def counted_in(self, guard: Guard) -> str:
-        """Return a query of the number of tasks in the states of a guard. It reads the counters, not the tasks."""
+        """Return the condition that a queue has room. It reads the counters, not the tasks."""
         states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
         counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
-        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+        counted = f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+        return f"{counted} + :adding <= {guard.value}"
 
     def unless_duplicate(self, guard: Guard) -> str:
         """Return the ON CONFLICT clause that skips a row whose unique value another task has."""

@@ -115,11 +115,6 @@ class Installer(ABC):
     # what the rows hold
 
     @property
-    def any_row(self) -> str:
-        """Returns a query that finds one row if the table has rows."""
-        return f"SELECT 1 FROM {self.of.table_in_schema} LIMIT 1"
-
-    @property
     def statuses_in_use(self) -> str:
         """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
         status = self.of.exact(self.of.roles["status"], self.of.kind("status"))

@@ -74,9 +74,14 @@ class Objects(ABC):
     def names_beside(self, suffix: str) -> dict[str, str]:
         """Return the types, or the names of indexes and constraints, that the text of a side table has."""
 
-    @abstractmethod
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         """Return an index of the rows that meet a condition."""
+        create = f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.index_on(suffix)}"
+        return self.made("index", suffix, f"{create} ({columns}) WHERE {condition}")
+
+    def index_on(self, suffix: str) -> str:
+        """Return the name of an index, ON, and its table. The schema stands before one of them."""
+        return f"{self.of.quote(self.of.name(suffix))} ON {self.of.table_in_schema}"
 
     @abstractmethod
     def triggers(self) -> list[Object]:
@@ -145,29 +150,20 @@ class Objects(ABC):
             "PRIMARY KEY (queue, bucket)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
-        return [
-            Object(
-                "table",
-                name,
-                (
-                    f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.of.engine}",
-                    *(self.adding(name) if name in self.later else ()),
-                ),
-                f"DROP TABLE IF EXISTS {name}",
-            )
-            for name, columns in (tables | self.more_shared()).items()
-        ]
+        found = []
+        for table, columns in (tables | self.more_shared()).items():
+            create = f"CREATE TABLE IF NOT EXISTS {table} ({columns}){self.of.engine}"
+            adding = self.adding(table) if table in self.later else ()
+            found.append(Object("table", table, (create, *adding), f"DROP TABLE IF EXISTS {table}"))
+        return found
 
     @property
     def later(self) -> dict[str, list[str]]:
         """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        varying = self.of.varying
         return {
-            SESSIONS: [f"host {self.of.varying(HOST)}", "pid BIGINT", f"program {self.of.varying(PROGRAM)}"],
-            PAUSES: [
-                "since_us BIGINT",
-                f"actor {self.of.varying(LONGEST_ACTOR)}",
-                f"reason {self.of.varying(LONGEST_REASON)}",
-            ],
+            SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
+            PAUSES: ["since_us BIGINT", f"actor {varying(LONGEST_ACTOR)}", f"reason {varying(LONGEST_REASON)}"],
             SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
         }
 
@@ -186,7 +182,6 @@ class Objects(ABC):
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
-        """Return the words of this queue that choose parts of texts."""
         words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.of.groups}
         return {word for word, there in words.items() if there}
 

@@ -23,20 +23,7 @@ from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import (
-    BYTES,
-    INTEGERS,
-    PART,
-    TIMES,
-    Connection,
-    Connections,
-    Field,
-    Kind,
-    Row,
-    Run,
-    Table,
-    Values,
-)
+from xq.core.ports import BYTES, INTEGERS, PART, TIMES, Connection, Connections, Field, Kind, Row, Run, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
@@ -263,8 +250,8 @@ class Mariadb(Server):
             rows = [row if isinstance(row, list) else [row] for row in json.loads(values["keys"])]
             names = [[f"l{i}_{j}" for j in range(len(row))] for i, row in enumerate(rows)]
             texts = [[f":{name}" for name in row] for row in names]
-            listed = ", ".join(self._tuple(row[: len(self.keys)]) for row in texts)
-            sql = filled(sql, listed=listed, takes=", ".join(map(self._tuple, texts)))
+            listed = ", ".join(self.tuple_of(row[: len(self.keys)]) for row in texts)
+            sql = filled(sql, listed=listed, takes=", ".join(map(self.tuple_of, texts)))
             values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True)), "many": len(rows)}
         return super().execute(store, sql, values)
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, Runs, ServerGroups
-from xq.core.compile import Statement
 from xq.core.ports import Connections
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class MariadbGroups(ServerGroups):
         each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
         known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
         written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-        self.of.change(store, Statement(f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END"), values)
+        self.of.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
@@ -121,7 +120,6 @@ class MariadbGroups(ServerGroups):
         return len(refreshed)
 
     def _empty(self, utubes: Collection[Any]) -> str:
-        """Return SQL that deletes the empty ones of these heads."""
         return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
 
     def gone(self, ids: Sequence[int]) -> str:

@@ -222,7 +222,6 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _of_mine(self) -> str:
-        """Return the condition of a trigger of the queue's table."""
         return f"event_object_schema = {self.of.schema} AND event_object_table = {self.of.literal(self.of.source.name)}"
 
     @property

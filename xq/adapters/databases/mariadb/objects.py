@@ -111,7 +111,6 @@ class MariadbObjects(ServerObjects):
         }
 
     def _group_changed(self, change: GroupChange) -> str:
-        """Return what a trigger does for one effect of a change on a group."""
         assert self.of.groups
         known = {
             "when": f"({change.when})",

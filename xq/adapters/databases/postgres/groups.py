@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
 from xq.adapters.databases.postgres.objects import dollars
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Selector
 from xq.core.ports import INTEGERS, Connections
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ class PostgresGroups(ServerGroups):
         store.change(f"DO {dollars(body)}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        # An update that changes nothing would only add a row version.
+        self.of.execute(store, self._looking(f"utube {self.among(utubes)}"), {"utubes": list(utubes)})
+
+    def _looking(self, which: str) -> str:
+        """Return SQL that writes the first tasks of heads. An update that changes nothing would add a row version."""
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        looked = (
-            f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} "
-            f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
-        )
-        self.of.change(store, Statement(looked), {"utubes": list(utubes)})
+        changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
+        return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
@@ -102,14 +102,9 @@ class PostgresGroups(ServerGroups):
 
     @property
     def _refreshing(self) -> str:
-        """Return SQL that refreshes the groups `of` by the rows `ids`.
-
-        Rows in `over` are only deleted; `utubes` may be open.
-        """
+        """Return SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
         kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
@@ -118,10 +113,7 @@ class PostgresGroups(ServerGroups):
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
-            "looked": (
-                f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
-                f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
-            ),
+            "looked": self._looking(f"{_is_in('sure')} AND (taken > 0 OR {some})") + " RETURNING 1",
             "gone": f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1",
             "refreshed": (
                 f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "

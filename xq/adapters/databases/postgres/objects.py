@@ -68,14 +68,6 @@ class PostgresObjects(ServerObjects):
     def names_beside(self, suffix: str) -> dict[str, str]:
         return {f"name_{one}": self.of.quote(self.of.name(f"{suffix}_{one}")) for one in ("key", "open", "most", "xid")}
 
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        return self.made(
-            "index",
-            suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.of.quote(self.of.name(suffix))} "
-            f"ON {self.of.table_in_schema} ({columns}) WHERE {condition}",
-        )
-
     def triggers(self) -> list[Object]:
         return Triggers(self).all()
 
@@ -84,18 +76,13 @@ class Triggers(PostgresObjects):
     """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema."""
 
     def __init__(self, plain: PostgresObjects) -> None:
-        self.plain, mine = plain, plain.of
-        known = [
-            mine.source.name,
-            *mine.words.values(),
-            *mine.tube_stats,
-            *(each.column for each in mine.source.fields),
-        ]
+        self.plain, mine, source = plain, plain.of, plain.of.source
+        known = [source.name, *mine.words.values(), *mine.tube_stats, *(each.column for each in source.fields)]
         here = "@here@"
         while any(here in str(word) for word in known):
             here += "@"
         self.here = mine.quote(here)
-        super().__init__(mine.in_schema(mine.source.schema or here))
+        super().__init__(mine.in_schema(source.schema or here))
         machine, limit = mine.machine, mine.machine.guard("limit")
         self.limited = mine.guarded_states(limit) if limit else []  # the states of the feature limit
         # The states of tasks that may block others: a take finds one of those after they have left it.

@@ -51,13 +51,8 @@ class SqliteObjects(Objects):
             "heads": self.of.quote(self.of.name(utubes.suffix)),
         }
 
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        return self.made(
-            "index",
-            suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.of.side(suffix)} "
-            f"ON {self.of.table} ({columns}) WHERE {condition}",
-        )
+    def index_on(self, suffix: str) -> str:
+        return f"{self.of.side(suffix)} ON {self.of.table}"
 
     def triggers(self) -> list[Object]:
         groups = self.of.in_schema("").groups  # a trigger names no schema
@@ -112,7 +107,6 @@ class SqliteObjects(Objects):
 
     @property
     def _at(self) -> str:
-        """Returns SQL of the time of a transition, in microseconds since 1970."""
         # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test's
         # clock is text, which is greater than any number; the column makes a number of it.
         return f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})"
