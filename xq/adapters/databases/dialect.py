@@ -13,11 +13,10 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.installer.installer import Installer
-from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.named import by_position, in_order
+from xq.adapters.databases.pipeline_tables import CheckpointTable, Jobs, RollupTable
 from xq.adapters.databases.records import TEXTS, Records
-from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
@@ -65,7 +64,7 @@ class Dialect(Writes, Searches, Inspections):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    counters; records.sql, jobs.py and rollup_table.py name the values of their own texts
+    counters; records.sql and pipeline_tables.py name the values of their own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
 
@@ -150,8 +149,17 @@ class Dialect(Writes, Searches, Inspections):
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement without rows and return how many it changed. `event` is for the triggers."""
-        sql, names = by_position(statement.sql, self.placeholder)
-        return store.change(sql, [values[name] for name in names])
+        text, values_of = self.filled(statement.sql)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return [(connection.change(text, values_of(values)),)]
+
+        ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
+        return int(changed)
+
+    @abstractmethod
+    def in_context(self, run: Run, event: str) -> Run:
+        """Return `run` with the event context of this event."""
 
     @abstractmethod
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:

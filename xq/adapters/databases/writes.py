@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from xq.adapters.databases.selectors import Selectors
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
@@ -14,10 +14,7 @@ from xq.core.ports import Field
 class Writes(Selectors):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
-    @property
-    def sets_context_first(self) -> str:
-        """Return the beginning of the condition of a DELETE, which passes its event to the triggers."""
-        return ""
+    sets_context: ClassVar[str] = ""  # a server's condition, always true, that passes `:context` to the triggers
 
     def entered(self, state: str) -> str:
         """Return the new value of the status field, as SQL that may pass the event to the triggers."""
@@ -62,7 +59,7 @@ class Writes(Selectors):
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
-        where = f"{self.sets_context_first}{self.where(rows)}"
+        where = " AND ".join(filter(None, [self.sets_context, self.where(rows)]))
         returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
         return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
 

@@ -468,28 +468,21 @@ class Installation:
         here = json.loads(self.fingerprint)
         if {**there, OWN: None, DURATIONS: None} == {**here, OWN: None, DURATIONS: None}:
             return []
-        features = [
-            *(
-                f"the feature {name!r} is {_switch(old)} there and {_switch(new)} here"
-                for name, old, new in _unlike(there, here, "features")
-            ),
-            *(
-                f"the feature {name!r} has other transitions, timers or columns there than here"
-                for name, old, new in _unlike(there, here, OWN)
-                if old and new
-            ),
-        ]
-        roles = [
-            f"the role {name!r} is {_field(old)} there and {_field(new)} here"
-            for name, old, new in _unlike(there, here, "roles")
+        features, roles, statuses = (
+            [
+                f"the {what.format(name)} is {shown(old, name)} there and {shown(new, name)} here"
+                for name, old, new in _unlike(there, here, part)
+            ]
+            for part, (what, shown) in SHOWN.items()
+        )
+        features += [
+            f"the feature {name!r} has other transitions, timers or columns there than here"
+            for name, old, new in _unlike(there, here, OWN)
+            if old and new
         ]
         if there.get("transitions") != here["transitions"] and not features and not roles:
             on = ", ".join(here["features"])
             features = [f"its transitions are others there than here, where its features are {on}"]
-        statuses = [
-            f"the status of {state} is {_word(old, state)} there and {_word(new, state)} here"
-            for state, old, new in _unlike(there, here, "statuses")
-        ]
         known = {"features", OWN, DURATIONS, "roles", "transitions", "statuses", "states"}
         others = [
             f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
@@ -611,13 +604,9 @@ def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Ite
             yield name, old.get(name), new.get(name)
 
 
-def _switch(value: Any) -> str:
-    return "off" if value is None else "on" if value is True else repr(value)
-
-
-def _field(column: str | None) -> str:
-    return "mapped to no field" if column is None else f"the column {column!r}"
-
-
-def _word(word: Any, state: str) -> str:
-    return repr(state if word is None else word)
+# The parts of a structure whose differences are shown value by value, and how.
+SHOWN: Final[Mapping[str, tuple[str, Callable[[Any, str], str]]]] = {
+    "features": ("feature {!r}", lambda value, _: "off" if value is None else "on" if value is True else repr(value)),
+    "roles": ("role {!r}", lambda column, _: f"the column {column!r}" if column else "mapped to no field"),
+    "statuses": ("status of {}", lambda word, state: repr(state if word is None else word)),
+}

@@ -41,7 +41,6 @@ class Postgres(Server):
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
     groups: PostgresGroups | None
-    installer: PostgresInstaller
     scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63

@@ -17,7 +17,7 @@ from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run, Values
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run
 from xq.sessions.liveness import Liveness
 
 
@@ -119,7 +119,7 @@ class Sqlite(Dialect):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
-        run = with_context(event, run, self.has_history, self.is_acted(event)) if self._is_read(event) else run
+        run = self.in_context(run, event) if self._is_read(event) else run
         return self._charging(run, self.query(statement.charge)) if statement.charge else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
@@ -142,13 +142,8 @@ class Sqlite(Dialect):
         targets = [row.target for row in self.machine.rows if row.event == event]
         return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            return [(super(Sqlite, self).change(store, statement, values),)]
-
-        in_context = with_context(event or EVENT, run, self.has_history, self.is_acted(event))
-        ((changed,),) = in_context(store.ready(), {**values})
-        return int(changed)
+    def in_context(self, run: Run, event: str) -> Run:
+        return with_context(event or EVENT, run, self.has_history, self.is_acted(event))
 
     def connected(self, store: Connections, connection: Connection) -> None:
         connection.context = context_of(store)
