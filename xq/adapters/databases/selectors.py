@@ -29,8 +29,6 @@ class Selectors(TokenBuckets):
     looks: Looks
     installer: Installer
 
-    # keys
-
     begin_writing: str  # a write that changes nothing: it acquires the lock of a writer before the first read
 
     lists_keys = True  # whether one value can hold a list of keys
@@ -123,7 +121,7 @@ class Selectors(TokenBuckets):
 
     def choice(self, rows: Selector) -> tuple[str, str]:
         """Return an index hint for such rows, and their condition with its order."""
-        state = self.is_state(rows.state)
+        state = f"{self.keys_there()}{self.is_state(rows.state)}"
         if rows.way == "owned":
             owner = self.owner_for_range
             ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]

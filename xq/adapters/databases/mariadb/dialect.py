@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.adapters.databases.mariadb.installer import MariadbInstaller
+from xq.adapters.databases.mariadb.installer import OPEN_TRANSACTIONS, MariadbInstaller
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.mariadb.scans import MariadbScans
@@ -59,7 +59,6 @@ class Mariadb(Server):
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
     groups: MariadbGroups | None
-    installer: MariadbInstaller
     scans_kind = MariadbScans
     records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
@@ -80,13 +79,7 @@ class Mariadb(Server):
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     found_tables = "SELECT DATABASE()"
 
-    open_transactions = (
-        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
-        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
-        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
-        "ORDER BY trx_started"
-    )
-
+    open_transactions = OPEN_TRANSACTIONS
     session_sql = SessionSql(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
@@ -127,8 +120,6 @@ class Mariadb(Server):
     def may_pass_by(self) -> bool:
         # A take that leaves out tubes locks rows of these for a moment, until it has read their tube.
         return self.has_dirty_groups or "tube" in self.roles
-
-    # words
 
     @staticmethod
     def digest(value: str) -> str:
@@ -235,8 +226,6 @@ class Mariadb(Server):
             return f"HEX({part})"
         return self.dashed.format(part) if field.kind == "uuid" else part
 
-    # which rows
-
     def rows_listed(self, columns: int, wide: int) -> str:
         return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value
 
@@ -256,11 +245,12 @@ class Mariadb(Server):
         return super().execute(store, sql, values)
 
     def select(self, columns: str, rows: Selector) -> str:
+        # SKIP LOCKED: a take waits for no other. The block that follows moves what this has locked.
         return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
 
     def _of_states(self, rows: Selector) -> str:
         # Not by an index of states: it would miss tasks that move meanwhile to a state that was already read.
-        return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
+        return f"{self.table_in_schema}{self.by_primary * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
         """Return a query that locks the rows and returns them unchanged."""
@@ -271,7 +261,7 @@ class Mariadb(Server):
         if rows.way not in ("key", "keys"):
             return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
-        of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
+        of = f"{self.table_in_schema}{self.by_primary}"
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.lock}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
@@ -298,8 +288,6 @@ class Mariadb(Server):
 
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
-
-    # what changes
 
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)

@@ -49,12 +49,6 @@ class MariadbGroups(ServerGroups):
     def is_open(self, of: str = "") -> str:
         return f"{of}open = 1"
 
-    @property
-    def opened(self) -> str:
-        """Return SQL that creates an index of the open heads."""
-        listed = ", ".join(["open", *self.columns])
-        return self.of.installer.objects.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
-
     def for_others(self, condition: str) -> str:
         return condition
 

@@ -35,11 +35,11 @@ class MariadbObjects(ServerObjects):
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs = zip(utubes.columns, self.of.ordered, strict=True)
+        pairs, listed = zip(utubes.columns, self.of.ordered, strict=True), ", ".join(["open", *utubes.columns])
         return {
             "ordered_as_columns": ", ".join(f"{self.of.table}.{mine} AS {column}" for column, mine in pairs),
             "nulls": ", ".join(["NULL"] * len(utubes.columns)),
-            "open": self.of.groups.opened if self.of.groups else "",
+            "open": self.stored(utubes.heads, "open", "BOOLEAN", Groups.is_open(utubes), "open", listed),
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
@@ -96,14 +96,16 @@ class MariadbObjects(ServerObjects):
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""
-        at = f"IF({self._ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
+        # The event context may be that of another statement, or of another queue.
+        ours = f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
+        at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         return {
             **self.names_beside(""),
             **self.of_change(),
             "table": self.of.table_in_schema,
             **{name: self.of.side(name) for name in ("count", "wait", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.of.machine.pending),
-            "event": f"IF({self._ours}, {part(1)}, 'write')",
+            "event": f"IF({ours}, {part(1)}, 'write')",
             "at": f"ROUND({at} * 1000000)",
             "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
@@ -123,8 +125,3 @@ class MariadbObjects(ServerObjects):
             "me": self.of.groups.me,
         }
         return self.filled_in(TRIGGERS, "group_changed", known)
-
-    @property
-    def _ours(self) -> str:
-        """Return the condition that the event context is of this statement and this queue."""
-        return f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"

@@ -98,8 +98,6 @@ class Postgres(Server):
     def this_table(self) -> str:
         return f"to_regclass({self.literal(self.table_in_schema)})"
 
-    # words
-
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
             return f"(to_timestamp({seconds}) AT TIME ZONE 'UTC')"
@@ -152,8 +150,6 @@ class Postgres(Server):
         stored = [_in_history(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
         return f"CAST(json_build_array({', '.join(stored)}) AS text)"
 
-    # which rows
-
     def not_by_index(self, column: str) -> str:
         # As an expression: else the condition would imply that of the partial index of taken tasks.
         number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
@@ -163,7 +159,7 @@ class Postgres(Server):
         if self.groups and self.heads_for(rows):
             return self.groups.select(columns, rows)
         locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
-        # MATERIALIZED, since a query that locks must run only once.
+        # MATERIALIZED, since a query that locks must run only once; SKIP LOCKED, since a take waits for no other.
         return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:

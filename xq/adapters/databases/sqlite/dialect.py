@@ -89,11 +89,8 @@ class Sqlite(Dialect):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def choice(self, rows: Selector) -> tuple[str, str]:
-        by, chosen = super().choice(rows)
-        return by, self.keys_there() + chosen
-
     def select(self, columns: str, rows: Selector) -> str:
+        # Without locks: the statement that moves these rows already has the lock of the one writer.
         utubes = self.heads_for(rows)
         if utubes is None:
             return super().select(columns, rows)

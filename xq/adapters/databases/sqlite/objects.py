@@ -79,7 +79,9 @@ class SqliteObjects(Objects):
             **{name: self.of.quote(self.of.name(name)) for name in ("count", "wait", "history")},
             "other_task": change["other_key"],
             "event": read(EVENT),
-            "at": self._at,
+            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's clock gives
+            # text, which is greater than any number; the column makes a number of it.
+            "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
             "noted": self.noted,
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
             "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
@@ -104,12 +106,6 @@ class SqliteObjects(Objects):
         if self.of.looks.history_counts:
             return words | {"history_counts"}
         return words | {"counters"} | ({"counters_of_tubes"} if self.of.tube_stats else set())
-
-    @property
-    def _at(self) -> str:
-        # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test's
-        # clock is text, which is greater than any number; the column makes a number of it.
-        return f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})"
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super().wanted_indexes()
