@@ -220,7 +220,7 @@ class Dialect(Writes, Searches, Inspections):
 
     @abstractmethod
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
 
     @abstractmethod
     def notifier(self, store: Connections) -> Notifier | None:

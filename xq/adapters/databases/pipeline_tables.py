@@ -24,7 +24,7 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 
 
 class Jobs:
-    """The SQL of one queue's bulk puts: a table says which partitions of which jobs were put.
+    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
 
     Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
     which it is remembered; NULL: for ever), `now`.

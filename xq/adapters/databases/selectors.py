@@ -38,7 +38,7 @@ class Selectors(TokenBuckets):
         """Return SQL of the first columns of the list `:keys`, whose rows have `wide` values."""
 
     def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
-        """Return the condition that these columns are in the list `:keys`, also in their form for an exact test."""
+        """Return the condition that columns are in the list `:keys`, also in their form for an exact test."""
         test = f"IN ({self.rows_listed(len(columns), wide)})"
         found, exactly = (f"{self.tuple_of(each)} {test}" for each in (columns, exact))
         return found if found == exactly else f"({found} AND {exactly})"
@@ -52,7 +52,7 @@ class Selectors(TokenBuckets):
     # selectors
 
     def not_due(self, state: str, of: str = "") -> str:
-        """Return a condition that excludes due tasks, which may not have been moved yet; `of` as in `by_key`."""
+        """Return a condition without due tasks, which may not have been moved yet; `of` as in `by_key`."""
         timers = self.machine.timers.get(state, ())
         return "".join(
             f" AND ({of}{self.roles[t.column]} IS NULL OR "
@@ -62,7 +62,7 @@ class Selectors(TokenBuckets):
 
     @cached_property
     def ordered(self) -> list[str]:
-        """Returns the columns of the order of a take: those of the roles that order tasks, then the key."""
+        """Returns the columns of the order of a take: of the roles that order tasks, then of the key."""
         return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
 
     @property
@@ -74,7 +74,7 @@ class Selectors(TokenBuckets):
         return ", ".join(of + column for column in columns)
 
     def where(self, rows: Selector) -> str:
-        """Return the condition of a statement that moves these rows."""
+        """Return the condition of a statement that moves rows."""
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows)}"
         if rows.way in ("all", "each"):
@@ -150,7 +150,7 @@ class Selectors(TokenBuckets):
     @property
     def index_of_taken(self) -> str:
         """Returns the suffix of the index that has all taken tasks."""
-        # An index of their own would cost a fifth of the throughput, so that of runat also has those without a ttr.
+        # Their own index would cost a fifth of the throughput, so the index of runat also has tasks without a ttr.
         return "runat" if "runat" in self.timed_columns else "taken"
 
     @property
@@ -188,7 +188,7 @@ class Selectors(TokenBuckets):
         return self.begin_writing
 
     def lock_all(self, states: Iterable[str]) -> str:
-        """Return SQL that locks the tasks in these states against moves until the transaction ends."""
+        """Return SQL that locks the tasks in some states against moves until the transaction ends."""
         return self.begin_writing
 
     def holders(self, guard: Guard, n: int) -> str:

@@ -59,7 +59,7 @@ class Server(Dialect):
         return with_context
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        """Return a function that runs a statement whose values have the event context."""
+        """Return a function that runs a statement. Its values have the event context."""
         return self.query(statement.sql, statement.names, width)
 
     def _admitted(self, run: Run, statement: Statement, width: int) -> Run:

@@ -151,7 +151,7 @@ class Writes(Selectors):
         return f"{counted} + :adding <= {guard.value}"
 
     def unless_duplicate(self, guard: Guard) -> str:
-        """Return the ON CONFLICT clause that skips a row whose unique value another task has."""
+        """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
         return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.guarded_states(guard))} DO NOTHING"
 
     @property

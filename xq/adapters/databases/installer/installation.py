@@ -44,7 +44,7 @@ NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 
 @dataclass(frozen=True)
 class LostStates:
-    """Where the tasks go of the states that a definition lacks, and the one that is installed has."""
+    """Where tasks go from the states of the installed definition that the new one lacks."""
 
     dialect: Dialect  # of the definition, with these states as well
     targets: Mapping[str, str]  # by state
@@ -401,7 +401,7 @@ class Installation:
                 self.store.execute(item.drop)
 
     def missing(self) -> list[str]:
-        """Return a message for each thing that the queue needs and that is missing; empty if it is installed. Fast."""
+        """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
     def is_recorded(self, records: list[Row] | None = None) -> bool:

@@ -168,7 +168,7 @@ class Objects(ABC):
         }
 
     def adding(self, table: str) -> Sequence[str]:
-        """Return SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
+        """Return SQL that adds the later columns where they are missing. SQLite has no such SQL: see `widening`."""
         return ()
 
     def more_shared(self) -> dict[str, str]:
@@ -232,7 +232,7 @@ class Objects(ABC):
         return ", ".join(map(self.of.quote, names))
 
     def note_move(self, state: str, target: str) -> str:
-        """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
+        """Return SQL to write a transition of every task in a state, for changes that fire no trigger."""
         was, tasks = self.of_version(self.of.table, "old", "was"), self.of.table_in_schema
         owner = self.of.roles["owner"] if state == TAKEN else "NULL"
         its = f"{was['old_key']}, {was['old_tube']}, {was['old_attempt']}, {self.of.now_us}, '{state}', '{target}'"

@@ -118,7 +118,7 @@ class Mariadb(Server):
 
     @cached_property
     def may_pass_by(self) -> bool:
-        # A take that leaves out tubes locks rows of these for a moment, until it has read their tube.
+        # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
         return self.has_dirty_groups or "tube" in self.roles
 
     @staticmethod
@@ -249,7 +249,7 @@ class Mariadb(Server):
         return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
 
     def _of_states(self, rows: Selector) -> str:
-        # Not by an index of states: it would miss tasks that move meanwhile to a state that was already read.
+        # Not by an index of states: it would miss tasks that move meanwhile to an already read state.
         return f"{self.table_in_schema}{self.by_primary * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:

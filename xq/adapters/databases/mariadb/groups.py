@@ -124,6 +124,6 @@ class MariadbGroups(ServerGroups):
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
-        """Return a JOIN with the rows of these keys, `xq_o`, which reads them by key."""
+        """Return a JOIN with the rows `xq_o` of some keys, which reads them by key."""
         each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
         return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

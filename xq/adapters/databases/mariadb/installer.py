@@ -59,7 +59,7 @@ class MariadbInstaller(ServerInstaller):
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
-        # Each statement that creates something is a transaction of its own, and ends the one that is open.
+        # Each statement that creates something is a transaction of its own, and ends the open one.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
         with self.creating(store):

@@ -55,7 +55,7 @@ class MariadbObjects(ServerObjects):
             made = self.of.digest(self.of.roles["utube"])
             return self.made("index", suffix, self.stored(table, self.of.groups.column, DIGEST, made, name, short))
         if unique:
-            # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
+            # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.of.quote(self.of.name("held"))
             made = f"CASE WHEN {condition} THEN {self.of.digest(columns)} END"
@@ -78,7 +78,7 @@ class MariadbObjects(ServerObjects):
     def drop(self, kind: str, name: str) -> str:
         if kind != "index":
             return super().drop(kind, name)
-        # With the column it is of, also that of a definition which is no longer this one.
+        # With its column, also the one of an earlier definition.
         column = {self.of.name("unique"): "held", self.of.name("utube"): "turn"}.get(name)
         dropped = f"DROP INDEX IF EXISTS {self.of.quote(name)}"
         if column:

@@ -67,7 +67,7 @@ class Postgres(Server):
             "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
-            # In seconds. Only these detect that the other machine is gone.
+            # In seconds. Nothing else detects that the other machine is gone.
             "SET tcp_keepalives_idle = 2",
             "SET tcp_keepalives_interval = 2",
             "SET tcp_keepalives_count = 3",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _is_in(step: str) -> str:
-    """Return the condition, for an index, that a utube is one that an earlier part of the statement found."""
+    """Return the condition, for an index, that an earlier part of the statement found a utube."""
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 

@@ -85,7 +85,7 @@ class Triggers(PostgresObjects):
         super().__init__(mine.in_schema(source.schema or here))
         machine, limit = mine.machine, mine.machine.guard("limit")
         self.limited = mine.guarded_states(limit) if limit else []  # the states of the feature limit
-        # The states of tasks that may block others: a take finds one of those after they have left it.
+        # The states whose tasks may block others: a take finds one of the others after they have left it.
         self.blocking = [state for state in machine.states if machine.frees(state, ABSENT)]
         self.known = self._known()
 

@@ -90,7 +90,7 @@ class Sqlite(Dialect):
         )
 
     def select(self, columns: str, rows: Selector) -> str:
-        # Without locks: the statement that moves these rows already has the lock of the one writer.
+        # Without locks: the statement that moves the rows already has the lock of the one writer.
         utubes = self.heads_for(rows)
         if utubes is None:
             return super().select(columns, rows)

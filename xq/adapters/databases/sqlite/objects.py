@@ -79,8 +79,8 @@ class SqliteObjects(Objects):
             **{name: self.of.quote(self.of.name(name)) for name in ("count", "wait", "history")},
             "other_task": change["other_key"],
             "event": read(EVENT),
-            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's clock gives
-            # text, which is greater than any number; the column makes a number of it.
+            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test
+            # is text, which is greater than any number; the column makes a number of it.
             "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
             "noted": self.noted,
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
