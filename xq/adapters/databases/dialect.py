@@ -212,7 +212,7 @@ class Dialect(Writes, Searches, Inspections):
         """Return the file that the database is; None if it is in memory or on a server."""
         return None
 
-    # liveness and notifications
+    # processes and connections
 
     @abstractmethod
     def liveness(self, store: Connections) -> Liveness | None:
@@ -226,8 +226,6 @@ class Dialect(Writes, Searches, Inspections):
     def notifier(self, store: Connections) -> Notifier | None:
         """Return the notifier of commits of other processes; None if no other process can write."""
 
-    # upkeep
-
     @cached_property
     def has_dirty_groups(self) -> bool:
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
@@ -237,8 +235,6 @@ class Dialect(Writes, Searches, Inspections):
     def may_pass_by(self) -> bool:
         """Whether a take may skip a ready task because another statement has locked its row or its group."""
         return self.has_dirty_groups
-
-    # connections
 
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""

@@ -206,7 +206,7 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        which = f"WHERE taken < {self.most}{and_so}{self.of.skip}"
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
@@ -220,7 +220,7 @@ class ServerGroups(Groups):
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock the rows that no other connection has deleted or locked, and return their ids."""
         ids = [one.id for one in dirty]
-        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.lock} SKIP LOCKED"
+        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.skip}"
         return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:

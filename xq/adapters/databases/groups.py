@@ -63,6 +63,10 @@ class Groups(ABC):
     def first_known(self) -> str:
         """Return SQL that initializes the first tasks of all heads."""
 
+    @abstractmethod
+    def select(self, columns: str, rows: Selector) -> str:
+        """Return a query as `Selectors.select`, of the first tasks to take."""
+
     def head(self, version: str) -> str:
         """Return the key of the head of a version of a row, as SQL."""
         return self.called(f"{version}.{self.role}")

@@ -111,9 +111,12 @@ class Selectors(TokenBuckets):
         return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query of rows that are selected without keys: the first one, or the first `n`."""
+        """Return a query of rows without their keys, which locks them: the first one, or the first `n`."""
+        if utubes := self.heads_for(rows):
+            return utubes.select(columns, rows)
         by, chosen = self.choice(rows)
-        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {self.limit(rows)}"
+        # A take waits for no other, so it skips what others have locked.
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {self.limit(rows)}{self.skip}"
 
     @staticmethod
     def limit(rows: Selector) -> str:

@@ -21,6 +21,7 @@ class Server(Dialect):
     begin_writing = ""
     placeholder = "%s"
     lock = " FOR UPDATE"
+    skip = f"{lock} SKIP LOCKED"
     session_sql: ClassVar[SessionSql]  # what the session connection runs
     groups: ServerGroups | None
 

@@ -84,7 +84,8 @@ class Terms(ABC):
     create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     by_primary = ""  # the hint that makes the planner read a table by its key
-    lock = ""  # the clause that locks the rows of a SELECT
+    lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
+    skip = ""  # as `lock`, and skips what others have locked
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
@@ -212,13 +213,10 @@ class Terms(ABC):
 
     # rows
 
-    def same_wait(self, alias: str, version: str) -> str:
-        """Return the condition that a row of the waits (alias, '' if none) has the key of this version of a row."""
-        return self.same(alias, self.parts, version)
-
-    def same(self, alias: str, columns: Sequence[str], version: str) -> str:
-        dot = f"{alias}." if alias else ""
-        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
+    def same_wait(self, alias: str, version: str, columns: Sequence[str] = ()) -> str:
+        """Return the condition that a row of the waits, or one with its key in `columns`, has the key of a version."""
+        dot, pairs = f"{alias}." if alias else "", zip(columns or self.parts, self.keys, strict=True)
+        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in pairs)
 
     def by_key(self, of: str = "", row: str = "") -> str:
         """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""

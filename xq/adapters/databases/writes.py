@@ -159,5 +159,5 @@ class Writes(Selectors):
         """Return SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
         owner, beside = self.roles["owner"], self.side("owner")
         taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
-        token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same('xq_o', self.keys, self.table)})"
+        token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same_wait('xq_o', self.table, self.keys)})"
         return f"UPDATE {self.table_in_schema} SET {owner} = {token} WHERE {taken}"

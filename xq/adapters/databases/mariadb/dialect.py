@@ -244,10 +244,6 @@ class Mariadb(Server):
             values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True)), "many": len(rows)}
         return super().execute(store, sql, values)
 
-    def select(self, columns: str, rows: Selector) -> str:
-        # SKIP LOCKED: a take waits for no other. The block that follows moves what this has locked.
-        return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
-
     def _of_states(self, rows: Selector) -> str:
         # Not by an index of states: it would miss tasks that move meanwhile to an already read state.
         return f"{self.table_in_schema}{self.by_primary * bool(rows.more)}"
@@ -256,8 +252,6 @@ class Mariadb(Server):
         """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
-        if utubes := self.heads_for(rows):
-            return f"{utubes.candidates([columns], rows)[0]}{self.lock} SKIP LOCKED"
         if rows.way not in ("key", "keys"):
             return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
@@ -270,7 +264,7 @@ class Mariadb(Server):
         found = {"lock": self._locked(rows, f"{columns}{into}")}
         _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            found["others"] = f"{query}{self.lock} SKIP LOCKED"
+            found["others"] = f"{query}{self.skip}"
             # A locking read: a plain one might read an old snapshot, without these rows.
             either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
@@ -419,7 +413,7 @@ class Mariadb(Server):
 
     @property
     def lock_task(self) -> str:
-        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
+        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.skip}"
 
     def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states

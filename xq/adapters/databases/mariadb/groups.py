@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, Runs, ServerGroups
+from xq.core.compile import Selector
 from xq.core.ports import Connections
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class MariadbGroups(ServerGroups):
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
+
+    def select(self, columns: str, rows: Selector) -> str:
+        # Of the heads alone: another part of the statement locks the first tasks without a utube.
+        return f"{self.candidates([columns], rows)[0]}{self.of.skip}"
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"

@@ -86,13 +86,12 @@ class MariadbObjects(ServerObjects):
         return f"ALTER TABLE IF EXISTS {self.of.table_in_schema} {dropped}"
 
     def triggers(self) -> list[Object]:
-        return [self._trigger(event) for event in ("insert", "update", "delete")]
-
-    def _trigger(self, event: str) -> Object:
-        known = {**self.in_triggers(), "name": self.of.side(event)}
-        if utubes := self.of.groups:
-            known["groups"] = " ".join(map(self._group_changed, utubes.changes_of(event)))
-        return self.made("trigger", event, self.filled_in(TRIGGERS, event, known))
+        found, utubes = [], self.of.groups
+        for event in ("insert", "update", "delete"):
+            changes = utubes.changes_of(event) if utubes else []
+            known = self.in_triggers() | {"name": self.of.side(event), "groups": " ".join(map(self._changed, changes))}
+            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, known)))
+        return found
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""
@@ -112,7 +111,7 @@ class MariadbObjects(ServerObjects):
             "by_reason": f"NULLIF({part(4)}, '')",
         }
 
-    def _group_changed(self, change: GroupChange) -> str:
+    def _changed(self, change: GroupChange) -> str:
         assert self.of.groups
         known = {
             "when": f"({change.when})",

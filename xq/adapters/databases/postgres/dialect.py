@@ -156,11 +156,11 @@ class Postgres(Server):
         return f"0 + {column}" if number else f"'' || {column}"
 
     def select(self, columns: str, rows: Selector) -> str:
-        if self.groups and self.heads_for(rows):
-            return self.groups.select(columns, rows)
-        locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
-        # MATERIALIZED, since a query that locks must run only once; SKIP LOCKED, since a take waits for no other.
-        return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
+        locked = super().select(columns, rows)
+        if rows.way == "first" or self.heads_for(rows):
+            return locked
+        # MATERIALIZED, since a query that locks must run only once.
+        return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
         if not self.is_charged(rows, change):

@@ -103,7 +103,7 @@ class PostgresGroups(ServerGroups):
     @property
     def _refreshing(self) -> str:
         """Return SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
-        kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
+        kind, passing = self.of.list_kinds[self.of.kind("utube")], self.of.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
@@ -124,23 +124,20 @@ class PostgresGroups(ServerGroups):
         return f"WITH {parts} SELECT COUNT(*) FROM refreshed"
 
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query that locks the first tasks with their heads, and skips locked ones.
-
-        Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
-        """
+        # It locks the heads with their tasks. Where some tasks have no utube it locks the first of those as well, and
+        # keeps it until the transaction ends.
         of, wanted = self.of, self.mine
-        locked = f"{of.lock} SKIP LOCKED"
         # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
         # which would be free to begin with all tasks, or to sort all heads.
         theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
-        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
+        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{of.skip}"
         candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
             f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
             f"{of.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
-            candidates.append(f"{self.of_others(wanted, rows)}{locked}")
+            candidates.append(f"{self.of_others(wanted, rows)}{of.skip}")
         tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({query})" for i, query in enumerate(candidates))
         both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(candidates)))
         order = self.of.order

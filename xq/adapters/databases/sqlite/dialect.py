@@ -15,7 +15,7 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Statement
 from xq.core.machine import Guard
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run
 from xq.sessions.liveness import Liveness
@@ -88,14 +88,6 @@ class Sqlite(Dialect):
             for key, field in zip(self.keys, self.source.key, strict=True)
             if field.kind not in ("auto", "bigauto")
         )
-
-    def select(self, columns: str, rows: Selector) -> str:
-        # Without locks: the statement that moves the rows already has the lock of the one writer.
-        utubes = self.heads_for(rows)
-        if utubes is None:
-            return super().select(columns, rows)
-        both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in utubes.candidates(utubes.mine, rows))
-        return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {self.limit(rows)}"
 
     def by_index(self, name: str) -> str:
         # With outdated statistics the planner may expect most rows in one state, and read the whole table.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xq.adapters.databases.groups import FIRST, GroupChange, Groups
+from xq.core.compile import Selector
 
 
 class SqliteGroups(Groups):
@@ -20,6 +21,10 @@ class SqliteGroups(Groups):
     @property
     def first_known(self) -> str:
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')}"
+
+    def select(self, columns: str, rows: Selector) -> str:
+        both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in self.candidates(self.mine, rows))
+        return f"SELECT {columns} FROM ({both}) ORDER BY {self.of.order} LIMIT {self.of.limit(rows)}"
 
     def on_change(self, change: GroupChange) -> list[str]:
         """Return what a trigger does for a row."""
