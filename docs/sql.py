@@ -12,9 +12,9 @@ import peewee as pw
 from layout import laid_out
 
 import xq
-from xq.adapters.databases.mariadb import objects
+from xq.adapters.databases.mariadb import objects as mariadb_objects
 from xq.adapters.databases.mariadb.dialect import Mariadb
-from xq.adapters.databases.postgres import triggers
+from xq.adapters.databases.postgres import objects as postgres_objects
 from xq.adapters.databases.postgres.dialect import Postgres
 from xq.core.ports import PART
 
@@ -309,16 +309,16 @@ def _texts(dialect: Any) -> dict[str, str]:
     """What long texts of one database are shown as; `{x}` is a column."""
     if isinstance(dialect, Postgres):
         return {
-            "⟨server time⟩": triggers.SERVER_TIME,
-            "⟨time as text⟩": triggers.TEXT_OF_TIME,
-            "⟨event⟩": dialect.installer.objects.event,
-            "⟨part {x}⟩": triggers.part("{x}"),
+            "⟨server time⟩": postgres_objects.SERVER_TIME,
+            "⟨time as text⟩": postgres_objects.TEXT_OF_TIME,
+            "⟨event⟩": postgres_objects.Triggers(dialect.installer.objects).known["event"],
+            "⟨part {x}⟩": postgres_objects.part("{x}"),
         }
     if isinstance(dialect, Mariadb):
         return {
             "⟨exact {x}⟩": dialect.exact("{x}"),
-            "⟨event⟩": dialect.installer.objects.event,
-            "⟨part {x}⟩": objects.part("{x}"),
+            "⟨event⟩": dialect.installer.objects.in_triggers()["event"],
+            "⟨part {x}⟩": mariadb_objects.part("{x}"),
         }
     return {}
 

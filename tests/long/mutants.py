@@ -407,7 +407,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
-        "xq/adapters/databases/postgres/triggers.py",
+        "xq/adapters/databases/postgres/objects.py",
         '(("delete", "changed"), ("truncate", f"{self.known[\'table\']} AS changed"))',
         '(("delete", "changed"),)',
         "contract/core/test_take.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",
@@ -633,7 +633,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "PostgreSQL does not notify",
-        "xq/adapters/databases/postgres/triggers.py",
+        "xq/adapters/databases/postgres/objects.py",
         "PERFORM pg_notify('{CHANNEL}', '');",
         "PERFORM 1;",
         "guarantees/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",

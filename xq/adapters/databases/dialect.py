@@ -13,11 +13,10 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.inspections import Inspections
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.installer.installer import Installer
-from xq.adapters.databases.jobs import Jobs
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.named import by_position, in_order
+from xq.adapters.databases.pipeline_tables import CheckpointTable, Jobs, RollupTable
 from xq.adapters.databases.records import TEXTS, Records
-from xq.adapters.databases.rollup_table import CheckpointTable, RollupTable
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.writes import Writes
 from xq.core.compile import Statement
@@ -65,12 +64,9 @@ class Dialect(Writes, Searches, Inspections):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    the records of xq; records.sql has others
-        uuid, queue, lease   a session, a queue in which it may own tasks, and seconds until it expires
+    counters; records.sql and pipeline_tables.py name the values of their own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
-        sink, stream, batch  the checkpoint of a sink: the last batch of a stream
-        unit, bucket         a span of time, and the second at which it begins
 
     Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and
     `rows` become lists of values, and `chosen` a condition.
@@ -86,7 +82,6 @@ class Dialect(Writes, Searches, Inspections):
 
     @cached_property
     def records(self) -> Records:
-        """The SQL of xq's own tables."""
         return Records(self)
 
     @cached_property
@@ -104,12 +99,10 @@ class Dialect(Writes, Searches, Inspections):
 
     @property
     def jobs(self) -> Jobs:
-        """Returns the SQL of bulk puts."""
         return Jobs(self)
 
     @cached_property
     def checkpoints(self) -> CheckpointTable:
-        """Returns the SQL of the checkpoints of streams in this database."""
         return CheckpointTable(self)
 
     def rollup(self, table: str) -> RollupTable:
@@ -156,8 +149,17 @@ class Dialect(Writes, Searches, Inspections):
 
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
         """Run a statement without rows and return how many it changed. `event` is for the triggers."""
-        sql, names = by_position(statement.sql, self.placeholder)
-        return store.change(sql, [values[name] for name in names])
+        text, values_of = self.filled(statement.sql)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return [(connection.change(text, values_of(values)),)]
+
+        ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
+        return int(changed)
+
+    @abstractmethod
+    def in_context(self, run: Run, event: str) -> Run:
+        """Return `run` with the event context of this event."""
 
     @abstractmethod
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
@@ -210,7 +212,7 @@ class Dialect(Writes, Searches, Inspections):
         """Return the file that the database is; None if it is in memory or on a server."""
         return None
 
-    # liveness and notifications
+    # processes and connections
 
     @abstractmethod
     def liveness(self, store: Connections) -> Liveness | None:
@@ -218,13 +220,11 @@ class Dialect(Writes, Searches, Inspections):
 
     @abstractmethod
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
 
     @abstractmethod
     def notifier(self, store: Connections) -> Notifier | None:
         """Return the notifier of commits of other processes; None if no other process can write."""
-
-    # upkeep
 
     @cached_property
     def has_dirty_groups(self) -> bool:
@@ -236,9 +236,6 @@ class Dialect(Writes, Searches, Inspections):
         """Whether a take may skip a ready task because another statement has locked its row or its group."""
         return self.has_dirty_groups
 
-    # connections
-
-    @abstractmethod
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
 

@@ -5,7 +5,7 @@ trigger does not change the head: it appends a row to the table of dirty groups,
 of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
 they have read. A head is right as long as its group is not dirty.
 
-Two connections that refresh at once do different groups, as takes do: each skips those whose head another one has
+Two connections that refresh at once do different groups, as takes do: each skips the heads that another one has
 locked. The head of a new group is missing, and that of a full one stays unlocked: there it skips locked rows.
 """
 
@@ -18,7 +18,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from xq.adapters.databases.groups import Groups
-from xq.core.compile import Statement
 from xq.core.machine import READY, Guard
 from xq.core.ports import Connections, ErrorKind, Row
 
@@ -65,37 +64,38 @@ class ServerGroups(Groups):
     def __init__(self, of: Dialect, guard: Guard) -> None:
         super().__init__(of, guard)
         self.dirty_groups = of.side(DIRTY)
+        self.tables[DIRTY] = DIRTY
 
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
-        """Return the condition after `utube` that it is one of these, whose values are in :utubes."""
+        """Return the condition after `utube` of being one of these. Their values are in :utubes."""
 
     @abstractmethod
     def rows_of(self, ids: Sequence[int]) -> str:
-        """Return what follows FROM: the rows `xq_o` of dirty groups with these ids, whose values are in :ids."""
+        """Return what follows FROM: the rows `xq_o` of dirty groups with these ids. Their values are in :ids."""
 
     @abstractmethod
     def heads_of(self, utubes: Collection[Any]) -> str:
-        """Return what follows FROM: the heads `xq_o` of these groups, whose values are in :utubes."""
+        """Return what follows FROM: the heads `xq_o` of these groups. Their values are in :utubes."""
 
     @abstractmethod
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Insert the missing heads of these groups, except those that another transaction is inserting."""
+        """Insert the missing heads of these groups. Skip the ones that another transaction is inserting."""
 
     @abstractmethod
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Write the first task of these groups into their heads, which are locked."""
+        """Write the first task of these groups into their locked heads."""
 
     @abstractmethod
     def mark_again(self, utubes: Collection[Any]) -> str:
-        """Return SQL that makes these groups dirty, with rows that belong to no transaction."""
+        """Return SQL that makes groups dirty, with rows of no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
         """Return SQL that deletes rows of dirty groups."""
         return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
 
     def disowned(self, ids: Sequence[int]) -> str:
-        """Return SQL that detaches rows from this transaction, so that it does not refresh them again."""
+        """Return SQL to detach rows from this transaction, so that it does not refresh them again."""
         rows = f"id IN ({', '.join(map(str, ids))})"
         return f"UPDATE {self.dirty_groups} SET writer = NULL WHERE {rows} AND writer = {self.me}"
 
@@ -114,7 +114,7 @@ class ServerGroups(Groups):
     @property
     def first_known(self) -> str:
         table = self.of.table
-        rows = f"FROM {self.of.table_in_schema} WHERE {self._is(table, [READY])}"
+        rows = f"FROM {self.of.table_in_schema} WHERE {self.is_in(table, [READY])}"
         return self.make_dirty(self.head(table), rows)
 
     # triggers
@@ -125,7 +125,7 @@ class ServerGroups(Groups):
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
     def dirties(self, taken: str) -> str:
-        """Return the condition that a change which adds `taken` makes its group dirty."""
+        """Return the condition that a change makes its group dirty by adding `taken`."""
         # A group whose only place is taken is full, so its head needs no first task.
         return f"{taken} <= 0" if self.most == 1 else "TRUE"
 
@@ -198,7 +198,7 @@ class ServerGroups(Groups):
         return sum(self._refresh_each(store, refresh, part) for part in parts) if half else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
-        """Lock the open heads of these groups for which `and_so` holds, and return their groups."""
+        """Lock the open heads of groups as far as `and_so` holds, and return their groups."""
         absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
         wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
         if absent:
@@ -206,21 +206,21 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE taken < {self.most}{and_so}{self.of.lock} SKIP LOCKED"
+        which = f"WHERE taken < {self.most}{and_so}{self.of.skip}"
         found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
     def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
-        """Lock the rows that no lock of a head protects, and return all but the groups that another one refreshes."""
+        """Lock the rows that no lock of a head protects. Return all but the groups of another one."""
         alone = [one for one in dirty if one.head != OPEN]
         there = self.there(store, alone)
         lost = {one.utube for one in alone if one.id not in there}
         return [one for one in dirty if one.utube not in lost]
 
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
-        """Lock those of these rows that no other connection has deleted or locked, and return their ids."""
+        """Lock the rows that no other connection has deleted or locked, and return their ids."""
         ids = [one.id for one in dirty]
-        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.lock} SKIP LOCKED"
+        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.skip}"
         return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
@@ -242,7 +242,7 @@ class ServerGroups(Groups):
         ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
         found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
         if changed := list(dict.fromkeys([*known, *found])):
-            self.of.change(store, Statement(self.mark_again(changed)), {"utubes": changed})
+            self.of.execute(store, self.mark_again(changed), {"utubes": changed})
         if own:
             store.change(self.disowned([one.id for one in dirty if one.utube in locked]))
         return len(found)
@@ -259,11 +259,10 @@ class ServerGroups(Groups):
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))
-            self.of.change(store, Statement(self.make_dirty(":utube")), {"utube": dirty[0].utube})
+            self.of.execute(store, self.make_dirty(":utube"), {"utube": dirty[0].utube})
 
 
 def _one_by_one(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:
-    """Return the rows of each group."""
     found: dict[Any, list[DirtyGroup]] = {}
     for one in dirty:
         found.setdefault(one.utube, []).append(one)

@@ -99,7 +99,6 @@ class FileLocks(LivenessLocks):
         return True
 
     def _rest(self) -> None:
-        """Close the file when it has no locks."""
         if not self._held and not self._ending:
             self._close()
 
@@ -220,7 +219,6 @@ def _opened(path: str, mode: int) -> tuple[int, bool]:
 
 
 def _user(uid: int) -> str:
-    """Return the name of a user of the system, or the number of one without a name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -334,7 +332,7 @@ class FileNotifier:
         written, files = self._written()  # before the look
         before = self._version
         for pause in (*COMMITTING, 0.0) if notified else (0.0,):
-            self._version = self._look(store)
+            self._version = [store.execute(sql) for sql in self._versions]
             if self._version != before:
                 break
             time.sleep(pause)
@@ -353,9 +351,6 @@ class FileNotifier:
                 found.append(os.stat(file))
         states = [(of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for of in found]
         return max((max(of.st_mtime, of.st_ctime) for of in found), default=0.0), states
-
-    def _look(self, store: Connections) -> object:
-        return [store.execute(sql) for sql in self._versions]
 
     def wake(self) -> None:
         self._waker.wake()

@@ -46,9 +46,9 @@ class Groups(ABC):
         # The number is in the table's CHECK, and its columns are those of the order: each combination has its table.
         self.suffix = f"utube_{self.most}{'' if of.source.ordered_by else '_key'}"
         self.heads = of.side(self.suffix)
-        self.parts = [f"k{i}" for i in range(len(of.keys))]
+        self.tables = {self.suffix: "heads"}  # the texts of its side tables, by suffix
         # The first task of a utube: the columns of its head, and the corresponding columns of the table.
-        self.columns = [*of.source.ordered_by, *self.parts]
+        self.columns = [*of.source.ordered_by, *of.parts]
         self.mine = [f"{of.table}.{column}" for column in of.ordered]
         self.wanted = ", ".join(FIRST + column for column in of.ordered)
 
@@ -62,6 +62,10 @@ class Groups(ABC):
     @abstractmethod
     def first_known(self) -> str:
         """Return SQL that initializes the first tasks of all heads."""
+
+    @abstractmethod
+    def select(self, columns: str, rows: Selector) -> str:
+        """Return a query as `Selectors.select`, of the first tasks to take."""
 
     def head(self, version: str) -> str:
         """Return the key of the head of a version of a row, as SQL."""
@@ -165,7 +169,7 @@ class Groups(ABC):
     def change_of(self, version: str, came: bool) -> GroupChange:
         """Return the effect of a row that was inserted (`came`) or deleted."""
         taken = self._taken(version)
-        return GroupChange(self.head(version), taken if came else f"-{taken}", self._is(version, COUNTED), came)
+        return GroupChange(self.head(version), taken if came else f"-{taken}", self.is_in(version), came)
 
     def changes_of(self, event: str) -> list[GroupChange]:
         """Return the effects of an insert of NEW, a delete of OLD, or an update from OLD to NEW."""
@@ -175,14 +179,14 @@ class Groups(ABC):
             return [self.change_of("OLD", came=False)]
         moved = self.of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
         changed = " OR ".join(self.of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
-        was = self._is("OLD", COUNTED)
+        was = self.is_in("OLD")
         stays = f"(CASE WHEN {moved} THEN 0 ELSE {self._taken('NEW')} END)"
         came = f"(({moved}) OR ({changed}) AND NOT {was})"
         return [
             GroupChange(
                 self.head("OLD"), f"{stays} - {self._taken('OLD')}", f"(({moved}) OR {changed}) AND {was}", False
             ),
-            GroupChange(self.head("NEW"), self._taken("NEW"), f"{came} AND {self._is('NEW', COUNTED)}", True),
+            GroupChange(self.head("NEW"), self._taken("NEW"), f"{came} AND {self.is_in('NEW')}", True),
         ]
 
     @property
@@ -193,7 +197,7 @@ class Groups(ABC):
     def _status(self, version: str) -> str:
         return f"{version}.{self.of.roles['status']}"
 
-    def _is(self, version: str, states: Iterable[str]) -> str:
+    def is_in(self, version: str, states: Iterable[str] = COUNTED) -> str:
         """Return the condition that a version of a row has a utube and is in one of the states."""
         in_states = self.of.in_states(states, self._status(version))
         return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
@@ -228,7 +232,7 @@ class Groups(ABC):
         return [
             f"DELETE FROM {self.heads}",
             self.count(
-                self.head(table), self._taken(table), f"FROM {self.of.table_in_schema} WHERE {self._is(table, COUNTED)}"
+                self.head(table), self._taken(table), f"FROM {self.of.table_in_schema} WHERE {self.is_in(table)}"
             ),
             self.first_known,
         ]
@@ -237,7 +241,7 @@ class Groups(ABC):
     def wrong(self) -> str:
         """Return a query of the number of wrong heads. It reads all ready and taken tasks."""
         of, table = self.of, self.of.table
-        utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self._is(table, COUNTED)}"
+        utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self.is_in(table)}"
         differ = " OR ".join(
             of.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
             for column, mine in zip(self.columns, self.of.ordered, strict=True)

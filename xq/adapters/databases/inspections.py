@@ -32,7 +32,7 @@ class Inspections(Selectors):
         """Returns a query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
 
         That is the number of tasks that became ready in them and are still so, their first time, the time of the last
-        take, and that of the first transition. One statement: the numbers must be of one moment.
+        take, and the time of the first transition. One statement: the numbers must be of one moment.
         """
         key, counts = self.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
         into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
@@ -52,7 +52,7 @@ class Inspections(Selectors):
 
     @property
     def durations(self) -> str:
-        """Returns a query of (state, microseconds that a task was in it) of the transitions whose id is > `:since`.
+        """Returns a query of (state, microseconds of a task in it) of the transitions whose id is > `:since`.
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """

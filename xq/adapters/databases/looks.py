@@ -67,7 +67,7 @@ class Looks:
         return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if there is one of these tasks, or a dirty group."""
+        """Return a query, without locks, that finds a row if there is such a task, or a dirty group."""
         if self.of.groups:
             return self.of.groups.ready(rows)
         by, chosen = self.of.choice(rows)
@@ -111,7 +111,7 @@ class Looks:
     def _is_unowned(self) -> str:
         return f"{self.of.is_state(TAKEN)} AND {self.of.roles['owner']} IS NULL"
 
-    # the times at which tasks are due, and at which the history is to be pruned
+    # when tasks are due, and when the history is to be pruned
 
     def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
         """Return queries of the earliest time of each timer: one row, or none."""
@@ -162,7 +162,7 @@ class Looks:
         return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
 
     def next_due_of(self, queues: Sequence[Dialect | None]) -> str:
-        """Return a query of (index of the queue, seconds until a duty) for several queues, without those that are None.
+        """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
 
         Each queue has any number of rows. It uses the clock of the database, and no named values.
         """
@@ -280,11 +280,6 @@ class Looks:
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
-    @property
-    def any_history(self) -> str:
-        """Return a query of one row of the history, if it has one; also where this definition has no history."""
-        return f"SELECT id FROM {self.of.side('history')} LIMIT 1"
-
     def done_again(self, checkpoint: Sequence[int]) -> str:
         """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
         key, table, after = self.of.quote("key"), self.of.side("history"), self._after(checkpoint)
@@ -302,7 +297,7 @@ class Looks:
         return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:
-        """Return the statement that deletes the rows with these ids."""
+        """Return the statement that deletes the rows of some ids."""
         return Statement(f"DELETE FROM {self.of.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
 
     highest_key = ""  # a query of the highest key, if the database gives the next task the one after it
@@ -317,7 +312,6 @@ class Looks:
 
     @property
     def _forgotten_before(self) -> str:
-        """Returns SQL of the time, in microseconds since 1970, before which rows are pruned."""
         return f"{self.of.now_us} - {min(self.of.history_kept, LONGEST)!r} * 1000000"
 
     @property

@@ -64,7 +64,6 @@ class ExtractReader(Extract):
         return self._statement(columns), columns
 
     def _stock(self, column: Extracted) -> Extracted:
-        """Return a column for a stock driver."""
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
     def _statement(self, columns: Sequence[Extracted], part: Part = WHOLE, more: str = "", of: str = "") -> str:

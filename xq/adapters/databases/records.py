@@ -41,7 +41,7 @@ class Records:
             "now_us": of.now_us,
             "queue": of.literal(of.source_name),
             "lock": of.lock.lstrip(),
-            "skip": f"{of.lock} SKIP LOCKED".lstrip() if of.lock else "",
+            "skip": of.skip.lstrip(),
             "unless": lambda columns: of.on_conflict(columns).lstrip(),
             "waits": of.waits,
             "parts": ", ".join(parts),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -40,7 +39,10 @@ class Scans(ABC):
     def _tasks(self, make: Callable[..., Extract], states: str) -> Extract:
         dialect, machine, fields = self.dialect, self.dialect.machine, self.dialect.source.fields
         own = dialect.source.own.values()
-        columns = [replace(self._column(field), asked=field in own) for field in fields]
+        columns = [
+            Extracted(field.name, kind, *self.stored(field, dialect.quote(field.column), kind), asked=field in own)
+            for field, kind in zip(fields, map(type_of, fields))
+        ]
         status = dialect.exact(dialect.roles["status"], dialect.kind("status"))
         cases = " ".join(
             f"WHEN {dialect.literal(dialect.words[s])} THEN {dialect.literal(NAMES.get(s, s))}" for s in machine.states
@@ -77,5 +79,5 @@ class Scans(ABC):
         return make(relation=f"({self.dialect.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
-    def _column(self, field: Field) -> Extracted:
-        """Return the column of a field of the application."""
+    def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
+        """Return a column (`sql`) of this type as it is read: its SQL, and the type of what the database returns."""

@@ -14,7 +14,7 @@ ERROR_SHOWN = 500  # characters of an error of which failures are made
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An order of rows in which a page goes on at a position: the values of `columns`, of which the last are the key.
+    """An order of rows. A page goes on at a position in it: the values of `columns`, the key last.
 
     None has a column that a move changes, but for the state.
     """

@@ -29,8 +29,6 @@ class Selectors(TokenBuckets):
     looks: Looks
     installer: Installer
 
-    # keys
-
     begin_writing: str  # a write that changes nothing: it acquires the lock of a writer before the first read
 
     lists_keys = True  # whether one value can hold a list of keys
@@ -40,9 +38,9 @@ class Selectors(TokenBuckets):
         """Return SQL of the first columns of the list `:keys`, whose rows have `wide` values."""
 
     def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
-        """Return the condition that these columns are in the list `:keys`, also in their form for an exact test."""
+        """Return the condition that columns are in the list `:keys`, also in their form for an exact test."""
         test = f"IN ({self.rows_listed(len(columns), wide)})"
-        found, exactly = (f"{self._tuple(each)} {test}" for each in (columns, exact))
+        found, exactly = (f"{self.tuple_of(each)} {test}" for each in (columns, exact))
         return found if found == exactly else f"({found} AND {exactly})"
 
     def keys_listed(self, of: str = "", wide: int = 0) -> str:
@@ -54,7 +52,7 @@ class Selectors(TokenBuckets):
     # selectors
 
     def not_due(self, state: str, of: str = "") -> str:
-        """Return a condition that excludes due tasks, which may not have been moved yet; `of` as in `by_key`."""
+        """Return a condition without due tasks, which may not have been moved yet; `of` as in `by_key`."""
         timers = self.machine.timers.get(state, ())
         return "".join(
             f" AND ({of}{self.roles[t.column]} IS NULL OR "
@@ -64,7 +62,7 @@ class Selectors(TokenBuckets):
 
     @cached_property
     def ordered(self) -> list[str]:
-        """Returns the columns of the order of a take: those of the roles that order tasks, then the key."""
+        """Returns the columns of the order of a take: of the roles that order tasks, then of the key."""
         return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
 
     @property
@@ -76,7 +74,7 @@ class Selectors(TokenBuckets):
         return ", ".join(of + column for column in columns)
 
     def where(self, rows: Selector) -> str:
-        """Return the condition of a statement that moves these rows."""
+        """Return the condition of a statement that moves rows."""
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows)}"
         if rows.way in ("all", "each"):
@@ -113,9 +111,12 @@ class Selectors(TokenBuckets):
         return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query of rows that are selected without keys: the first one, or the first `n`."""
+        """Return a query of rows without their keys, which locks them: the first one, or the first `n`."""
+        if utubes := self.heads_for(rows):
+            return utubes.select(columns, rows)
         by, chosen = self.choice(rows)
-        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {self.limit(rows)}"
+        # A take waits for no other, so it skips what others have locked.
+        return f"SELECT {columns} FROM {self.table_in_schema}{by} WHERE {chosen} LIMIT {self.limit(rows)}{self.skip}"
 
     @staticmethod
     def limit(rows: Selector) -> str:
@@ -123,7 +124,7 @@ class Selectors(TokenBuckets):
 
     def choice(self, rows: Selector) -> tuple[str, str]:
         """Return an index hint for such rows, and their condition with its order."""
-        state = self.is_state(rows.state)
+        state = f"{self.keys_there()}{self.is_state(rows.state)}"
         if rows.way == "owned":
             owner = self.owner_for_range
             ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]
@@ -152,7 +153,7 @@ class Selectors(TokenBuckets):
     @property
     def index_of_taken(self) -> str:
         """Returns the suffix of the index that has all taken tasks."""
-        # An index of their own would cost a fifth of the throughput, so that of runat also has those without a ttr.
+        # Their own index would cost a fifth of the throughput, so the index of runat also has tasks without a ttr.
         return "runat" if "runat" in self.timed_columns else "taken"
 
     @property
@@ -190,7 +191,7 @@ class Selectors(TokenBuckets):
         return self.begin_writing
 
     def lock_all(self, states: Iterable[str]) -> str:
-        """Return SQL that locks the tasks in these states against moves until the transaction ends."""
+        """Return SQL that locks the tasks in some states against moves until the transaction ends."""
         return self.begin_writing
 
     def holders(self, guard: Guard, n: int) -> str:

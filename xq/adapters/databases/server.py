@@ -13,7 +13,6 @@ from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
-from xq.sessions.liveness import Liveness
 
 
 class Server(Dialect):
@@ -22,22 +21,15 @@ class Server(Dialect):
     begin_writing = ""
     placeholder = "%s"
     lock = " FOR UPDATE"
+    skip = f"{lock} SKIP LOCKED"
     session_sql: ClassVar[SessionSql]  # what the session connection runs
     groups: ServerGroups | None
-
-    sets_context: ClassVar[str]  # a true SQL condition that passes `:context` to the triggers of the statement
-
-    @property
-    def sets_context_first(self) -> str:
-        return f"{self.sets_context} AND "
 
     def entered(self, state: str) -> str:
         word = super().entered(state)
         # The history needs the event, and so do the waiters for the end of a task.
         has_effect = self.has_history or state not in self.machine.pending
         return f"CASE WHEN {self.sets_context} THEN {word} END" if has_effect else word
-
-    # putting
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", self.has_room(guard)
@@ -55,17 +47,20 @@ class Server(Dialect):
         run = self.run_alone(statement, width)
         if statement.admitted:
             run = self._admitted(run, statement, width)
+        return self.in_context(run, event)
+
+    def in_context(self, run: Run, event: str) -> Run:
         plain, is_acted = self._context(event, {}, NO_ACTOR), self.is_acted(event)
 
-        def in_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
+        def with_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
             by = actor_of(connection) if is_acted else NO_ACTOR
             values["context"] = plain if values["now"] is None and not by else self._context(event, values, by)
             return run(connection, values)
 
-        return in_context
+        return with_context
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        """Return a function that runs a statement whose values have the event context."""
+        """Return a function that runs a statement. Its values have the event context."""
         return self.query(statement.sql, statement.names, width)
 
     def _admitted(self, run: Run, statement: Statement, width: int) -> Run:
@@ -87,21 +82,11 @@ class Server(Dialect):
 
         return admitting
 
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        by = actor_of(store.ready()) if self.is_acted(event) else NO_ACTOR
-        values = {**values, "context": self._context(event, values, by)}
-        return super().change(store, statement, values)
-
     def _context(self, event: str, values: Values, by: By) -> str:
-        """Return the event context: event, queue, actor, reason, and the time of a test's clock.
-
-        The statement adds its own time.
-        """
+        """Return the event context. Its time is that of a test's clock: the statement adds its own."""
         now = values.get("now")
         time = "" if now is None else repr(float(now))
         return PART.join((event or "write", self.source_name, by.actor or "", by.reason or "", time, ""))
-
-    # keys
 
     @property
     def lists_keys(self) -> bool:  # type: ignore[override]
@@ -112,14 +97,9 @@ class Server(Dialect):
     def whole(self, number: str) -> str:
         return f"CAST({number} AS BIGINT)"
 
-    # sessions
-
-    def _session_connection(self, store: Connections) -> SessionConnection | None:
+    def liveness(self, store: Connections) -> SessionConnection | None:
         database = store.database
         return None if database is None else SessionConnection.of(database, store, self.session_sql)
-
-    def liveness(self, store: Connections) -> Liveness | None:
-        return self._session_connection(store)
 
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
         if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
@@ -128,12 +108,9 @@ class Server(Dialect):
         return [uuid for uuid in uuids if uuid not in living]
 
     def notifier(self, store: Connections) -> Notifier | None:
-        connection = self._session_connection(store)
+        connection = self.liveness(store)
         return None if connection is None else ServerNotifier(connection)
 
     def only_reads(self, store: Connections) -> bool:
         ((found,),) = store.execute(f"SELECT {self.read_only}")
         return bool(found)
-
-    def connected(self, store: Connections, connection: Connection) -> None:
-        pass

@@ -61,7 +61,7 @@ class SessionSql:
 
     @property
     def join(self) -> str:
-        """Returns SQL that records that the process `:process` has the session `:uuid`."""
+        """Returns SQL by which the process `:process` records that it has the session `:uuid`."""
         return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
 
     @property

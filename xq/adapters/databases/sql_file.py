@@ -1,9 +1,9 @@
 """SQL that stands in files, to be read as SQL.
 
-A file has several texts, each after a line `--: name`. In a text, `{name}` stands for an SQL expression or a name that
-the dialect fills in, and `{name:argument}` for one that it makes of the argument. The lines from `--? word` to the next
-`--?` belong to queues that have what the word names, those from `--? not word` to all others, and those after
-`--? end` to all. Lines that begin with `--` are comments.
+A file has several texts, each after a line `--: name`. In a text, `{name}` is SQL that the dialect fills in, and
+`{name:argument}` is SQL that it makes of the argument. The lines from `--? word` to the next `--?` belong to queues
+with what the word names, the lines from `--? not word` to all others, and the lines after `--? end` to all. Lines that
+begin with `--` are comments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def texts(file: Path) -> Mapping[str, str]:
 
 
 def filled_in(text: str, has: Collection[str], values: Holes) -> str:
-    """Return the SQL of a text, on one line, for a queue which `has` these words, with the values filled in."""
+    """Return the SQL of a text, on one line, for a queue that `has` some words, with the values filled in."""
     return _with_values(_on_one_line(text, has), values)
 
 

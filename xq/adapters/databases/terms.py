@@ -17,12 +17,6 @@ from xq.core.ports import HISTORY, TIMES, Kind, Row, Table, beside
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-def parts_of_uuid(text: str) -> list[str]:
-    """Return SQL of the parts of 32 digits that the dashes of a UUID separate."""
-    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    return [f"substr({text}, {start}, {length})" for start, length in parts]
-
-
 class Terms(ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
@@ -42,9 +36,11 @@ class Terms(ABC):
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
         self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
         self.keys = tuple(self.quote(field.column) for field in table.key)
+        self.parts = [f"k{i}" for i in range(len(self.keys))]  # the columns of a key in xq's own tables
         self.table = self.quote(table.name)
-        self.key = self._tuple(self.keys)
-        self.columns = ", ".join(self.quote(field.column) for field in table.fields)
+        self.key = self.tuple_of(self.keys)
+        self.column_of = {field.name: self.quote(field.column) for field in table.fields}
+        self.columns = ", ".join(self.column_of.values())
         self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # time
@@ -83,11 +79,13 @@ class Terms(ABC):
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
     double = "DOUBLE PRECISION"
+    dashed = "{0}"  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
     create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     by_primary = ""  # the hint that makes the planner read a table by its key
-    lock = ""  # the clause that locks the rows of a SELECT
+    lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
+    skip = ""  # as `lock`, and skips what others have locked
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
@@ -127,7 +125,7 @@ class Terms(ABC):
         return self.literal(text)
 
     @staticmethod
-    def _tuple(parts: Sequence[str]) -> str:
+    def tuple_of(parts: Sequence[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
     # names
@@ -215,17 +213,10 @@ class Terms(ABC):
 
     # rows
 
-    def same_key(self, alias: str, version: str) -> str:
-        """Return the condition that a row of a side table (alias, '' if none) has the key of this version of a row."""
-        return self._same(alias, self.keys, version)
-
-    def same_wait(self, alias: str, version: str) -> str:
-        """Return the condition that a row of the waits has the key of this version of a row."""
-        return self._same(alias, self._parts(), version)
-
-    def _same(self, alias: str, columns: Sequence[str], version: str) -> str:
-        dot = f"{alias}." if alias else ""
-        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in zip(columns, self.keys, strict=True))
+    def same_wait(self, alias: str, version: str, columns: Sequence[str] = ()) -> str:
+        """Return the condition that a row of the waits, or one with its key in `columns`, has the key of a version."""
+        dot, pairs = f"{alias}." if alias else "", zip(columns or self.parts, self.keys, strict=True)
+        return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in pairs)
 
     def by_key(self, of: str = "", row: str = "") -> str:
         """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""
@@ -251,6 +242,3 @@ class Terms(ABC):
     @property
     def waits(self) -> str:
         return self.side("wait")
-
-    def _parts(self) -> list[str]:
-        return [f"k{i}" for i in range(len(self.keys))]

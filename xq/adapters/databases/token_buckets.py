@@ -70,7 +70,6 @@ class TokenBuckets(Terms):
 
     @property
     def _charged(self) -> str:
-        """Returns the new time for a bucket to be full."""
         full_us = f"{RATES}.full_us"
         return f"CASE WHEN {full_us} > {self.now_us} THEN {full_us} ELSE {self.now_us} END + {self._rate[0]}"
 

@@ -1,4 +1,4 @@
-"""A waker: a descriptor by which any thread wakes one that waits for descriptors."""
+"""A waker: a descriptor by which any thread wakes a thread that waits for descriptors."""
 
 from __future__ import annotations
 

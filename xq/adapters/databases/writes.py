@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from xq.adapters.databases.selectors import Selectors
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
@@ -14,10 +14,7 @@ from xq.core.ports import Field
 class Writes(Selectors):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
-    @property
-    def sets_context_first(self) -> str:
-        """Return the beginning of the condition of a DELETE, which passes its event to the triggers."""
-        return ""
+    sets_context: ClassVar[str] = ""  # a server's condition, always true, that passes `:context` to the triggers
 
     def entered(self, state: str) -> str:
         """Return the new value of the status field, as SQL that may pass the event to the triggers."""
@@ -62,7 +59,7 @@ class Writes(Selectors):
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
-        where = f"{self.sets_context_first}{self.where(rows)}"
+        where = " AND ".join(filter(None, [self.sets_context, self.where(rows)]))
         returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
         return Statement(f"DELETE FROM {self.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
 
@@ -75,7 +72,7 @@ class Writes(Selectors):
         return self.source.fields[int(name[1:].partition("_")[0])]
 
     def _own(self, change: Change) -> dict[str, str]:
-        return {self.quote(self._column(name)): f":{self._parameters[name]}" for name in change.update}
+        return {self.column_of[name]: f":{self._parameters[name]}" for name in change.update}
 
     def sets(self, change: Change) -> str:
         """Return the assignments after SET."""
@@ -85,8 +82,7 @@ class Writes(Selectors):
     def last(self, change: Change, of: str = "") -> list[str]:
         """Return the columns of a deleted row with its update applied; `of` as in `by_key`."""
         own = self._own(change)
-        columns = [self.quote(field.column) for field in self.source.fields]
-        return [own.get(column, f"{of}{column}") for column in columns]
+        return [own.get(column, f"{of}{column}") for column in self.column_of.values()]
 
     def of_roles(self, change: Change) -> dict[str, str]:
         """Return the new values of the columns of the mapped roles, as SQL by column."""
@@ -94,16 +90,13 @@ class Writes(Selectors):
             self.roles[role]: self.written(role, value) for role, value in change.roles.items() if role in self.roles
         }
 
-    def _column(self, name: str) -> str:
-        return next(field.column for field in self.source.fields if field.name == name)
-
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
         """Return the statement that puts `count` rows with values for the fields `names`.
 
         It does not return the rows that a guard rejects. Without guards the database refuses them, if at all.
         """
         roles = self.of_roles(change)
-        brought = {self.quote(self._column(name)): f":{self._parameters[name]}" for name in names}
+        brought = {self.column_of[name]: f":{self._parameters[name]}" for name in names}
         brought = {column: value for column, value in brought.items() if column not in roles}
         rows = ", ".join(
             "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
@@ -129,10 +122,10 @@ class Writes(Selectors):
         rows = [f"_{i}" for i in range(count)]
         sets = []
         for name in names:
-            column, value = self.quote(self._column(name)), self._parameters[name]
+            column, value = self.column_of[name], self._parameters[name]
             cases = " ".join(f"WHEN {self.by_key(row=row)} THEN :{value}{row}" for row in rows)
             sets.append(f"{column} = CASE {cases} ELSE {column} END")
-        keys = ", ".join(self._tuple([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
+        keys = ", ".join(self.tuple_of([f":k{i}{row}" for i in range(len(self.keys))]) for row in rows)
         return Statement(
             f"UPDATE {self.table_in_schema} SET {', '.join(sets)} WHERE {self.key} IN ({keys})",
             names=tuple(f"{self._parameters[name]}{row}" for row in rows for name in names),
@@ -150,17 +143,15 @@ class Writes(Selectors):
         return f"SELECT 1{self.absent_rows} WHERE {self.room(guard)}"
 
     def room(self, guard: Guard) -> str:
-        return f"{self.counted_in(guard)} + :adding <= {guard.value}"
-
-    def counted_in(self, guard: Guard) -> str:
-        """Return a query of the number of tasks in the states of a guard. It reads the counters, not the tasks."""
+        """Return the condition that a queue has room. It reads the counters, not the tasks."""
         states = ", ".join(f"'{state}'" for state in self.guarded_states(guard))
         counts = self.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
-        return f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+        counted = f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+        return f"{counted} + :adding <= {guard.value}"
 
     def unless_duplicate(self, guard: Guard) -> str:
-        """Return the ON CONFLICT clause that skips a row whose unique value another task has."""
+        """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
         return f" ON CONFLICT ({self.roles[guard.role]}) WHERE {self.in_states(self.guarded_states(guard))} DO NOTHING"
 
     @property
@@ -168,5 +159,5 @@ class Writes(Selectors):
         """Return SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
         owner, beside = self.roles["owner"], self.side("owner")
         taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
-        token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same_key('xq_o', self.table)})"
+        token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same_wait('xq_o', self.table, self.keys)})"
         return f"UPDATE {self.table_in_schema} SET {owner} = {token} WHERE {taken}"

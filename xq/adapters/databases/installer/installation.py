@@ -44,7 +44,7 @@ NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 
 @dataclass(frozen=True)
 class LostStates:
-    """Where the tasks go of the states that a definition lacks, and the one that is installed has."""
+    """Where tasks go from the states of the installed definition that the new one lacks."""
 
     dialect: Dialect  # of the definition, with these states as well
     targets: Mapping[str, str]  # by state
@@ -77,7 +77,8 @@ class Installation:
     def ddl(self) -> list[str]:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
         record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
-        filling = [self.looks.count_what_is_there, *self._heads(), *filter(None, [self.looks.times_unowned])]
+        heads = self.dialect.groups.built if self.dialect.groups else []
+        filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
         statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
         return [self.installer.in_a_script(sql) for sql in statements]
@@ -111,7 +112,7 @@ class Installation:
         if not self.missing():
             if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
                 with self.installer.installing(self.store):
-                    self._record()
+                    self.record()
             return
         self.refuse()
         is_new = not self._recorded()
@@ -174,7 +175,7 @@ class Installation:
         machine = self.dialect.machine
         timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
         deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]
-        if is_new and deletes and self.store.execute(self.installer.any_row):
+        if is_new and deletes and self.store.execute(f"SELECT 1 FROM {self.dialect.table_in_schema} LIMIT 1"):
             log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))
 
     def make_jobs(self) -> None:
@@ -256,8 +257,8 @@ class Installation:
         return LostStates(dialect, known, "lifetime" in there["features"])
 
     def _check_history(self) -> None:
-        """Raise ConfigurationError if there is a history with rows, which an installation without it would drop."""
-        if self._lacks_history(self.installer.existing(self.store)) and self.store.execute(self.looks.any_history):
+        any_row = f"SELECT id FROM {self.dialect.side('history')} LIMIT 1"
+        if self._lacks_history(self.installer.existing(self.store)) and self.store.execute(any_row):
             raise ConfigurationError(
                 f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
                 f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
@@ -294,7 +295,6 @@ class Installation:
             raise ConfigurationError(f"{self.store.name} cannot be installed: {alike[0]}")
 
     def _alike(self) -> list[str]:
-        """Return a message for each pair of statuses that the database does not distinguish."""
         if self._lacks_status:
             return []
         column, words = self.dialect.source.roles["status"].column, self.dialect.words
@@ -367,14 +367,10 @@ class Installation:
         self.recount()
         if timed := self.looks.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
-        self._record()
+        self.record()
 
-    def count_and_record(self) -> None:
-        """Count the tasks that are there, beside their writers, and record the installation."""
-        self.recount()
-        self._record()
-
-    def _record(self) -> None:
+    def record(self) -> None:
+        """Record this definition as installed."""
         for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
             self.store.execute(sql)
 
@@ -405,7 +401,7 @@ class Installation:
                 self.store.execute(item.drop)
 
     def missing(self) -> list[str]:
-        """Return a message for each thing that the queue needs and that is missing; empty if it is installed. Fast."""
+        """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
     def is_recorded(self, records: list[Row] | None = None) -> bool:
@@ -416,11 +412,6 @@ class Installation:
         with self.store.bookkeeping():
             found = self.store.execute(self.dialect.records.installed) if records is None else records
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
-
-    def on_record(self) -> bool | None:
-        """Return whether the record equals this definition, in whatever layout; None if there is no record."""
-        there = self._recorded()
-        return not self.differences(there) if there else None
 
     def _recorded(self) -> dict[str, Any]:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
@@ -462,7 +453,6 @@ class Installation:
         return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
-        """Return whether the table with the records of the installed queues exists."""
         return self.dialect.records.table in existing
 
     def _differences(self, records: list[Any]) -> list[str]:
@@ -478,28 +468,21 @@ class Installation:
         here = json.loads(self.fingerprint)
         if {**there, OWN: None, DURATIONS: None} == {**here, OWN: None, DURATIONS: None}:
             return []
-        features = [
-            *(
-                f"the feature {name!r} is {_switch(old)} there and {_switch(new)} here"
-                for name, old, new in _unlike(there, here, "features")
-            ),
-            *(
-                f"the feature {name!r} has other transitions, timers or columns there than here"
-                for name, old, new in _unlike(there, here, OWN)
-                if old and new
-            ),
-        ]
-        roles = [
-            f"the role {name!r} is {_field(old)} there and {_field(new)} here"
-            for name, old, new in _unlike(there, here, "roles")
+        features, roles, statuses = (
+            [
+                f"the {what.format(name)} is {shown(old, name)} there and {shown(new, name)} here"
+                for name, old, new in _unlike(there, here, part)
+            ]
+            for part, (what, shown) in SHOWN.items()
+        )
+        features += [
+            f"the feature {name!r} has other transitions, timers or columns there than here"
+            for name, old, new in _unlike(there, here, OWN)
+            if old and new
         ]
         if there.get("transitions") != here["transitions"] and not features and not roles:
             on = ", ".join(here["features"])
             features = [f"its transitions are others there than here, where its features are {on}"]
-        statuses = [
-            f"the status of {state} is {_word(old, state)} there and {_word(new, state)} here"
-            for state, old, new in _unlike(there, here, "statuses")
-        ]
         known = {"features", OWN, DURATIONS, "roles", "transitions", "statuses", "states"}
         others = [
             f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
@@ -554,10 +537,6 @@ class Installation:
         found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.looks.audit)]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
-
-    def _heads(self) -> list[str]:
-        """Return the SQL that builds the group heads from the table."""
-        return self.dialect.groups.built if self.dialect.groups else []
 
     def recount(self) -> None:
         """Set the counts of tasks and the group heads to what the table holds. Leave the counts of transitions."""
@@ -625,13 +604,9 @@ def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Ite
             yield name, old.get(name), new.get(name)
 
 
-def _switch(value: Any) -> str:
-    return "off" if value is None else "on" if value is True else repr(value)
-
-
-def _field(column: str | None) -> str:
-    return "mapped to no field" if column is None else f"the column {column!r}"
-
-
-def _word(word: Any, state: str) -> str:
-    return repr(state if word is None else word)
+# The parts of a structure whose differences are shown value by value, and how.
+SHOWN: Final[Mapping[str, tuple[str, Callable[[Any, str], str]]]] = {
+    "features": ("feature {!r}", lambda value, _: "off" if value is None else "on" if value is True else repr(value)),
+    "roles": ("role {!r}", lambda column, _: f"the column {column!r}" if column else "mapped to no field"),
+    "statuses": ("status of {}", lambda word, state: repr(state if word is None else word)),
+}

@@ -62,7 +62,7 @@ class Installer(ABC):
 
     @abstractmethod
     def existing(self, store: Connections) -> dict[str, str]:
-        """Return the kinds, by name, of the objects in the schema of the queue and of those that queues share."""
+        """Return the kinds, by name, of the objects in the schema of the queue, and of the shared ones."""
 
     def broken(self, store: Connections) -> dict[str, str]:
         """Return the kinds, by name, of what an interrupted installation has left, which `existing` leaves out."""
@@ -74,7 +74,7 @@ class Installer(ABC):
         """Returns a query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
 
     def drifted(self, store: Connections) -> dict[str, str]:
-        """Return the indexes and triggers that are not as installing creates them, and SQL that creates them so."""
+        """Return the indexes and triggers that differ from what installing creates, and SQL to create them."""
         there = {name: bare(sql) for name, sql in store.execute(self.definitions)}
         found = {}
         for item in (*self.objects.indexes(), *self.objects.triggers()):
@@ -85,7 +85,7 @@ class Installer(ABC):
         return found
 
     def stale(self, store: Connections) -> list[str]:
-        """Return SQL that drops the objects of an earlier configuration of this queue that this one does not have."""
+        """Return SQL that drops what an earlier configuration of this queue had, and this one has not."""
         wanted = {item.name for item in [*self.objects.mine(), self.of.jobs.table]}
         prefix = self.of.name("")
         return [
@@ -115,11 +115,6 @@ class Installer(ABC):
     # what the rows hold
 
     @property
-    def any_row(self) -> str:
-        """Returns a query that finds one row if the table has rows."""
-        return f"SELECT 1 FROM {self.of.table_in_schema} LIMIT 1"
-
-    @property
     def statuses_in_use(self) -> str:
         """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
         status = self.of.exact(self.of.roles["status"], self.of.kind("status"))
@@ -143,7 +138,7 @@ class Installer(ABC):
         return f"({listed}) AS listed"
 
     def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
-        """Return a query of one value that too many tasks in these states have."""
+        """Return a query of one value that too many tasks in some states have."""
         role, most = self.of.roles[guard.role], guard.value or 1
         value = self.of.exact(role, self.of.kind(guard.role))
         of = f"{self.of.table_in_schema} WHERE {self.of.in_states(states)} AND {role} IS NOT NULL"
@@ -230,12 +225,12 @@ class Installer(ABC):
         return [f"{added} {column}" for column in self.own.values()]
 
     def drop_own(self, store: Connections) -> list[str]:
-        """Return SQL that drops these columns, as far as they are there."""
+        """Return SQL that drops xq's own columns, as far as they are there."""
         there = map(self.of.quote, self.own.keys() & self.table_columns(store))
         return [f"ALTER TABLE {self.of.table_in_schema} DROP COLUMN {column}" for column in there]
 
     def widening(self, store: Connections) -> list[str]:
-        """Return SQL that adds the columns which the tables of an earlier layout lack.
+        """Return SQL to add the columns that tables of an earlier layout lack.
 
         Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
         """

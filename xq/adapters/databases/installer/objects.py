@@ -6,17 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import READY, TAKEN
+from xq.core.machine import ELSEWHERE, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
+    from xq.adapters.databases.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,44 @@ class Objects(ABC):
         """Return those of this queue alone, in order."""
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
-    @abstractmethod
+    tables_file: ClassVar[Path]  # the texts of the side tables
+
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
+        utubes = self.of.groups
+        names = ["count", "wait", *["history"] * self.of.has_history]
+        texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
+        of_heads = {"most": str(utubes.most), **self.heads_values(utubes)} if utubes else {}
+        return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
+
+    def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
+        keys, parts = self.of.keys, self.of.parts
+        known = {
+            "engine": self.of.engine,
+            "table": self.of.table_in_schema,
+            "parts": ", ".join(parts),
+            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
+            "name": self.of.side(suffix),
+            **self.names_beside(suffix),
+        }
+        return statements(texts(self.tables_file)[text], self._words(), {**known, **of_heads})
 
     @abstractmethod
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        """Return the values for the text of the table of group heads."""
+
+    @abstractmethod
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
+
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
         """Return an index of the rows that meet a condition."""
+        create = f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.index_on(suffix)}"
+        return self.made("index", suffix, f"{create} ({columns}) WHERE {condition}")
+
+    def index_on(self, suffix: str) -> str:
+        """Return the name of an index, ON, and its table. The schema stands before one of them."""
+        return f"{self.of.quote(self.of.name(suffix))} ON {self.of.table_in_schema}"
 
     @abstractmethod
     def triggers(self) -> list[Object]:
@@ -118,34 +150,25 @@ class Objects(ABC):
             "PRIMARY KEY (queue, bucket)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
-        return [
-            Object(
-                "table",
-                name,
-                (
-                    f"CREATE TABLE IF NOT EXISTS {name} ({columns}){self.of.engine}",
-                    *(self.adding(name) if name in self.later else ()),
-                ),
-                f"DROP TABLE IF EXISTS {name}",
-            )
-            for name, columns in (tables | self.more_shared()).items()
-        ]
+        found = []
+        for table, columns in (tables | self.more_shared()).items():
+            create = f"CREATE TABLE IF NOT EXISTS {table} ({columns}){self.of.engine}"
+            adding = self.adding(table) if table in self.later else ()
+            found.append(Object("table", table, (create, *adding), f"DROP TABLE IF EXISTS {table}"))
+        return found
 
     @property
     def later(self) -> dict[str, list[str]]:
         """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        varying = self.of.varying
         return {
-            SESSIONS: [f"host {self.of.varying(HOST)}", "pid BIGINT", f"program {self.of.varying(PROGRAM)}"],
-            PAUSES: [
-                "since_us BIGINT",
-                f"actor {self.of.varying(LONGEST_ACTOR)}",
-                f"reason {self.of.varying(LONGEST_REASON)}",
-            ],
+            SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
+            PAUSES: ["since_us BIGINT", f"actor {varying(LONGEST_ACTOR)}", f"reason {varying(LONGEST_REASON)}"],
             SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
         }
 
     def adding(self, table: str) -> Sequence[str]:
-        """Return SQL that adds these columns where they are missing. SQLite has no such SQL: see `widening`."""
+        """Return SQL that adds the later columns where they are missing. SQLite has no such SQL: see `widening`."""
         return ()
 
     def more_shared(self) -> dict[str, str]:
@@ -154,21 +177,12 @@ class Objects(ABC):
 
     # the files of SQL
 
-    def filled_in(self, file: Path, text: str, values: Mapping[str, str], *has: str) -> str:
-        """Return the SQL of a text for this queue, which also `has` these words, with the values filled in."""
-        return filled_in(texts(file)[text], {*self._words(), *has}, values)
-
-    def statements(self, file: Path, text: str, values: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the statements of a text for this queue, with the values filled in."""
-        return statements(texts(file)[text], self._words(), values)
+    def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
+        """Return the SQL of a text for this queue, with the values filled in."""
+        return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
-        """Return the words of this queue that choose parts of texts."""
-        words = {
-            "tubes": self.of.tube_stats,
-            "history": self.of.has_history,
-            "groups": self.of.groups,
-        }
+        words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.of.groups}
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -195,9 +209,21 @@ class Objects(ABC):
             found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
         return found
 
-    @property
-    def moved_key(self) -> str:
-        return " OR ".join(self.of.differ(f"OLD.{key}", f"NEW.{key}") for key in self.of.keys)
+    def of_change(self) -> dict[str, str]:
+        """Return the values of OLD and NEW for the texts of triggers, and the conditions of a change."""
+        known = {
+            **self.of_version("OLD", "old", "was"),
+            **self.of_version("NEW", "new", "is"),
+            "other_status": self.differ(self.of.roles["status"]),
+            "other_key": " OR ".join(map(self.differ, self.of.keys)),
+            "its_wait": self.of.same_wait("", "OLD"),
+            "elsewhere": ELSEWHERE,
+        }
+        return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})
+
+    def differ(self, column: str) -> str:
+        """Return the condition that an update changes a column."""
+        return self.of.differ(f"OLD.{column}", f"NEW.{column}")
 
     @property
     def noted(self) -> str:
@@ -206,20 +232,11 @@ class Objects(ABC):
         return ", ".join(map(self.of.quote, names))
 
     def note_move(self, state: str, target: str) -> str:
-        """Return SQL that writes a transition of every task in a state, for changes that fire no trigger."""
-        values = {
-            "key": self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys]),
-            "tube": f"{self.of.table}.{self.of.roles['tube']}" if "tube" in self.of.roles else "NULL",
-            "attempt": f"{self.of.table}.{self.of.roles['attempts']}" if "attempts" in self.of.roles else "NULL",
-            "at_us": self.of.now_us,
-            "source": f"'{state}'",
-            "target": f"'{target}'",
-            "event": ":event",
-            "owner": self.of.roles["owner"] if state == TAKEN else "NULL",
-            "actor": ":actor",
-            "reason": ":reason",
-        }
+        """Return SQL to write a transition of every task in a state, for changes that fire no trigger."""
+        was, tasks = self.of_version(self.of.table, "old", "was"), self.of.table_in_schema
+        owner = self.of.roles["owner"] if state == TAKEN else "NULL"
+        its = f"{was['old_key']}, {was['old_tube']}, {was['old_attempt']}, {self.of.now_us}, '{state}', '{target}'"
         return (
             f"INSERT INTO {self.of.side('history')} ({self.noted}) "
-            f"SELECT {', '.join(values.values())} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)}"
+            f"SELECT {its}, :event, {owner}, :actor, :reason FROM {tasks} WHERE {self.of.is_state(state)}"
         )

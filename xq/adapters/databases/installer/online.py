@@ -160,7 +160,8 @@ class Steps:
                 self.store.execute(sql)
             if step.kind == "count" and not self.installation.lacking():
                 # The triggers count each write since they are there: one snapshot has that and the rows before it.
-                self.installation.count_and_record()
+                self.installation.recount()
+                self.installation.record()
 
     def _wait(self, what: str, whom: list[str], pause: float = 0) -> None:
         log.warning("the queue %s: to %s waits for %s", self.store.name, what, whom[0])

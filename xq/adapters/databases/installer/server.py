@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
-from xq.adapters.databases.dirty_groups import DIRTY
-from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
-from xq.adapters.databases.installer.objects import Object, Objects
+from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
@@ -20,42 +16,7 @@ from xq.sessions.session import UUID_LENGTH
 
 
 class ServerObjects(Objects):
-    """The texts of side tables stand in a file, and the columns that earlier layouts lack are added by SQL."""
-
-    tables_file: ClassVar[Path]  # the SQL that creates the side tables
-
-    @abstractmethod
-    def heads_values(self, utubes: Groups) -> dict[str, str]:
-        """Return the values for the text of the table of group heads."""
-
-    @abstractmethod
-    def names_beside(self, suffix: str) -> dict[str, str]:
-        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
-
-    def side_tables(self) -> list[Object]:
-        wanted = {"count": True, "wait": True, "history": self.of.has_history}
-        made = [self._side_table(suffix, suffix) for suffix, there in wanted.items() if there]
-        if utubes := self.of.groups:
-            values = {"most": str(utubes.most), **self.heads_values(utubes)}
-            made += [self._side_table(utubes.suffix, "heads", **values), self._side_table(DIRTY, DIRTY, **values)]
-        return made
-
-    def _side_table(self, suffix: str, text: str, **values: str) -> Object:
-        return self.made("table", suffix, *self._creating(suffix, text, **values))
-
-    def _creating(self, suffix: str, text: str, **values: str) -> tuple[str, ...]:
-        """Return the statements of a text that creates a side table."""
-        keys, parts = self.of.keys, self.of._parts()
-        known = {
-            "engine": self.of.engine,
-            "table": self.of.table_in_schema,
-            "keys": ", ".join(keys),
-            "parts": ", ".join(parts),
-            "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
-            "name": self.of.side(suffix),
-            **self.names_beside(suffix),
-        }
-        return self.statements(self.tables_file, text, known | values)
+    """The columns that earlier layouts lack are added by SQL."""
 
     def adding(self, table: str) -> Sequence[str]:
         adding = ", ".join(f"ADD COLUMN {column}" for column in self.later[table])

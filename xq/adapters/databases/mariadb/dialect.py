@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.adapters.databases.mariadb.installer import MariadbInstaller
+from xq.adapters.databases.mariadb.installer import OPEN_TRANSACTIONS, MariadbInstaller
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.mariadb.scans import MariadbScans
@@ -18,26 +18,12 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.adapters.databases.terms import parts_of_uuid
 from xq.adapters.drivers.mariadb import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Guard, Machine
-from xq.core.ports import (
-    BYTES,
-    INTEGERS,
-    PART,
-    TIMES,
-    Connection,
-    Connections,
-    Field,
-    Kind,
-    Row,
-    Run,
-    Table,
-    Values,
-)
+from xq.core.ports import BYTES, INTEGERS, PART, TIMES, Connection, Connections, Field, Kind, Row, Run, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
@@ -73,11 +59,14 @@ class Mariadb(Server):
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
     groups: MariadbGroups | None
-    installer: MariadbInstaller
     scans_kind = MariadbScans
     records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
+    dashed = (
+        "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
+        "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
+    )
     engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
     turn = "puts = puts + 1"
     absent_rows = " FROM DUAL"
@@ -90,13 +79,7 @@ class Mariadb(Server):
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     found_tables = "SELECT DATABASE()"
 
-    open_transactions = (
-        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
-        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
-        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
-        "ORDER BY trx_started"
-    )
-
+    open_transactions = OPEN_TRANSACTIONS
     session_sql = SessionSql(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
@@ -135,10 +118,8 @@ class Mariadb(Server):
 
     @cached_property
     def may_pass_by(self) -> bool:
-        # A take that leaves out tubes locks rows of these for a moment, until it has read their tube.
+        # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
         return self.has_dirty_groups or "tube" in self.roles
-
-    # words
 
     @staticmethod
     def digest(value: str) -> str:
@@ -236,18 +217,21 @@ class Mariadb(Server):
         return f" FORCE INDEX ({self.quote(name)})"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         # In the collation of the history's column: that of the connection may not be comparable with it.
         return self.exact(stored[0] if len(stored) == 1 else f"JSON_ARRAY({', '.join(stored)})")
 
-    # which rows
+    def _in_history(self, field: Field, part: str) -> str:
+        if field.type.upper() in BYTES:
+            return f"HEX({part})"
+        return self.dashed.format(part) if field.kind == "uuid" else part
 
     def rows_listed(self, columns: int, wide: int) -> str:
         return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         if filled(sql, listed="", takes="") != sql:
-            return partial(self._execute_on, sql)
+            return lambda connection, values: self.execute(connection, sql, values)
         return super().query(sql, brought, width)
 
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
@@ -255,38 +239,32 @@ class Mariadb(Server):
             rows = [row if isinstance(row, list) else [row] for row in json.loads(values["keys"])]
             names = [[f"l{i}_{j}" for j in range(len(row))] for i, row in enumerate(rows)]
             texts = [[f":{name}" for name in row] for row in names]
-            listed = ", ".join(self._tuple(row[: len(self.keys)]) for row in texts)
-            sql = filled(sql, listed=listed, takes=", ".join(map(self._tuple, texts)))
+            listed = ", ".join(self.tuple_of(row[: len(self.keys)]) for row in texts)
+            sql = filled(sql, listed=listed, takes=", ".join(map(self.tuple_of, texts)))
             values = {**values, **dict(zip(chain(*names), chain(*rows), strict=True)), "many": len(rows)}
         return super().execute(store, sql, values)
 
-    def select(self, columns: str, rows: Selector) -> str:
-        return f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
-
     def _of_states(self, rows: Selector) -> str:
-        # Not by an index of states: it would miss tasks that move meanwhile to a state that was already read.
-        return f"{self.table_in_schema}{' FORCE INDEX (PRIMARY)' * bool(rows.more)}"
+        # Not by an index of states: it would miss tasks that move meanwhile to an already read state.
+        return f"{self.table_in_schema}{self.by_primary * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
         """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.lock}"
-        if utubes := self.heads_for(rows):
-            return f"{utubes.candidates([columns], rows)[0]}{self.lock} SKIP LOCKED"
         if rows.way not in ("key", "keys"):
             return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
-        of = f"{self.table_in_schema} FORCE INDEX (PRIMARY)"
+        of = f"{self.table_in_schema}{self.by_primary}"
         return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.lock}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
-        """Return the parts of a statement that lock its rows."""
         one, utubes = rows.way in ONE, self.heads_for(rows)
         into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
         found = {"lock": self._locked(rows, f"{columns}{into}")}
         _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            found["others"] = f"{query}{self.lock} SKIP LOCKED"
+            found["others"] = f"{query}{self.skip}"
             # A locking read: a plain one might read an old snapshot, without these rows.
             either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
@@ -296,7 +274,6 @@ class Mariadb(Server):
         return found
 
     def _variables(self, name: str) -> list[str]:
-        """Return the variables of a block for a key."""
         return [f"xq_{name}{i}" for i in range(len(self.keys))]
 
     def _is_row(self, name: str) -> str:
@@ -305,8 +282,6 @@ class Mariadb(Server):
 
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
-
-    # what changes
 
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.table_in_schema, self.brings(change)
@@ -369,12 +344,13 @@ class Mariadb(Server):
             return self._in_a_block(statement)
         find, others = self.query(statement.lock), self.query(statement.others) if statement.others else None
         wide = len(self.keys)
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
         of_size: dict[int, Run] = {}  # by the number of the rows
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
             many = len(found)
-            run = of_size.get(many) or of_size.setdefault(many, self._changing(statement, many))
+            run = of_size.get(many) or of_size.setdefault(many, self.query(filled(both, chosen=self._chosen(many))))
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
             back = run(connection, values)
             return back if statement.back else [row[: len(row) - wide] for row in found]
@@ -418,9 +394,6 @@ class Mariadb(Server):
 
         return run
 
-    def _execute_on(self, sql: str, connection: Connection, values: Values) -> list[Row]:
-        return self.execute(connection, sql, values)
-
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
         wide = len(self.keys)
         keys = [row[-wide:] for row in found]
@@ -428,18 +401,10 @@ class Mariadb(Server):
         meant = set(map(tuple, self.execute(connection, among, {**values, **self._named(keys)})))
         return [row for row in found if tuple(row[-wide:]) in meant]
 
-    def _changing(self, statement: Statement, many: int) -> Run:
-        """Return a function that changes so many locked rows, and reads them back."""
-        both = _block(statement.sql, statement.back) if statement.back else statement.sql
-        return self.query(filled(both, chosen=self._chosen(many)))
-
-    def _each(self, many: int) -> list[str]:
-        """Return SQL of the keys of `many` rows."""
-        return ["(" + ", ".join(f":k{i}_{j}" for j in range(len(self.keys))) + ")" for i in range(many)]
-
     def _chosen(self, many: int) -> str:
         """Return the condition of the rows of `many` keys."""
-        return f"{self.key} IN ({', '.join(self._each(many))})"
+        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.keys))) for i in range(many))
+        return f"{self.key} IN ({', '.join(f'({key})' for key in keys)})"
 
     @staticmethod
     def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -448,7 +413,7 @@ class Mariadb(Server):
 
     @property
     def lock_task(self) -> str:
-        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.lock} SKIP LOCKED"
+        return f"SELECT 1 FROM {self.table_in_schema} WHERE {self.by_key()}{self.skip}"
 
     def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states
@@ -467,13 +432,3 @@ class Mariadb(Server):
 
 def _block(*statements: str) -> str:
     return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"
-
-
-def _in_history(field: Field, part: str) -> str:
-    """Return, as SQL, a stored part of a key as the application writes it."""
-    if field.type.upper() in BYTES:
-        return f"HEX({part})"
-    if field.kind != "uuid":
-        return part
-    dashed = ", '-', ".join(parts_of_uuid(part))
-    return f"CASE LENGTH({part}) WHEN 32 THEN CONCAT({dashed}) ELSE {part} END"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, Runs, ServerGroups
-from xq.core.compile import Statement
+from xq.core.compile import Selector
 from xq.core.ports import Connections
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ class MariadbGroups(ServerGroups):
     def is_open(self, of: str = "") -> str:
         return f"{of}open = 1"
 
-    @property
-    def opened(self) -> str:
-        """Return SQL that creates an index of the open heads."""
-        listed = ", ".join(["open", *self.columns])
-        return self.of.installer.objects.stored(self.heads, "open", "BOOLEAN", super().is_open(), "open", listed)
-
     def for_others(self, condition: str) -> str:
         return condition
 
@@ -69,6 +63,10 @@ class MariadbGroups(ServerGroups):
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
+
+    def select(self, columns: str, rows: Selector) -> str:
+        # Of the heads alone: another part of the statement locks the first tasks without a utube.
+        return f"{self.candidates([columns], rows)[0]}{self.of.skip}"
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"IN ({', '.join(map(self.of.literal, utubes))})"
@@ -97,7 +95,7 @@ class MariadbGroups(ServerGroups):
         each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
         known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
         written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-        self.of.change(store, Statement(f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END"), values)
+        self.of.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
@@ -121,7 +119,6 @@ class MariadbGroups(ServerGroups):
         return len(refreshed)
 
     def _empty(self, utubes: Collection[Any]) -> str:
-        """Return SQL that deletes the empty ones of these heads."""
         return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
 
     def gone(self, ids: Sequence[int]) -> str:
@@ -132,6 +129,6 @@ class MariadbGroups(ServerGroups):
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
-        """Return a JOIN with the rows of these keys, `xq_o`, which reads them by key."""
+        """Return a JOIN with the rows `xq_o` of some keys, which reads them by key."""
         each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
         return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
 AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
+OPEN_TRANSACTIONS = (
+    "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
+    "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+    "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
+    "ORDER BY trx_started"
+)
 BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 
 
@@ -27,7 +33,6 @@ class MariadbInstaller(ServerInstaller):
 
     of: Mariadb
     objects_kind = MariadbObjects
-    objects: MariadbObjects
 
     first_schema = "DATABASE()"
     others = (
@@ -54,7 +59,7 @@ class MariadbInstaller(ServerInstaller):
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
-        # Each statement that creates something is a transaction of its own, and ends the one that is open.
+        # Each statement that creates something is a transaction of its own, and ends the open one.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
         with self.creating(store):
@@ -103,9 +108,7 @@ class MariadbInstaller(ServerInstaller):
     def estimate(self) -> str:
         return f"SELECT table_rows FROM information_schema.tables WHERE {self._mine}"
 
-    @property
-    def in_the_way(self) -> str:  # type: ignore[override]
-        return self.of.open_transactions
+    in_the_way = OPEN_TRANSACTIONS
 
     def online(self, sql: str) -> str:
         return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"
@@ -222,7 +225,6 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _of_mine(self) -> str:
-        """Return the condition of a trigger of the queue's table."""
         return f"event_object_schema = {self.of.schema} AND event_object_table = {self.of.literal(self.of.source.name)}"
 
     @property

@@ -24,7 +24,7 @@ class MariadbLooks(ServerLooks):
         # Not to the end of the table: a lock on its last row would block inserts after it.
         some = (
             f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
-            f"{self.of.lock} SKIP LOCKED"
+            f"{self.of.skip}"
         )
         with store.atomic():
             found = store.execute(some)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
-from xq.core.machine import ELSEWHERE
 from xq.core.ports import LONGEST_REASON, PART
 from xq.sessions.session import UUID_LENGTH
 
@@ -36,18 +35,14 @@ class MariadbObjects(ServerObjects):
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs = zip(utubes.columns, self.of.ordered, strict=True)
+        pairs, listed = zip(utubes.columns, self.of.ordered, strict=True), ", ".join(["open", *utubes.columns])
         return {
             "ordered_as_columns": ", ".join(f"{self.of.table}.{mine} AS {column}" for column, mine in pairs),
             "nulls": ", ".join(["NULL"] * len(utubes.columns)),
-            "open": self.of.groups.opened if self.of.groups else "",
+            "open": self.stored(utubes.heads, "open", "BOOLEAN", Groups.is_open(utubes), "open", listed),
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        return self._types
-
-    @property
-    def _types(self) -> dict[str, str]:
         lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
         return {name: self.of.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
 
@@ -60,7 +55,7 @@ class MariadbObjects(ServerObjects):
             made = self.of.digest(self.of.roles["utube"])
             return self.made("index", suffix, self.stored(table, self.of.groups.column, DIGEST, made, name, short))
         if unique:
-            # There are no partial indexes: a column that is NULL outside the states that count is in their place. It
+            # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.of.quote(self.of.name("held"))
             made = f"CASE WHEN {condition} THEN {self.of.digest(columns)} END"
@@ -83,7 +78,7 @@ class MariadbObjects(ServerObjects):
     def drop(self, kind: str, name: str) -> str:
         if kind != "index":
             return super().drop(kind, name)
-        # With the column it is of, also that of a definition which is no longer this one.
+        # With its column, also the one of an earlier definition.
         column = {self.of.name("unique"): "held", self.of.name("utube"): "turn"}.get(name)
         dropped = f"DROP INDEX IF EXISTS {self.of.quote(name)}"
         if column:
@@ -91,42 +86,32 @@ class MariadbObjects(ServerObjects):
         return f"ALTER TABLE IF EXISTS {self.of.table_in_schema} {dropped}"
 
     def triggers(self) -> list[Object]:
-        return [self._trigger(event) for event in ("insert", "update", "delete")]
+        found, utubes = [], self.of.groups
+        for event in ("insert", "update", "delete"):
+            changes = utubes.changes_of(event) if utubes else []
+            known = self.in_triggers() | {"name": self.of.side(event), "groups": " ".join(map(self._changed, changes))}
+            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, known)))
+        return found
 
-    def _trigger(self, event: str) -> Object:
-        known = {**self._in_triggers, "name": self.of.side(event)}
-        if utubes := self.of.groups:
-            known["groups"] = " ".join(map(self._group_changed, utubes.changes_of(event)))
-        return self.made("trigger", event, self.filled_in(TRIGGERS, event, known))
-
-    @property
-    def _in_triggers(self) -> dict[str, str]:
-        """Returns what the triggers' texts name, as SQL."""
-        status = self.of.roles["status"]
-        at = f"IF({self._ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
-        known = {
+    def in_triggers(self) -> dict[str, str]:
+        """Return what the triggers' texts name, as SQL."""
+        # The event context may be that of another statement, or of another queue.
+        ours = f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
+        at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
+        return {
             **self.names_beside(""),
+            **self.of_change(),
             "table": self.of.table_in_schema,
             **{name: self.of.side(name) for name in ("count", "wait", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.of.machine.pending),
-            "other_status": self.of.differ(f"OLD.{status}", f"NEW.{status}"),
-            "other_key": self.moved_key,
-            "its_wait": self.of.same_wait("", "OLD"),
-            "event": self.event,
+            "event": f"IF({ours}, {part(1)}, 'write')",
             "at": f"ROUND({at} * 1000000)",
             "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
-            **self.of_version("OLD", "old", "was"),
-            **self.of_version("NEW", "new", "is"),
         }
-        if self.of.tube_stats:
-            tube = self.of.roles["tube"]
-            known |= {"other_tube": self.of.differ(f"OLD.{tube}", f"NEW.{tube}"), "elsewhere": ELSEWHERE}
-        return known
 
-    def _group_changed(self, change: GroupChange) -> str:
-        """Return what a trigger does for one effect of a change on a group."""
+    def _changed(self, change: GroupChange) -> str:
         assert self.of.groups
         known = {
             "when": f"({change.when})",
@@ -139,12 +124,3 @@ class MariadbObjects(ServerObjects):
             "me": self.of.groups.me,
         }
         return self.filled_in(TRIGGERS, "group_changed", known)
-
-    @property
-    def _ours(self) -> str:
-        """Return the condition that the event context is of this statement and this queue."""
-        return f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
-
-    @property
-    def event(self) -> str:
-        return f"IF({self._ours}, {part(1)}, 'write')"

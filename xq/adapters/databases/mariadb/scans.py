@@ -9,9 +9,7 @@ from typing import Any
 
 from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
-from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.ports import Field
-from xq.pipeline.frames import type_of
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
@@ -103,15 +101,11 @@ class MariadbReader(ExtractReader):
 class MariadbScans(Scans):
     reading = MariadbReader
 
-    def _column(self, field: Field) -> Extracted:
-        sql, kind = self.dialect.quote(field.column), type_of(field)
+    def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if field.kind == "uuid":
-            dashed = ", '-', ".join(parts_of_uuid(sql))
-            return Extracted(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN CONCAT({dashed}) ELSE {sql} END", kind)
-        if kind == "STRING":
-            return Extracted(field.name, kind, sql if field.kind == "text" else f"CONVERT({sql} USING utf8mb4)", kind)
-        if kind == "BOOLEAN":
-            return Extracted(field.name, kind, sql, "BIGINT")
+            return self.dialect.dashed.format(sql), kind
+        if kind == "STRING" and field.kind != "text":
+            return f"CONVERT({sql} USING utf8mb4)", kind
         if field.kind == "float":
-            return Extracted(field.name, kind, SINGLE.format(sql), "FLOAT")
-        return Extracted(field.name, kind, sql, kind)
+            return SINGLE.format(sql), "FLOAT"
+        return sql, "BIGINT" if kind == "BOOLEAN" else kind

@@ -21,8 +21,7 @@ CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
     END IF;
 --? history
     IF new_state <> 'X' THEN
-        INSERT INTO {history} ({noted})
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
+        INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
                 IF(new_state = 'T', {new_owner}, NULL), by_actor, by_reason);
     END IF;
 --? groups
@@ -60,13 +59,11 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
 --? history
     -- A task whose key changes is another task.
     IF other_key AND old_state <> 'X' THEN
-        INSERT INTO {history} ({noted})
-            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
+        INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
                 IF(old_state = 'T', {old_owner}, NULL), by_actor, by_reason);
     END IF;
     IF other_key AND new_state <> 'X' THEN
-        INSERT INTO {history} ({noted})
-            VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
+        INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', new_state, event_name,
                 IF(new_state = 'T', {new_owner}, NULL), by_actor, by_reason);
     END IF;
     -- A statement of xq that writes a status is a transition, even if the status stays the same.
@@ -102,8 +99,7 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
     END IF;
 --? history
     IF old_state <> 'X' THEN
-        INSERT INTO {history} ({noted})
-            VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
+        INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, old_state, 'X', event_name,
                 IF(old_state = 'T', {old_owner}, NULL), by_actor, by_reason);
     END IF;
 --? end

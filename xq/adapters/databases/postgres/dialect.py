@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
+from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.postgres.triggers import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
@@ -41,7 +41,6 @@ class Postgres(Server):
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
     groups: PostgresGroups | None
-    installer: PostgresInstaller
     scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
@@ -68,7 +67,7 @@ class Postgres(Server):
             "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) "
             "IS NOT NULL",  # since PostgreSQL 14
-            # In seconds. Only these detect that the other machine is gone.
+            # In seconds. Nothing else detects that the other machine is gone.
             "SET tcp_keepalives_idle = 2",
             "SET tcp_keepalives_interval = 2",
             "SET tcp_keepalives_count = 3",
@@ -98,8 +97,6 @@ class Postgres(Server):
     @property
     def this_table(self) -> str:
         return f"to_regclass({self.literal(self.table_in_schema)})"
-
-    # words
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
@@ -153,19 +150,17 @@ class Postgres(Server):
         stored = [_in_history(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
         return f"CAST(json_build_array({', '.join(stored)}) AS text)"
 
-    # which rows
-
     def not_by_index(self, column: str) -> str:
         # As an expression: else the condition would imply that of the partial index of taken tasks.
         number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
         return f"0 + {column}" if number else f"'' || {column}"
 
     def select(self, columns: str, rows: Selector) -> str:
-        if self.groups and self.heads_for(rows):
-            return self.groups.select(columns, rows)
-        locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"
+        locked = super().select(columns, rows)
+        if rows.way == "first" or self.heads_for(rows):
+            return locked
         # MATERIALIZED, since a query that locks must run only once.
-        return locked if rows.way == "first" else f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
+        return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
         if not self.is_charged(rows, change):

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
-from xq.adapters.databases.groups import COUNTED
-from xq.adapters.databases.postgres.triggers import dollars
-from xq.core.compile import Selector, Statement
+from xq.adapters.databases.postgres.objects import dollars
+from xq.core.compile import Selector
 from xq.core.ports import INTEGERS, Connections
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _is_in(step: str) -> str:
-    """Return the condition, for an index, that a utube is one that an earlier part of the statement found."""
+    """Return the condition, for an index, that an earlier part of the statement found a utube."""
     return f"utube = ANY(ARRAY(SELECT utube FROM {step}))"
 
 
@@ -37,15 +36,6 @@ class PostgresGroups(ServerGroups):
     @property
     def adding(self) -> str:
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
-
-    @property
-    def columns_of_change(self) -> str:
-        """Returns the columns of the table whose changes concern groups."""
-        return ", ".join(dict.fromkeys([self.role, *self.watched]))
-
-    def in_group(self, version: str) -> str:
-        """Return the condition that a version of a row counts in a group."""
-        return self._is(version, COUNTED)
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
@@ -76,14 +66,14 @@ class PostgresGroups(ServerGroups):
         store.change(f"DO {dollars(body)}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        # An update that changes nothing would only add a row version.
+        self.of.execute(store, self._looking(f"utube {self.among(utubes)}"), {"utubes": list(utubes)})
+
+    def _looking(self, which: str) -> str:
+        """Return SQL that writes the first tasks of heads. An update that changes nothing would add a row version."""
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        looked = (
-            f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} "
-            f"WHERE utube {self.among(utubes)} AND ROW({known}) IS DISTINCT FROM ({first})"
-        )
-        self.of.change(store, Statement(looked), {"utubes": list(utubes)})
+        changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
+        return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
@@ -112,14 +102,9 @@ class PostgresGroups(ServerGroups):
 
     @property
     def _refreshing(self) -> str:
-        """Return SQL that refreshes the groups `of` by the rows `ids`.
-
-        Rows in `over` are only deleted; `utubes` may be open.
-        """
-        kind, passing = self.of.list_kinds[self.of.kind("utube")], f"{self.of.lock} SKIP LOCKED"
+        """Return SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
+        kind, passing = self.of.list_kinds[self.of.kind("utube")], self.of.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
@@ -128,10 +113,7 @@ class PostgresGroups(ServerGroups):
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
-            "looked": (
-                f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {_is_in('sure')} "
-                f"AND (taken > 0 OR {some}) AND ROW({known}) IS DISTINCT FROM ({first}) RETURNING 1"
-            ),
+            "looked": self._looking(f"{_is_in('sure')} AND (taken > 0 OR {some})") + " RETURNING 1",
             "gone": f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1",
             "refreshed": (
                 f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
@@ -142,23 +124,20 @@ class PostgresGroups(ServerGroups):
         return f"WITH {parts} SELECT COUNT(*) FROM refreshed"
 
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query that locks the first tasks with their heads, and skips locked ones.
-
-        Where some tasks have no utube it locks the first of those as well, and keeps it until the transaction ends.
-        """
+        # It locks the heads with their tasks. Where some tasks have no utube it locks the first of those as well, and
+        # keeps it until the transaction ends.
         of, wanted = self.of, self.mine
-        locked = f"{of.lock} SKIP LOCKED"
         # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
         # which would be free to begin with all tasks, or to sort all heads.
         theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
-        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{locked}"
+        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{of.skip}"
         candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
             f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
             f"{of.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
-            candidates.append(f"{self.of_others(wanted, rows)}{locked}")
+            candidates.append(f"{self.of_others(wanted, rows)}{of.skip}")
         tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({query})" for i, query in enumerate(candidates))
         both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(candidates)))
         order = self.of.order

@@ -27,7 +27,6 @@ class PostgresInstaller(ServerInstaller):
 
     of: Postgres
     objects_kind = PostgresObjects
-    objects: PostgresObjects
 
     first_schema = "current_schema()"
     others = (

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
-from xq.adapters.databases.postgres.triggers import TEXT_OF_TIME, Triggers, part
+from xq.adapters.databases.session_connection import ALIVE
+from xq.core.machine import ABSENT, READY
+from xq.core.ports import PART, TIMES
 
 if TYPE_CHECKING:
     from xq.adapters.databases.postgres.dialect import Postgres
+
+TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
+CHANNEL = "xq"
+SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
+TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
 
 # The columns of a primary key. information_schema hides them from a user that has SELECT alone.
 KEY = """
@@ -20,6 +29,19 @@ CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
 JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = number
 WHERE indisprimary AND relname = %s AND relnamespace = COALESCE(%s, current_schema())::regnamespace ORDER BY place
 """
+
+
+def part(n: int | str) -> str:
+    """Return SQL of a part of the event context."""
+    return f"split_part(current_setting('xq.context', true), '{PART}', {n})"
+
+
+def dollars(text: str) -> str:
+    """Return text in dollar quotes that it does not contain."""
+    tag = "$xq$"
+    while tag in text:
+        tag = f"{tag[:-1]}x$"
+    return f"{tag} {text} {tag}"
 
 
 class PostgresObjects(ServerObjects):
@@ -32,7 +54,7 @@ class PostgresObjects(ServerObjects):
             return f"DROP FUNCTION IF EXISTS {self.of.object(name)}() CASCADE"  # also drops its triggers
         return super().drop(kind, name)
 
-    tables_file = Path(__file__).parent / "tables.sql"
+    tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
         pairs = zip(self.of.ordered, utubes.columns, strict=True)
@@ -46,22 +68,122 @@ class PostgresObjects(ServerObjects):
     def names_beside(self, suffix: str) -> dict[str, str]:
         return {f"name_{one}": self.of.quote(self.of.name(f"{suffix}_{one}")) for one in ("key", "open", "most", "xid")}
 
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        return self.made(
-            "index",
-            suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.of.quote(self.of.name(suffix))} "
-            f"ON {self.of.table_in_schema} ({columns}) WHERE {condition}",
+    def triggers(self) -> list[Object]:
+        return Triggers(self).all()
+
+
+class Triggers(PostgresObjects):
+    """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema."""
+
+    def __init__(self, plain: PostgresObjects) -> None:
+        self.plain, mine, source = plain, plain.of, plain.of.source
+        known = [source.name, *mine.words.values(), *mine.tube_stats, *(each.column for each in source.fields)]
+        here = "@here@"
+        while any(here in str(word) for word in known):
+            here += "@"
+        self.here = mine.quote(here)
+        super().__init__(mine.in_schema(source.schema or here))
+        machine, limit = mine.machine, mine.machine.guard("limit")
+        self.limited = mine.guarded_states(limit) if limit else []  # the states of the feature limit
+        # The states whose tasks may block others: a take finds one of the others after they have left it.
+        self.blocking = [state for state in machine.states if machine.frees(state, ABSENT)]
+        self.known = self._known()
+
+    def _words(self) -> set[str]:
+        words = {"limited": self.limited, "blocking": self.blocking, "timers": any(self.of.machine.timers.values())}
+        words["room"] = self.limited or self.blocking
+        return super()._words() | {word for word, there in words.items() if there}
+
+    def all(self) -> list[Object]:
+        new, old = self._of_rows("changed", "new", "is"), self._of_rows("changed", "old", "was")
+        found = [self._created("insert", new | old)]
+        for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
+            gone = new | old | {"rows": rows}
+            if self.of.groups:
+                gone["groups_left"] = self.filled_in(TRIGGERS, f"groups_left_by_{event}", self.known | old)
+            found.append(self._created(event, gone, body="delete_body"))
+        change = self.of_change() | {
+            "watched_differ": " OR ".join(map(self.differ, self.watched())),
+            "new_timer_is_soon": " OR ".join(
+                f"({self.differ(self.of.roles[column])} AND {self._is_soon('NEW', column)})"
+                for column in self.of.timed_columns
+            ),
+        }
+        found.append(self._created("update", change))
+        if self.of.groups:
+            both = self._of_rows("was", "old", "was") | self._of_rows("became", "new", "is")
+            found.append(self._created("update_utube", both))
+        return found
+
+    def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> Object:
+        """Return a trigger and its function, whose text is `body` if it is not its own."""
+        of, values = self.plain.of, {**self.known, **values}
+        name, table = of.quote(of.name(suffix)), of.table_in_schema
+        mine = {"name": name, "table": table, "function": f"{of.object(of.name(suffix))}()"}
+        lines = f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, body or f'{suffix}_body', values)}"
+        function = self.filled_in(TRIGGERS, "create_function", mine | {"body": dollars(lines)})
+        trigger = self.filled_in(TRIGGERS, suffix, values | mine)
+        creating = {"create_function": of.literal(function), "here": of.literal(self.here), "create_trigger": trigger}
+        made = self.filled_in(TRIGGERS, "create", creating)
+        dropped = self.filled_in(TRIGGERS, "drop", mine)
+        return self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
+
+    # what the texts name
+
+    def _known(self) -> dict[str, str]:
+        of, utubes = self.of, self.of.groups
+        ours = f"{part(2)} = {of.literal(of.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
+        known = {
+            "table": of.table_in_schema,
+            **{name: of.side(name) for name in ("count", "wait", "history")},
+            "alive": f"{self.here}.{ALIVE}",
+            "event": f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END",
+            "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
+            "at": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
+            f"ELSE {SERVER_TIME} END * 1000000",
+            "noted": self.noted,
+            "by_actor": f"NULLIF({part(3)}, '')",
+            "by_reason": f"NULLIF({part(4)}, '')",
+        }
+        if utubes:
+            known |= {
+                "heads": utubes.heads,
+                "head": utubes.name,
+                "dirty_groups": utubes.dirty_groups,
+                "no_first_task": utubes.no_first_task,
+                "dirties": utubes.dirties("taken"),
+                "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),
+            }
+            known["write_groups"] = self.filled_in(TRIGGERS, "write_groups", known)
+        return known
+
+    def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
+        of, status, utubes = self.of, f"{version}.{self.of.roles['status']}", self.of.groups
+        known = super().of_version(version, old, was) | {
+            f"{was}_ready": of.is_state(READY, status),
+            f"{was}_limited": of.in_states(self.limited, status),
+            f"{was}_blocking": of.in_states(self.blocking, status),
+            f"{was}_in_the_way": of.in_states(dict.fromkeys([*self.limited, *self.blocking]), status),
+            f"{was}_soon": self._soon(version),
+        }
+        if utubes:
+            known |= {f"{old}_utube": utubes.head(version), f"{was}_in_group": utubes.is_in(version)}
+        return known
+
+    def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
+        """Return the values of rows of a statement for the texts, as `of_version` does."""
+        return self.of_version(version, old, was) | {"its_wait": self.of.same_wait("w", version)}
+
+    def _soon(self, version: str) -> str:
+        """Return the condition of a task whose timer passes before any process looks again."""
+        status = f"{version}.{self.of.roles['status']}"
+        listened = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
+        return " OR ".join(
+            f"({self.of.is_state(state, status)} AND {self._is_soon(version, timer.column)} AND {listened})"
+            for state, timers in self.of.machine.timers.items()
+            for timer in timers
         )
 
-    def triggers(self) -> list[Object]:
-        return Triggers(self.of).all()
-
-    @property
-    def ours(self) -> str:
-        """Return the condition that the event context is of this statement and this queue."""
-        return f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
-
-    @property
-    def event(self) -> str:
-        return f"CASE WHEN {self.ours} THEN {part(1)} ELSE 'write' END"
+    def _is_soon(self, version: str, role: str) -> str:
+        kind, soon = self.of.kind(role), f"({SERVER_TIME} + {SOON})"
+        return f"{version}.{self.of.roles[role]} < {self.of.moment(kind, soon) if kind in TIMES else soon}"

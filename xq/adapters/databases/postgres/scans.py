@@ -9,7 +9,6 @@ from typing import Any
 from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
-from xq.pipeline.frames import type_of
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 
 
@@ -53,12 +52,11 @@ class PostgresScans(Scans):
     order = ("xid", "id")
     witness = ()  # numbers of transactions go on
 
-    def _column(self, field: Field) -> Extracted:
-        sql, kind, declared = self.dialect.quote(field.column), type_of(field), field.type.upper()
-        if kind == "STRING":
-            return Extracted(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS text)", kind)
-        if declared in ("FLOAT", "REAL"):  # as it is written, and so as the application reads it
-            return Extracted(field.name, kind, f"CAST(CAST({sql} AS text) AS float8)", kind)
-        if field.kind == "timestamptz":  # as one without a zone, in UTC
+    def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
+        if kind == "STRING" and field.kind != "text":
+            sql = f"CAST({sql} AS text)"
+        elif field.type.upper() in ("FLOAT", "REAL"):  # as it is written, and so as the application reads it
+            sql = f"CAST(CAST({sql} AS text) AS float8)"
+        elif field.kind == "timestamptz":  # as one without a zone, in UTC
             sql = f"({sql} AT TIME ZONE 'UTC')"
-        return Extracted(field.name, kind, sql, kind)
+        return sql, kind

@@ -43,8 +43,7 @@ BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT {new_tube}, 'X', {new}, COUNT(*) FROM changed WHERE {is} AND {is_counted} GROUP BY 1, 2, 3;
 --? history
-    INSERT INTO {history} ({noted})
-        SELECT {new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
+    INSERT INTO {history} ({noted}) SELECT {new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
             CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason
         FROM changed WHERE {is};
 --? groups
@@ -92,8 +91,7 @@ BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {rows} WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
 --? history
-    INSERT INTO {history} ({noted})
-        SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+    INSERT INTO {history} ({noted}) SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
             CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason
         FROM {rows} WHERE {was};
 --? end
@@ -169,13 +167,11 @@ BEGIN
     IF ({other_key}) THEN
         -- A task whose key changes is another task.
         IF ({surely_was}) THEN
-            INSERT INTO {history} ({noted})
-                VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
+            INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
                     CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason);
         END IF;
         IF ({surely_is}) THEN
-            INSERT INTO {history} ({noted})
-                VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
+            INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
                     CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason);
         END IF;
     ELSE
@@ -245,8 +241,7 @@ END
 --: write_groups
 -- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
 xq_counted AS (
-    INSERT INTO {heads} (utube, taken)
-        SELECT utube, SUM(taken) FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
+    INSERT INTO {heads} (utube, taken) SELECT utube, SUM(taken) FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
         ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken, {no_first_task}
 )
 INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c WHERE {dirties};

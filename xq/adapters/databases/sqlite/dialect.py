@@ -15,10 +15,9 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
-from xq.adapters.databases.terms import parts_of_uuid
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run, Values
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run
 from xq.sessions.liveness import Liveness
 
 
@@ -36,6 +35,10 @@ class Sqlite(Dialect):
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     double = "REAL"
+    dashed = (
+        "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
+        "|| '-' || substr({0}, 17, 4) || '-' || substr({0}, 21, 12) ELSE {0} END"
+    )
     most_values = 32_766
     placeholder = "?"
     groups_kind = SqliteGroups
@@ -86,28 +89,26 @@ class Sqlite(Dialect):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def choice(self, rows: Selector) -> tuple[str, str]:
-        by, chosen = super().choice(rows)
-        return by, self.keys_there() + chosen
-
-    def select(self, columns: str, rows: Selector) -> str:
-        utubes = self.heads_for(rows)
-        if utubes is None:
-            return super().select(columns, rows)
-        both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in utubes.candidates(utubes.mine, rows))
-        return f"SELECT {columns} FROM ({both}) ORDER BY {self.order} LIMIT {self.limit(rows)}"
-
     def by_index(self, name: str) -> str:
         # With outdated statistics the planner may expect most rows in one state, and read the whole table.
         return f" INDEXED BY {self.quote(name)}"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [_in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
+        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
+
+    def _in_history(self, field: Field, part: str) -> str:
+        if field.kind in ("auto", "bigauto"):
+            return part
+        if field.kind == "decimal":
+            return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
+        if field.kind == "uuid":
+            return self.dashed.format(part)
+        return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.query(statement.sql, statement.names, width)
-        run = with_context(event, run, self.has_history, self.is_acted(event)) if self._is_read(event) else run
+        run = self.in_context(run, event) if self._is_read(event) else run
         return self._charging(run, self.query(statement.charge)) if statement.charge else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
@@ -130,16 +131,8 @@ class Sqlite(Dialect):
         targets = [row.target for row in self.machine.rows if row.event == event]
         return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        changed = 0
-
-        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            nonlocal changed
-            changed = super(Sqlite, self).change(store, statement, values)
-            return []
-
-        with_context(event or EVENT, run, self.has_history, self.is_acted(event))(store.ready(), {**values})
-        return changed
+    def in_context(self, run: Run, event: str) -> Run:
+        return with_context(event or EVENT, run, self.has_history, self.is_acted(event))
 
     def connected(self, store: Connections, connection: Connection) -> None:
         connection.context = context_of(store)
@@ -180,15 +173,3 @@ class Sqlite(Dialect):
         schemas = dict.fromkeys(["main", self.source.schema or "main"])
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in schemas]
         return FileNotifier(files, versions) if files else None
-
-
-def _in_history(field: Field, part: str) -> str:
-    """Return, as SQL, a stored part of a key as the application writes it. JSON cannot hold bytes."""
-    if field.kind in ("auto", "bigauto"):
-        return part
-    if field.kind == "decimal":
-        return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
-    if field.kind == "uuid":
-        dashed = " || '-' || ".join(parts_of_uuid(part))
-        return f"CASE length({part}) WHEN 32 THEN {dashed} ELSE {part} END"
-    return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xq.adapters.databases.groups import FIRST, GroupChange, Groups
+from xq.core.compile import Selector
 
 
 class SqliteGroups(Groups):
@@ -17,28 +18,27 @@ class SqliteGroups(Groups):
     def called(self, column: str) -> str:
         return f"{column} COLLATE BINARY"  # whatever the collation of the column
 
-    def _is_first(self, utube: str) -> str:
-        """Return the condition that the new row is the first of its utube. There is only one writer at a time."""
-        mine = ", ".join(f"NEW.{key}" for key in self.of.keys)
-        key = f"({mine})" if len(self.of.keys) > 1 else mine
-        keys = ", ".join(f"{FIRST}{key}" for key in self.of.keys)
-        return f"{key} = ({self.first(keys, utube)})"
-
     @property
     def first_known(self) -> str:
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')}"
+
+    def select(self, columns: str, rows: Selector) -> str:
+        both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in self.candidates(self.mine, rows))
+        return f"SELECT {columns} FROM ({both}) ORDER BY {self.of.order} LIMIT {self.of.limit(rows)}"
 
     def on_change(self, change: GroupChange) -> list[str]:
         """Return what a trigger does for a row."""
         utube, taken, when, came = change
         if came:
+            key = self.of.tuple_of([f"NEW.{key}" for key in self.of.keys])
+            first = self.first(", ".join(f"{FIRST}{key}" for key in self.of.keys), utube)
             # Most tasks are not the first of their group, so evaluate that once.
             mine = ", ".join(f"NEW.{column}" for column in self.of.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
                 f"INSERT INTO {self.heads} (utube, taken) SELECT {utube}, 1 WHERE {when} AND {taken}{self.adding};",
                 f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {utube}, 0, {mine} "
-                f"WHERE {when} AND NOT {taken} AND {self._is_first(utube)}{self.of.on_conflict('utube', known)};",
+                f"WHERE {when} AND NOT {taken} AND {key} = ({first}){self.of.on_conflict('utube', known)};",
             ]
         # A full group needs no first task: whatever makes room in it looks for one.
         taken = f"{self.name}.taken + {taken}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
-from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.looks import MARK
-from xq.core.machine import ELSEWHERE, READY
+from xq.core.machine import READY
 from xq.core.ports import INTEGERS, Field
 
 if TYPE_CHECKING:
@@ -34,44 +33,26 @@ class SqliteObjects(Objects):
         # Without a schema SQLite searches all attached ones, and might find the index of another queue.
         return f"DROP {kind.upper()} IF EXISTS {self.of.schema}.{self.of.quote(name)}"
 
-    def side_tables(self) -> list[Object]:
-        kinds = list(map(_type, self.of.source.key))
-        values = {
-            "keys": ", ".join(self.of.keys),
-            "typed_keys": ", ".join(f"{key} {kind}" for key, kind in zip(self.of.keys, kinds, strict=True)),
-            "parts": ", ".join(self.of._parts()),
-            "typed_parts": ", ".join(f"{part} {kind}" for part, kind in zip(self.of._parts(), kinds, strict=True)),
-        }
-        wanted = {"count": True, "wait": True, "history": self.of.has_history}
-        texts = {"history": ("history", "mark")} if self.of.looks.history_counts else {"count": ("count", "no_mark")}
-        made = [self._side_table(name, values, *texts.get(name, (name,))) for name, there in wanted.items() if there]
-        return [*made, self._heads(self.of.groups)] if self.of.groups else made
+    tables_file = TABLES
 
-    def _side_table(self, suffix: str, values: Mapping[str, str], *texts: str) -> Object:
-        known = {"name": self.of.side(suffix), "count": self.of.side("count"), "is_mark": MARK, **values}
-        return self.made("table", suffix, *(self.filled_in(TABLES, text, known) for text in texts))
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        typed = zip(self.of.parts, map(_type, self.of.source.key), strict=True)
+        parts = ", ".join(f"{part} {kind}" for part, kind in typed)
+        return {"typed_parts": parts, "count": self.of.side("count"), "is_mark": MARK}
 
-    def _heads(self, utubes: SqliteGroups) -> Object:
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
         fields = [self.of.source.roles[role] for role in ("utube", *self.of.source.ordered_by)]
-        types = map(_type, [*fields, *self.of.source.key])
-        names = ["utube", *utubes.columns]
-        values = {
-            "typed_heads": ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)),
-            "most": str(utubes.most),
+        typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.of.source.key]), strict=True)
+        return {
+            "typed_heads": ", ".join(f"{name} {kind}" for name, kind in typed),
             "columns": ", ".join(utubes.columns),
             "is_open": utubes.is_open(),
             "open": self.of.object(self.of.name(f"{utubes.suffix}_open")),
             "heads": self.of.quote(self.of.name(utubes.suffix)),
         }
-        return self._side_table(utubes.suffix, values, "heads", "heads_open")
 
-    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        return self.made(
-            "index",
-            suffix,
-            f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.of.side(suffix)} "
-            f"ON {self.of.table} ({columns}) WHERE {condition}",
-        )
+    def index_on(self, suffix: str) -> str:
+        return f"{self.of.side(suffix)} ON {self.of.table}"
 
     def triggers(self) -> list[Object]:
         groups = self.of.in_schema("").groups  # a trigger names no schema
@@ -79,7 +60,7 @@ class SqliteObjects(Objects):
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.of.looks.history_counts)
         for text in (text for text, there in wanted.items() if there):
-            known = {**self._in_triggers, "name": self.of.side(text)}
+            known = {**self.in_triggers(), "name": self.of.side(text)}
             if groups:
                 changes = groups.changes_of(text.partition("_")[0])
                 known["groups"] = " ".join(sql for change in changes for sql in groups.on_change(change))
@@ -87,21 +68,20 @@ class SqliteObjects(Objects):
             found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
         return found
 
-    @property
-    def _in_triggers(self) -> dict[str, str]:
-        """Returns what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
-        status, alone = self.of.roles["status"], self.of.in_schema("")
+    def in_triggers(self) -> dict[str, str]:
+        """Return what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
+        alone, change = self.of.in_schema(""), self.of_change()
         known = {
+            **change,
             "table": self.of.table,
-            "status": status,
+            "status": self.of.roles["status"],
             "identity": ", ".join(self.of.keys),
             **{name: self.of.quote(self.of.name(name)) for name in ("count", "wait", "history")},
-            "other_status": self.of.differ(f"OLD.{status}", f"NEW.{status}"),
-            "other_key": self.moved_key,
-            "other_task": self.moved_key,
-            "its_wait": self.of.same_wait("", "OLD"),
+            "other_task": change["other_key"],
             "event": read(EVENT),
-            "at": self._at,
+            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test
+            # is text, which is greater than any number; the column makes a number of it.
+            "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
             "noted": self.noted,
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
             "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
@@ -110,18 +90,13 @@ class SqliteObjects(Objects):
             "newest": alone.looks.newest,
             "rows": str(ADD_UP),
         }
-        known |= self.of_version("OLD", "old", "was") | self.of_version("NEW", "new", "is")
         if self.of.groups:
             known["watched"] = ", ".join(dict.fromkeys([self.of.groups.role, *self.of.groups.watched]))
         if self.of.tube_stats:
-            tube = self.of.roles["tube"]
-            other_tube = self.of.differ(f"OLD.{tube}", f"NEW.{tube}")
             known |= {
-                "tube": tube,
+                "tube": (tube := self.of.roles["tube"]),
                 "identity": f"{known['identity']}, {tube}",
-                "other_tube": other_tube,
-                "other_task": f"{self.moved_key} OR {other_tube}",
-                "elsewhere": ELSEWHERE,
+                "other_task": f"{change['other_key']} OR {change['other_tube']}",
                 "counted_in_history": self.of.counted("tube"),
             }
         return known
@@ -131,13 +106,6 @@ class SqliteObjects(Objects):
         if self.of.looks.history_counts:
             return words | {"history_counts"}
         return words | {"counters"} | ({"counters_of_tubes"} if self.of.tube_stats else set())
-
-    @property
-    def _at(self) -> str:
-        """Returns SQL of the time of a transition, in microseconds since 1970."""
-        # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test's
-        # clock is text, which is greater than any number; the column makes a number of it.
-        return f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})"
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super().wanted_indexes()

@@ -9,10 +9,8 @@ from typing import Any
 
 from xq.adapters.databases.readers import ROWS, ExtractReader
 from xq.adapters.databases.scans import Scans
-from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Address, Field
-from xq.pipeline.frames import type_of
 from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, What
 
 
@@ -53,14 +51,12 @@ class SqliteScans(Scans):
             )
         return super().of(what, name, address, states)
 
-    def _column(self, field: Field) -> Extracted:
-        sql, kind = self.dialect.quote(field.column), type_of(field)
+    def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if field.kind == "uuid":
-            dashed = " || '-' || ".join(parts_of_uuid(sql))
-            return Extracted(field.name, kind, f"CASE LENGTH({sql}) WHEN 32 THEN {dashed} ELSE {sql} END", kind)
+            return self.dialect.dashed.format(sql), kind
         if kind == "STRING":
-            return Extracted(field.name, kind, sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind)
+            return sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind
         if field.kind == "decimal":  # kept as a number, whose text would have 15 digits
             sql = f"CASE TYPEOF({sql}) WHEN 'real' THEN PRINTF('%!.17g', {sql}) ELSE CAST({sql} AS TEXT) END"
-        stored = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "BOOLEAN": "BIGINT", "BINARY": "BINARY"}.get(kind, "STRING")
-        return Extracted(field.name, kind, sql, stored)
+        stored = {"BIGINT": "BIGINT", "DOUBLE": "DOUBLE", "BOOLEAN": "BIGINT", "BINARY": "BINARY"}
+        return sql, stored.get(kind, "STRING")

@@ -1,31 +1,27 @@
-The tables of a queue beside the application's. {keys} are the columns of its key, {parts} the same as k0, k1 ..
+The tables of a queue beside the application's. {parts} are the columns of its key as k0, k1 ..
 
 --: count
 CREATE TABLE IF NOT EXISTS {name}
-    (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID
+    (tube, source, target, n INTEGER NOT NULL, PRIMARY KEY (tube, source, target)) WITHOUT ROWID;
+--? not history_counts
+DELETE FROM {name} WHERE {is_mark};
 
 --: wait
 CREATE TABLE IF NOT EXISTS {name}
     ({typed_parts}, waiter TEXT, session TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, event TEXT, target TEXT,
-    PRIMARY KEY ({parts}, waiter)) WITHOUT ROWID
+    PRIMARY KEY ({parts}, waiter)) WITHOUT ROWID;
 
 --: history
 -- No index but the ids: another costs more than the rows do. AUTOINCREMENT, too, would write a page more in each
 -- transaction, a tenth of all; that ids are not used twice follows from the newest row, which stays.
 CREATE TABLE IF NOT EXISTS {name}
     (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT,
-    attempt INTEGER, actor TEXT, reason TEXT)
-
---: mark
+    attempt INTEGER, actor TEXT, reason TEXT);
+--? history_counts
 -- The counters have the rows of the history up to this id. Those of an older version of xq are counted already.
-INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING
-
---: no_mark
-DELETE FROM {name} WHERE {is_mark}
+INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING;
 
 --: heads
 CREATE TABLE IF NOT EXISTS {name}
-    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}), PRIMARY KEY (utube)) WITHOUT ROWID
-
---: heads_open
-CREATE INDEX IF NOT EXISTS {open} ON {heads} ({columns}) WHERE {is_open}
+    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}), PRIMARY KEY (utube)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS {open} ON {heads} ({columns}) WHERE {is_open};

@@ -8,14 +8,11 @@ rows up to an id, {counted_up_to}, which is in a row of its own ({is_mark}).
 --: insert
 CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN
 --? counters
-    INSERT INTO {count} VALUES ('', 'X', {new}, 1)
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} VALUES ('', 'X', {new}, 1) ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
-    INSERT INTO {count} SELECT NEW.{tube}, 'X', {new}, 1 WHERE {is_counted}
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT NEW.{tube}, 'X', {new}, 1 WHERE {is_counted} ON CONFLICT DO UPDATE SET n = n + 1;
 --? history
-    INSERT INTO {history} ({noted})
-        VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
+    INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
             CASE WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
 --? groups
     {groups}
@@ -33,8 +30,7 @@ CREATE TRIGGER {name} AFTER UPDATE OF {status} ON {table}
 --? end
 BEGIN
 --? counters
-    INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new}
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new} ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
     INSERT INTO {count} SELECT NEW.{tube}, {old}, {new}, 1 WHERE {is_counted} AND {old} <> {new}
         ON CONFLICT DO UPDATE SET n = n + 1;
@@ -42,8 +38,7 @@ BEGIN
     UPDATE {wait} SET event = {event}, target = {new}
         WHERE {its_wait} AND event IS NULL AND {was_pending} AND ({is_pending}) IS NOT TRUE;
 --? history
-    INSERT INTO {history} ({noted})
-        VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
+    INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
             CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
 --? end
 END
@@ -55,8 +50,7 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
     UPDATE {count} SET n = {newest} WHERE {is_mark};
     DELETE FROM {count} WHERE {is_mark};
 --? end
-    INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new}
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new} ON CONFLICT DO UPDATE SET n = n + 1;
 --? tubes
     INSERT INTO {count} SELECT NEW.{tube}, {old}, {new}, 1 WHERE NOT {other_tube} AND {is_counted} AND {old} <> {new}
         ON CONFLICT DO UPDATE SET n = n + 1;
@@ -71,17 +65,14 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
     UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
         WHERE {its_wait} AND event IS NULL AND {was_pending} AND (({is_pending}) IS NOT TRUE OR {other_key});
 --? history
-    INSERT INTO {history} ({noted})
-        SELECT {new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
+    INSERT INTO {history} ({noted}) SELECT {new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
             CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason}
         WHERE NOT ({other_key}) AND ({other_status} OR {event} <> 'write');
     -- A task whose key changes is another task.
-    INSERT INTO {history} ({noted})
-        SELECT {old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
+    INSERT INTO {history} ({noted}) SELECT {old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
             CASE WHEN {was_taken} THEN {old_owner} END, {by_actor}, {by_reason}
         WHERE ({other_key}) AND {was};
-    INSERT INTO {history} ({noted})
-        SELECT {new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
+    INSERT INTO {history} ({noted}) SELECT {new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
             CASE WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason}
         WHERE ({other_key}) AND {is};
 --? history_counts
@@ -95,16 +86,13 @@ CREATE TRIGGER {name} AFTER UPDATE OF {watched} ON {table} BEGIN {groups} END
 --: delete
 CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
 --? counters
-    INSERT INTO {count} VALUES ('', {old}, 'X', 1)
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} VALUES ('', {old}, 'X', 1) ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
-    INSERT INTO {count} SELECT OLD.{tube}, {old}, 'X', 1 WHERE {was_counted}
-        ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT OLD.{tube}, {old}, 'X', 1 WHERE {was_counted} ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
     UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL AND {was_pending};
 --? history
-    INSERT INTO {history} ({noted})
-        VALUES ({old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
+    INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
             CASE WHEN {was_taken} THEN {old_owner} END, {by_actor}, {by_reason});
 --? groups
     {groups}
