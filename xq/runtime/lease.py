@@ -39,6 +39,7 @@ class Lease:
         "_heart",
         "_lost",
         "_timeout",
+        "_token",
         "attempt",
         "ends_at",
         "finish",
@@ -60,6 +61,7 @@ class Lease:
         ttr: float | None,
         attempt: int = 0,
         timeout: float | None = None,
+        finish: Any = None,
     ) -> None:
         self.task = task
         self.taken = taken  # what names the task, and this take, in a call
@@ -73,8 +75,15 @@ class Lease:
         self.is_lost = False
         self._lost: threading.Event | None = None  # made when the handler asks for it
         self.on_loss: Callable[[], object] | None = None
-        self.finish: Callable[..., Any]  # within a worker's handler, finishes its only task
+        self.finish = finish  # within a worker's handler, a call that finishes its only task
         self._heart = heart
+
+    def __enter__(self) -> None:
+        """Make it the current one for the block."""
+        self._token = _current.set(self)
+
+    def __exit__(self, *exception: object) -> None:
+        _current.reset(self._token)
 
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
@@ -136,21 +145,6 @@ def current() -> Lease:
         ) from None
 
 
-class leased:
-    """Make a lease the current one for the block."""
-
-    __slots__ = ("_lease", "_token")
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._lease)
-
-    def __exit__(self, *exception: object) -> None:
-        _current.reset(self._token)
-
-
 class Heartbeat:
     """A thread that touches leased tasks at a third of their ttr, on its own connection.
 
@@ -163,7 +157,7 @@ class Heartbeat:
         self,
         store: Connections,
         move: Callable[[Collection[Lease], float], Iterable[Lease]],
-        overdue: Callable[[Lease], None] = lambda lease: None,
+        overdue: Callable[[Lease], object] = lambda lease: None,
     ) -> None:
         self._store = store
         self._move = move
@@ -188,16 +182,13 @@ class Heartbeat:
             if not self._store.has_threads:
                 self._wakes_at = -math.inf  # never
                 return
-            self._start()
+            with self.lock:
+                if self._thread is None:
+                    run = contextvars.copy_context().run  # the thread touches by the session of this context
+                    thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
+                    thread.start()
+                    self._thread = thread
         self._changed.set()
-
-    def _start(self) -> None:
-        with self.lock:
-            if self._thread is None:
-                run = contextvars.copy_context().run  # the thread touches by the session of this context
-                thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
-                thread.start()
-                self._thread = thread
 
     def end(self) -> None:
         self._over = True
@@ -220,18 +211,14 @@ class Heartbeat:
         try:
             while not self._over:
                 self._wakes_at = math.inf  # from here on, `add` wakes it again
-                self._end_overdue()
+                for lease in self.leases.copy():
+                    if lease.ends_at <= time.monotonic() and not lease.is_lost:
+                        self._overdue(lease)
                 self._wakes_at = self._touch_due()
                 self._changed.wait(min(SLICE, max(0.0, self._wakes_at - time.monotonic())))
                 self._changed.clear()
         finally:
             self._store.disconnect()
-
-    def _end_overdue(self) -> None:
-        now = time.monotonic()
-        for lease in self.leases.copy():
-            if lease.ends_at <= now and not lease.is_lost:
-                self._overdue(lease)
 
     def _touch_due(self) -> float:
         """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""

@@ -16,7 +16,6 @@ from xq.core.machine import Timer
 from xq.core.ports import FAULTS, ErrorKind, Row
 from xq.core.values import Parts, Taken, Tasks
 from xq.core.words import lasting
-from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.lines import Lines
@@ -83,21 +82,21 @@ class Attempts(Generic[T]):
     def __init__(
         self,
         worker: Worker[T],
-        moves: Finish[T],
         stop: threading.Event,
-        overdue: Callable[[Lease], None] | None = None,
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat and timeout
+        overdue: Callable[[Lease], object] = lambda lease: None,
         end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
     ) -> None:
         self.worker = worker
+        self._moves = moves = worker.queue.adapter.finish
         self._ends = ends
         self._pause = AGAIN  # after the next denial
         # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
         self._end_unacked = end_unacked or (lambda lease, acked: self.end(lease, acked=acked))
         self.options = worker.options
         self.stop = stop
-        self.store = moves.store
+        self.database, self.store = moves.database, moves.store
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
@@ -105,8 +104,7 @@ class Attempts(Generic[T]):
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self._later: list[T] = []  # those of them that were taken again
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
-        self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
-        self._moves = moves
+        self.heart = Heartbeat(self.store, self._touch, overdue)
         concurrency = worker.options.concurrency
         self.slots = None if concurrency is None else Slots(concurrency, moves.database)
 
@@ -137,9 +135,9 @@ class Attempts(Generic[T]):
             return None
         given = self.worker.given
         handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
-        limited = options.kind == "process" and not self._alone  # asyncio has its own timeout
-        lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
-        lease.finish = partial(self._finish_now, attempts[0].taken)
+        limit = options.timeout if options.kind == "process" and not self._alone else None  # asyncio has its own
+        finish = partial(self._finish_now, attempts[0].taken)
+        lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, limit, finish)
         self.heart.add(lease)
         return lease
 

@@ -9,65 +9,25 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
-from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Supply, Threads
-from xq.runtime.workers.worker import Options, Worker
+from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Pool, Program, Supply, Threads
+from xq.runtime.workers.worker import Worker
 from xq.sessions.process import this_process
 
 if TYPE_CHECKING:
     from xq.handle import Queue
 
 log = logging.getLogger("xq")
-
-KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A worker, where it takes its tasks from, and its options in this program."""
-
-    worker: Worker[Any]
-    sources: Sequence[Supply[Any]]
-    options: Options
-
-    @property
-    def size(self) -> int:
-        """How many functions run at a time."""
-        return self.options.workers * len(self.sources)
-
-    def __str__(self) -> str:
-        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
-        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
-
-    def pool(self, program: Program, shared: Shared | None, loop: asyncio.AbstractEventLoop | None = None) -> Pool[Any]:
-        queue, kind = self.worker.queue, self.options.kind
-        own = shared.deadline if shared is not None and kind == "process" else None
-        make: Callable[..., Pool[Any]] = partial(Threads, deadline=own)
-        if kind == "asyncio":
-            make = partial(Coroutines, loop=loop)
-        return make(self.worker, self.sources, queue.adapter.finish, program, self.options.workers)
-
-
-def _place(store: Connections) -> str:
-    """Return where a database is, for the log."""
-    try:
-        address = store.address()
-    except ConfigurationError:
-        return f"{store.engine}, in memory"
-    named, host = address.parameters, address.parameters.get("host")
-    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 def assignments_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
@@ -267,15 +227,19 @@ class Running:
         self._program = Program(self._failed, until_empty, budget)
         budget.begin()
         _log_sessions(assignments)
-        self._pools = [assignment.pool(self._program, shared, loop) for assignment in assignments]
+        self._pools = [self._pool(assignment, shared, loop) for assignment in assignments]
         self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
 
+    def _pool(self, assignment: Assignment, shared: Shared | None, loop: asyncio.AbstractEventLoop | None) -> Pool:
+        if assignment.options.kind == "asyncio":
+            return Coroutines(assignment, self._program, loop)
+        own = shared.deadline if shared is not None and assignment.options.kind == "process" else None
+        return Threads(assignment, self._program, own)
+
     def __repr__(self) -> str:
-        return (
-            f"<workers of {', '.join(dict.fromkeys(assignment.worker.queue.name for assignment in self._assignments))}>"
-        )
+        return f"<workers of {', '.join(dict.fromkeys(each.worker.queue.name for each in self._assignments))}>"
 
     def stop(self, why: str = "stop() was called") -> None:
         """End the workers. Their functions finish; a second call releases the tasks of those that still run.

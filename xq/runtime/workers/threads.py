@@ -9,22 +9,21 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xq.core.errors import Error
+from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import READY
-from xq.core.values import Parts
-from xq.engine.finish import Finish
-from xq.runtime.lease import Lease, leased
+from xq.core.ports import Connections
+from xq.runtime.lease import Lease
 from xq.runtime.waiters import run_steps
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.processes import REPLACED
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.worker import Options, Worker
 
 if TYPE_CHECKING:
     from xq.handle import Queue
@@ -35,6 +34,7 @@ Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
+KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 
 
@@ -77,6 +77,35 @@ class Supply(Generic[T]):
     def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
         """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
         return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A worker, where it takes its tasks from, and its options in this program."""
+
+    worker: Worker[Any]
+    sources: Sequence[Supply[Any]]
+    options: Options
+
+    @property
+    def size(self) -> int:
+        """How many functions run at a time."""
+        return self.options.workers * len(self.sources)
+
+    def __str__(self) -> str:
+        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
+        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
+        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
+
+
+def _place(store: Connections) -> str:
+    """Return where a database is, for the log."""
+    try:
+        address = store.address()
+    except ConfigurationError:
+        return f"{store.engine}, in memory"
+    named, host = address.parameters, address.parameters.get("host")
+    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 class Budget:
@@ -150,27 +179,19 @@ class Program:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class Pool(ABC, Generic[T]):
-    """The running workers of one function, `workers` for each of these sources."""
+class Pool(ABC):
+    """The running workers of one assignment."""
 
-    def __init__(
-        self,
-        worker: Worker[T],
-        sources: Sequence[Supply[T]],
-        moves: Finish[T],
-        program: Program,
-        workers: int,
-        overdue: Callable[[Lease], None] | None = None,
-        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
-    ) -> None:
+    def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
+        """Begin no thread yet. `told` is what `Attempts` calls."""
         ends = program.until_empty or program.budget.is_limited
-        self.attempts = Attempts(worker, moves, program.stop, overdue, ends, end_unacked=end_unacked)
-        self._options = worker.options
-        self._sources = sources
-        self._workers = workers
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
+        self._assignment = assignment
+        self._options = assignment.options
+        self._sources = assignment.sources
         self._program = program
         self._stop = program.stop
-        self._store = moves.store
+        self._store = assignment.worker.queue.adapter.store
         # A worker that waits keeps others from tasks of a budget, which it has reserved.
         self._patience = LISTEN if program.budget.is_limited else WAIT
 
@@ -217,7 +238,7 @@ class Pool(ABC, Generic[T]):
         self._program.failed(error)
 
 
-class _Hand(Generic[T]):
+class _Hand:
     """What one thread has taken."""
 
     def __init__(self) -> None:
@@ -243,29 +264,21 @@ class _Hand(Generic[T]):
             return found
 
 
-class Threads(Pool[T]):
+class Threads(Pool):
     """Threads that work on tasks. They take by the session of the process."""
 
-    def __init__(
-        self,
-        worker: Worker[T],
-        sources: Sequence[Supply[T]],
-        moves: Finish[T],
-        program: Program,
-        workers: int,
-        deadline: Any = None,
-    ) -> None:
-        super().__init__(worker, sources, moves, program, workers, self._overdue)
+    def __init__(self, assignment: Assignment, program: Program, deadline: Any = None) -> None:
+        super().__init__(assignment, program, overdue=self._overdue)
         self._deadline = deadline  # of the running function, shared with the parent of a process
         self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
-        self._threads: dict[threading.Thread, _Hand[T]] = {}
+        self._threads: dict[threading.Thread, _Hand] = {}
         self._any_finished = threading.Event()
         self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
 
     def start(self) -> None:
         for source in self._sources:
-            for _ in range(self._workers):
-                hand = _Hand[T]()
+            for _ in range(self._options.workers):
+                hand = _Hand()
                 thread = threading.Thread(target=self._loop, args=(source, hand), daemon=True)
                 self._threads[thread] = hand
                 thread.start()
@@ -288,7 +301,7 @@ class Threads(Pool[T]):
             self._acks.join()  # it may be acking
         super().close()
 
-    def _loop(self, source: Supply[T], hand: _Hand[T]) -> None:
+    def _loop(self, source: Supply[Any], hand: _Hand) -> None:
         try:
             while self._take(source, hand):
                 while hand.waiting:
@@ -300,7 +313,7 @@ class Threads(Pool[T]):
         finally:
             self._store.disconnect()
 
-    def _leave(self, hand: _Hand[T]) -> None:
+    def _leave(self, hand: _Hand) -> None:
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
@@ -310,12 +323,12 @@ class Threads(Pool[T]):
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
-    def _take(self, source: Supply[T], hand: _Hand[T]) -> bool:
+    def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, n = self.attempts, self._options.batch or self._options.prefetch
         finished, budget = hand.finished(), self._program.budget
         n = 0 if self._stop.is_set() else budget.reserve(n)
-        tasks: list[T] | None = None
+        tasks: list[Any] | None = None
         if finished and n:
             tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
         if finished and tasks is None:
@@ -347,7 +360,7 @@ class Threads(Pool[T]):
             self._stop.wait(2 * PAUSE)
         return bool(tasks) or not self._program.until_empty or source.patience() > 0
 
-    def _work_on(self, lease: Lease, hand: _Hand[T]) -> None:
+    def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
         if not attempts.may_begin(lease):
             attempts.give_back(lease)
@@ -356,7 +369,7 @@ class Threads(Pool[T]):
         if self._options.timeout is not None:
             self._deadline.value = lease.ends_at
         try:
-            with self._store.at_work(), leased(lease):
+            with self._store.at_work(), lease:
                 try:
                     attempts.worker.call(lease.task)
                 finally:
