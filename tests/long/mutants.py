@@ -257,8 +257,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the backoff of a worker does not grow",
         "xq/runtime/workers/outcomes.py",
-        "return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
-        "return FIRST *",
+        "return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
+        "return FIRST_PAUSE *",
         "contract/test_workers.py::test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says",
     ),
     Mutant(

@@ -28,7 +28,7 @@ NO_TAKE: Final = "/"  # in the place of a token: that of no take
 
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
-TRIES = 20  # attempts, if other processes move the task between the look and the move
+MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -93,7 +93,7 @@ class Finish(Generic[T]):
         if state is None:
             self.database.begin(locks=True)
             state = self._find(asked, parts, token)
-        for _ in range(TRIES):
+        for _ in range(MOVE_TRIES):
             transition = self.tasks.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
                 return self.tasks.returned(self.look(parts)[0])

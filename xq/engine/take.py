@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
+TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 NONE: Final[Mapping[str, Any]] = {}
@@ -90,7 +90,7 @@ class Takes(Generic[T]):
                 return self._run(connection, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TRIES or self.database.open().sessions.is_registered(error.uuid):
+                if tried == TAKE_TRIES or self.database.open().sessions.is_registered(error.uuid):
                     raise
         return []
 

@@ -19,8 +19,8 @@ from xq.sessions.liveness import members_of
 
 log = logging.getLogger("xq")
 
-Work = Callable[[], None]  # raises nothing
-Runner = Callable[[Work], None]  # runs a job, at once or later, and the jobs given to it one after the other
+Job = Callable[[], None]  # raises nothing
+Runner = Callable[[Job], None]  # runs a job, at once or later, and the jobs given to it one after the other
 
 ON_A_FILE: Final = 1  # threads that call a database which has one writer at a time
 ON_A_SERVER: Final = 4
@@ -37,12 +37,12 @@ class Callers:
         self._reset()
 
     def _reset(self) -> None:
-        self._jobs: SimpleQueue[tuple[Connections, Work] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Connections, Job] | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
         self._pending = 0  # jobs that have not ended
         self._threads: dict[threading.Thread, Any] = {}  # each with its connection
 
-    def submit(self, store: Connections, job: Work) -> None:
+    def submit(self, store: Connections, job: Job) -> None:
         """Run a job in one of the threads, with the connection that the store has there."""
         with self._lock:
             self._pending += 1
@@ -85,7 +85,7 @@ class Callers:
             except Exception as error:  # the database may be gone
                 log.debug("a connection of a coroutine's calls could not be closed: %s", error)
 
-    def _next(self) -> tuple[Connections, Work] | None:
+    def _next(self) -> tuple[Connections, Job] | None:
         """Return the next job; None if none came for IDLE seconds, or to end the thread."""
         while True:
             try:
@@ -103,7 +103,7 @@ class Callers:
         self._reset()
 
 
-class Shared:
+class DatabaseCallers:
     """What the coroutines of this process share for one database."""
 
     def __init__(self, one_writer: bool) -> None:
@@ -120,14 +120,14 @@ class Shared:
         self.blocks.end()
 
 
-_of_database: WeakKeyDictionary[Any, Shared] = WeakKeyDictionary()
+_of_database: WeakKeyDictionary[Any, DatabaseCallers] = WeakKeyDictionary()
 
 
-def of(database: object, one_writer: bool) -> Shared:
+def of(database: object, one_writer: bool) -> DatabaseCallers:
     """Return what the coroutines of this process share for a database."""
     shared = _of_database.get(database)
     if shared is None:
-        shared = _of_database.setdefault(database, Shared(one_writer))
+        shared = _of_database.setdefault(database, DatabaseCallers(one_writer))
     return shared
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, SessionLost, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections
+from xq.runtime.waiters import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from xq.handle import Queue
@@ -25,7 +26,6 @@ log = logging.getLogger("xq")
 LOST = (NotFound, WrongState, NotOwner)  # the errors of a task that this session does not own any more
 HEARTBEATS = 3  # in a ttr
 RETRY = 5.0  # seconds until the next try to touch a task, at most
-SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 
 
 class Lease:
@@ -126,11 +126,6 @@ class Lease:
             self._heart.touch([self])
         return not self.is_lost
 
-    @property
-    def next_at(self) -> float:
-        """The monotonic time of the next heartbeat, or of the timeout of the handler."""
-        return math.inf if self.is_lost else min(self.ends_at, self.touch_at)
-
 
 _current: ContextVar[Lease] = ContextVar("xq_lease")
 
@@ -215,7 +210,7 @@ class Heartbeat:
                     if lease.ends_at <= time.monotonic() and not lease.is_lost:
                         self._overdue(lease)
                 self._wakes_at = self._touch_due()
-                self._changed.wait(min(SLICE, max(0.0, self._wakes_at - time.monotonic())))
+                self._changed.wait(min(LONGEST_SLEEP, max(0.0, self._wakes_at - time.monotonic())))
                 self._changed.clear()
         finally:
             self._store.disconnect()
@@ -223,7 +218,7 @@ class Heartbeat:
     def _touch_due(self) -> float:
         """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
         with self.lock:
-            timed = [lease for lease in self.leases.copy() if lease.next_at < math.inf]
+            timed = [lease for lease in self.leases.copy() if not lease.is_lost]
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
             # With those whose turn is near: one statement for all.

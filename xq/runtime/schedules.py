@@ -35,7 +35,7 @@ from xq.core.errors import (
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
-from xq.engine.pauses import LONGEST
+from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 from xq.runtime import cron
 
@@ -92,9 +92,8 @@ class Schedules(Generic[T]):
 
         def store() -> None:
             first = _first(described, self.database.time_us())
-            if (put,) not in map(
-                tuple, self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
-            ):
+            stored = self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
+            if (put,) not in map(tuple, stored):
                 self._try({name: put})
             self._store(name, described, put, first)
 
@@ -111,12 +110,14 @@ class Schedules(Generic[T]):
         except OverflowError as error:
             raise BadValue(f"{shown(spec)} is outside of the years 1 to 9999 in UTC or in its time zone") from error
         put = self._as_json(task, options, mark)
-        if name is None:
-            name = _named_by(json.loads(put))
+        if name is None:  # named by its task, and by the options if there are any
+            what = json.loads(put)
+            name = json.dumps(what if what["options"] else what["task"], sort_keys=True)
+            name = name if len(name) <= LONGEST_NAME else hashlib.sha256(name.encode()).hexdigest()
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
-        if not 0 < len(name) <= LONGEST:
-            raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise BadValue(f"a schedule has a name of 1 to {LONGEST_NAME} characters, not {len(name)}")
         return name, described, put
 
     def _store(self, name: str, described: Mapping[str, Any], put: str, first: int | None) -> None:
@@ -330,12 +331,6 @@ class Schedules(Generic[T]):
         return fired
 
 
-def _named_by(put: Mapping[str, Any]) -> str:
-    """Return the name of a schedule that the application has not named: its task, and the options if there are any."""
-    name = json.dumps(put if put["options"] else put["task"], sort_keys=True)
-    return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
-
-
 def _stored(described: Mapping[str, Any]) -> str:
     """Return a spec as the database has it."""
     return json.dumps(described, sort_keys=True)
@@ -360,10 +355,6 @@ def _fits_json(value: object) -> bool:
 
 def _at(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=int(us))
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
 
 
 def _aware(text: str | None, zone: tzinfo) -> datetime | None:
@@ -428,7 +419,7 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
         if type(trigger) is CronTrigger
         else {"seconds": trigger.interval_length}
     )
-    start, end = _text(trigger.start_date), _text(trigger.end_date)
+    start, end = (None if at is None else at.isoformat() for at in (trigger.start_date, trigger.end_date))
     return {**what, "start": start, "end": end, "jitter": trigger.jitter, "tz": _zone_name(trigger.timezone)}
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-Held = tuple[T, str | None]  # a taken task and its token
+TakenBy = tuple[T, str | None]  # a taken task and its token
 
-MOST: Final = 64  # calls in a transaction
+PER_TRANSACTION: Final = 64  # calls in a transaction
 
 log = logging.getLogger("xq")
 _settling = threading.Lock()  # a thread settles a call, or its coroutine leaves it: one comes first
@@ -208,10 +208,10 @@ class Turns(Generic[T]):
         self._calls.append(call)
 
     def _next(self) -> list[Call[Any]]:
-        """Remove and return up to MOST calls, without those whose coroutines are gone."""
+        """Remove and return up to PER_TRANSACTION calls, without those whose coroutines are gone."""
         calls: list[Call[Any]] = []
         try:
-            while len(calls) < MOST:
+            while len(calls) < PER_TRANSACTION:
                 call = self._calls.popleft()
                 if not call.gone and not call.loop.is_closed():
                     calls.append(call)
@@ -314,13 +314,13 @@ class Turns(Generic[T]):
         keys, updates = zip(*items, strict=True)
         return self.waiting.finish.many(kind.event, keys, dict(kind.options), None if not any(updates) else updates)
 
-    def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[Held[T]]:
+    def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[TakenBy[T]]:
         token: list[str | None] = []
         found = self.waiting.takes.oldest("take", n, dict(kind.options), tube=kind.tube, then=token.append)
         tokens.extend(token)
         return [(task, token[0]) for task in found]
 
-    def release(self, held: Iterable[Held[T]]) -> None:
+    def release(self, held: Iterable[TakenBy[T]]) -> None:
         """Release tasks whose taker is gone. Those that it cannot release now are released later."""
         for task, token in held:
             parts, _ = self.waiting.tasks.identify(task)

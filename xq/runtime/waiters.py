@@ -31,7 +31,7 @@ from xq.sessions.session import Session, owner_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
+LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row
 ACKED = 0.05  # seconds to wait for the acking thread to record the task that it acked
@@ -47,7 +47,7 @@ class Deadline:
     @property
     def left(self) -> float:
         """The longest sleep in seconds; zero or negative after the deadline."""
-        return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
+        return LONGEST_SLEEP if self._at is None else min(LONGEST_SLEEP, self._at - time.monotonic())
 
 
 class Awake(threading.Event):
@@ -205,6 +205,11 @@ class EndWaiter:
         self.event: str | None = None  # that ended the task
         self.target = ""
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The names of its row in the database."""
+        return {**named(self.parts), "waiter": self.waiter}
+
     def end(self, event: str, target: str) -> None:
         self.event, self.target = event, target
         self.awake.set()
@@ -316,23 +321,20 @@ class Waiting(Generic[T]):
         """
         with self._may_wait("take", timeout):
             found: list[Any] = [] if looked else (yield LOOK)
-            return found or (yield from self._wait_to_take(tube, Deadline(timeout), until, but))
-
-    def _wait_to_take(
-        self, tube: str | None, deadline: Deadline, until: threading.Event | None, but: tuple[str, ...]
-    ) -> Wait[list[Any]]:
-        self.listen()  # before the query, so that no later commit is missed
-        slept = False
-        forgiving = deadline if until is None else Deadline(0)
-        with self.takers.enter(tube, self.database.session, but) as waiter:
-            while not (found := (yield from self._take_if_there(forgiving, slept))):
-                if until is not None and until.is_set():
-                    return []
-                if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
-                    return []
-            if len(self.takers.waiters) > 1:
-                self._pass_on()
-        return found
+            if found:
+                return found
+            self.listen()  # before the query, so that no later commit is missed
+            slept, deadline = False, Deadline(timeout)
+            forgiving = deadline if until is None else Deadline(0)
+            with self.takers.enter(tube, self.database.session, but) as waiter:
+                while not (found := (yield from self._take_if_there(forgiving, slept))):
+                    if until is not None and until.is_set():
+                        return []
+                    if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
+                        return []
+                if len(self.takers.waiters) > 1:
+                    self._pass_on()
+            return found
 
     def _take_if_there(self, deadline: Deadline, slept: bool) -> Wait[list[Any]]:
         """Look; return no tasks if the connection is lost and the deadline has not passed.
@@ -377,23 +379,20 @@ class Waiting(Generic[T]):
         """
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
+        deadline, found = Deadline(timeout), list[T]()
         with self._may_wait("put", timeout):
-            return (yield from self._wait_to_put(task, options, timeout))
-
-    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Wait[T]:
-        deadline = Deadline(timeout)
-        if timeout != 0:
-            self.listen()  # before the put, so that no later commit is missed
-        with self.putters.enter() as waiter:
-            while True:
-                try:
-                    (found,) = self.inserts.put([task], dict(options))
-                    break
-                except Full as full:
-                    if not self._makes_room(full) and (timeout == 0 or not (yield from self._sleep(waiter, deadline))):
-                        raise
-        self.putters.wake_first()  # wakes one waiter: there may be more room
-        return found
+            if timeout != 0:
+                self.listen()  # before the put, so that no later commit is missed
+            with self.putters.enter() as waiter:
+                while not found:
+                    try:
+                        found = self.inserts.put([task], dict(options))
+                    except Full as full:
+                        looks = self._makes_room(full) or (timeout != 0 and (yield from self._sleep(waiter, deadline)))
+                        if not looks:
+                            raise
+            self.putters.wake_first()  # wakes one waiter: there may be more room
+        return found[0]
 
     def _makes_room(self, full: Full) -> bool:
         """Move due tasks, and return whether any moved. Raises `full` if the user of the database may only put."""
@@ -412,18 +411,14 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            longest = UNATTENDED if self._alone() else self._until_a_token()
+            rates = self.takes.steps.rates  # an empty bucket has a token at a time that wakes nobody
+            longest = UNATTENDED if self._alone() else LONGEST_SLEEP if rates is None else rates.seconds
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
         woken = yield from waiter.sleep(min(deadline.left, longest))
         self._woken()
         return woken or looks or deadline.left > 0
-
-    def _until_a_token(self) -> float:
-        """Return the seconds until a bucket of the feature rate has a token, of those that were empty at a look."""
-        rates = self.takes.steps.rates
-        return SLICE if rates is None else min(SLICE, max(0.0, rates.opens_at - time.monotonic()))
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
@@ -502,7 +497,7 @@ class Waiting(Generic[T]):
                 return self.tasks.returned(row), self._processed("", state)
             while caller.event is None and deadline.left > 0:
                 alone = self._alone()
-                longest = UNATTENDED if alone else AGAIN if caller.lost else SLICE
+                longest = UNATTENDED if alone else AGAIN if caller.lost else LONGEST_SLEEP
                 woken = yield Sleep(caller.awake, min(deadline.left, longest))
                 try:
                     if alone:
@@ -572,18 +567,14 @@ class Waiting(Generic[T]):
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
         session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
-        self._add(caller)  # before the commit: a notification must find it
-        self.database.run(opened.dialect.records.begin_wait, {**self._values(caller), "uuid": session.uuid})
+        self._end_waiters[caller.waiter] = caller  # before the commit: a notification must find it
+        self.database.observers.count()
+        self.database.run(opened.dialect.records.begin_wait, {**caller.values, "uuid": session.uuid})
         return row, state, True
 
-    def _add(self, caller: EndWaiter) -> None:
-        self._end_waiters[caller.waiter] = caller
+    def _drop(self, caller: EndWaiter) -> None:
+        self._end_waiters.pop(caller.waiter, None)
         self.database.observers.count()
-
-    def _drop(self, caller: EndWaiter) -> EndWaiter | None:
-        found = self._end_waiters.pop(caller.waiter, None)
-        self.database.observers.count()
-        return found
 
     def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:
         """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
@@ -617,13 +608,9 @@ class Waiting(Generic[T]):
                 raise  # ignore database errors: the caller must get the result of its wait
 
     def _end_in_database(self, caller: EndWaiter) -> None:
-        for event, target in self.database.run(self.database.dialect.records.end_wait, self._values(caller)):
+        for event, target in self.database.run(self.database.dialect.records.end_wait, caller.values):
             if event is not None:  # an end that was not notified yet
                 caller.end(event, target)
-
-    @staticmethod
-    def _values(caller: EndWaiter) -> dict[str, Any]:
-        return {**named(caller.parts), "waiter": caller.waiter}
 
     def _processed(self, event: str, state: str) -> bool:
         """Return whether a task that ended by this event, or in this state, was acked."""

@@ -8,13 +8,12 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, WrongState, shown
-from xq.core.machine import Timer
 from xq.core.ports import FAULTS, ErrorKind, Row
-from xq.core.values import Parts, Taken, Tasks
+from xq.core.values import Parts, Taken
 from xq.core.words import lasting
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
@@ -68,14 +67,6 @@ class Batch(list[T]):
         self.failed[place] = error if isinstance(error, BaseException) else RuntimeError(error)
 
 
-class Definition(NamedTuple):
-    """What the attempts read of a task."""
-
-    counts: bool  # whether the role attempts has the number of an attempt
-    ttr: float | None  # seconds, of each task
-    own_ttr: Timer | None  # if the tasks may have their own
-
-
 class Attempts(Generic[T]):
     """The attempts of one worker, in any number of threads."""
 
@@ -101,27 +92,27 @@ class Attempts(Generic[T]):
         self.lines = Lines(moves.log)
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
         self._alone = alone
+        self.may_delay = "delay" in moves.machine.options("release")
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self._later: list[T] = []  # those of them that were taken again
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
         self.heart = Heartbeat(self.store, self._touch, overdue)
+        roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
+        self._counts = "attempts" in roles
+        self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
+        self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
         concurrency = worker.options.concurrency
         self.slots = None if concurrency is None else Slots(concurrency, moves.database)
-
-    @property
-    def release_options(self) -> Collection[str]:
-        """The options of a release, in seconds."""
-        return self._moves.machine.options("release")
 
     # the course of an attempt
 
     def begin(self, tasks: Sequence[T]) -> Lease | None:
         """Lease taken tasks for one call of the function; None if none of them may be tried again."""
-        options, (counts, ttr, timer) = self.options, self._definition
+        options, ttr, timer = self.options, self._ttr, self._own_ttr
         self._pause = AGAIN
         tell, attempts = self._moves.tasks, []
         for task in tasks:
-            attempt = _attempt(tell, task, counts)  # now: the function may change the key of the task
+            attempt = self._attempt(task)  # now: the function may change the key of the task
             if options.max_attempts and not self._may_be_tried(attempt):
                 continue
             attempts.append(attempt)
@@ -141,12 +132,9 @@ class Attempts(Generic[T]):
         self.heart.add(lease)
         return lease
 
-    @cached_property
-    def _definition(self) -> Definition:
-        tasks, timer = self._moves.tasks, None if self._alone else ttr_timer(self._moves.machine)
-        own = timer if timer is not None and timer.option in tasks.table.roles else None
-        ttr = timer.default if timer is not None and own is None else None
-        return Definition("attempts" in tasks.table.roles, ttr, own)
+    def _attempt(self, task: T) -> Attempt:
+        tell = self._moves.tasks
+        return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if self._counts else 0)
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -185,9 +173,9 @@ class Attempts(Generic[T]):
     def _leave_slots(self, n: int) -> None:
         """Free `n` slots. One that cannot be freed is free when the session ends."""
         if slots := self.slots:
-            cannot = partial(self.log.exception, "a slot of %r cannot be freed", self.options.concurrency)
+            told = "a slot of %r cannot be freed"
             for _ in range(n):
-                self._finish(slots.leave, lambda error: cannot())
+                self._finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
     def wait_for_slot(self) -> None:
         if self.slots:
@@ -203,15 +191,10 @@ class Attempts(Generic[T]):
         Returns the task, or None if it was lost.
         """
         move = partial(self._moves.one, event, taken, options, update)
-        moved: T | None = self._finish(move, _raise, repeats=not self.store.in_transaction())
+        moved: T | None = self._finish(move, repeats=not self.store.in_transaction())
         return moved
 
-    def end(
-        self,
-        lease: Lease,
-        error: BaseException | None = None,
-        acked: Collection[Parts] = (),
-    ) -> None:
+    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> None:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
         Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
@@ -319,9 +302,8 @@ class Attempts(Generic[T]):
 
     def give_back_tasks(self, tasks: Sequence[T]) -> None:
         """Release tasks that were taken as the worker was to end."""
-        moves, counts = self._moves, self._definition.counts
         for task in tasks:
-            self._give_back(_attempt(moves.tasks, task, counts), called=False)
+            self._give_back(self._attempt(task), called=False)
         self._leave_slots(len(tasks))
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
@@ -339,13 +321,11 @@ class Attempts(Generic[T]):
 
         A function that fails by itself later counts (`_counted`).
         """
-        moves, counts = self._moves, self._definition.counts
-        leases = [lease for lease in list(self.heart.leases) if lease.attempt]
-        if not counts or not leases:
+        moves, leases = self._moves, [lease for lease in list(self.heart.leases) if lease.attempt]
+        if not leases:
             return
         self.uncounted = True
         field = moves.tasks.table.roles["attempts"].name
-
         try:
             self.store.connect()
             for attempt in [attempt for lease in leases for attempt in lease.taken]:
@@ -449,7 +429,7 @@ class Attempts(Generic[T]):
         pause = error.delay if isinstance(error, Retry) else None
         if pause is None:
             pause = self.worker.backoff.pause(self.worker.given(attempt.task), number, error, self.log)
-        if not waits and "delay" not in self.release_options:
+        if not waits and not self.may_delay:
             pause = 0.0
         extra = self._extra(attempt, "release")
         counted = f"attempt {number}{f' of {most}' if most else ''}; " if number else ""
@@ -460,7 +440,7 @@ class Attempts(Generic[T]):
             self.log.debug("task %s failed", self._key(task), exc_info=error)
             self.log.warning("task %s failed %s: %s", self._key(task), when, _line(error), extra=extra)
         leave = partial(self._leave, task)
-        if "delay" in self.release_options:
+        if self.may_delay:
             options = {"delay": pause} if pause else {}
             self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
         else:
@@ -577,16 +557,16 @@ class Attempts(Generic[T]):
     def _finish(
         self,
         move: Callable[[], Any],
-        otherwise: Callable[[Exception], None],
+        otherwise: Callable[[Exception], object] | None = None,
         expected: tuple[type[Error], ...] = (),
         repeats: bool = True,
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
-        None means one of two things. The task was lost, which is logged. Or a retry is useless: then `otherwise` is
-        called within the handler of the error. If the error is `expected` and no loss, as when the function has
-        finished the task itself, return the error. Without `repeats` (within a transaction, which a failure ends) no
-        error is retried.
+        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
+        of the error, which is raised without it. If the error is `expected` and no loss, as when the function has
+        finished the task itself, return the error. Without `repeats` (in a transaction, which a failure ends) nothing
+        is retried.
         """
         while True:
             try:
@@ -602,6 +582,8 @@ class Attempts(Generic[T]):
                 return None
             except Exception as error:
                 if not repeats or not self.store.may_pass(error):
+                    if otherwise is None:
+                        raise
                     otherwise(error)
                     return None
                 if self.stop.is_set():
@@ -615,10 +597,6 @@ def _is_loss(error: Exception) -> bool:
     return isinstance(error, NotOwner) or (isinstance(error, NotFound) and bool(error.found))
 
 
-def _attempt(tell: Tasks[Any], task: Any, counts: bool) -> Attempt:
-    return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if counts else 0)
-
-
 def _named(lease: Lease) -> Mapping[int, BaseException]:
     """Return the errors of the tasks of a batch that its function has named, by their places."""
     return lease.task.failed if isinstance(lease.task, Batch) else {}
@@ -627,10 +605,6 @@ def _named(lease: Lease) -> Mapping[int, BaseException]:
 def _done(lease: Lease) -> list[Attempt]:
     failed = _named(lease)
     return [attempt for place, attempt in enumerate(lease.taken) if place not in failed]
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def text_of(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
-from xq.runtime.workers.concurrency import ASK, NoSlot
+from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
 from xq.runtime.workers.threads import PAUSE, Assignment, Pool, Program, Supply
 
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class Coroutines(Pool):
         local = self.attempts.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
         # Of what may take long: takes that wait for tasks, and failures, which without delays wait for their backoff.
-        failing = 1 if "delay" in self.attempts.release_options else assignment.size
+        failing = 1 if self.attempts.may_delay else assignment.size
         self._waiting = Callers(len(self._sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
         self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
@@ -132,7 +132,7 @@ class Coroutines(Pool):
             except NoSlot:
                 budget.settle(n, 0)
                 with suppress(TimeoutError):  # an attempt that ends frees its slot
-                    await asyncio.wait_for(ended.wait(), ASK)
+                    await asyncio.wait_for(ended.wait(), SLOT_PAUSE)
                 continue
             except Exception as error:
                 budget.settle(n, 0)

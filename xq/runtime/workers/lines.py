@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-MOST: Final = 20  # lines within a second: a line costs a tenth of a fast worker's job
+PER_SECOND: Final = 20  # lines within a second: a line costs a tenth of a fast worker's job
 
 
 class Lines:
@@ -27,7 +27,7 @@ class Lines:
                 self._sum_up()
                 self._ends_at = now + 1
             self._n += 1
-            return logging.INFO if self._n <= MOST else logging.DEBUG
+            return logging.INFO if self._n <= PER_SECOND else logging.DEBUG
 
     def sum_up(self) -> None:
         """Log how many tasks had no line of their own. Call it when no task is left, and at the end."""
@@ -35,6 +35,6 @@ class Lines:
             self._sum_up()
 
     def _sum_up(self) -> None:
-        if self._n > MOST:
-            self._log.info("%d more tasks are finished", self._n - MOST)
+        if self._n > PER_SECOND:
+            self._log.info("%d more tasks are finished", self._n - PER_SECOND)
         self._n = 0

@@ -18,7 +18,7 @@ from xq.core.errors import Error
 
 log = logging.getLogger("xq")
 
-LISTEN = 0.5  # seconds between two looks at the children
+CHILDREN_LOOK = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
@@ -26,14 +26,14 @@ ABORTED = {code for number in PASSED_ON for code in (128 + number, -number)}  # 
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
 
 
-class Shared(NamedTuple):
+class SharedMemory(NamedTuple):
     """What a parent and a child share, as values in memory."""
 
     deadline: Any  # the monotonic time at which the function must have returned; 0: no such time
     signals: Any  # how many the parent has got. A signal to the whole process group reaches a child twice
 
 
-Start = Callable[[Shared], None]  # runs the worker in the child
+Start = Callable[[SharedMemory], None]  # runs the worker in the child
 
 
 @contextmanager
@@ -68,7 +68,7 @@ class Child:
     def __init__(self, start: Start) -> None:
         context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
         self.start = start
-        self.shared = Shared(context.RawValue("d", 0.0), context.RawValue("i", 0))
+        self.shared = SharedMemory(context.RawValue("d", 0.0), context.RawValue("i", 0))
         self.killed = False
         self.process = context.Process(target=self._run)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the child must not run the parent's handlers
@@ -117,7 +117,7 @@ class Processes:
                 for start in self._starts:
                     self._start(start)
                 while self._children:
-                    wait([child.process.sentinel for child in self._children], LISTEN)
+                    wait([child.process.sentinel for child in self._children], CHILDREN_LOOK)
                     for child in list(self._children):
                         child.kill_if_overdue()
                         if not child.process.is_alive():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.runtime.workers.coroutines import Coroutines
-from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
+from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
 from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Pool, Program, Supply, Threads
 from xq.runtime.workers.worker import Worker
 from xq.sessions.process import this_process
@@ -71,8 +71,14 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     )
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
-    if not store.has_threads:
-        _check_one_connection(assignment, store.name)
+    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
+    if not store.has_threads and threads > 1:
+        raise ConfigurationError(
+            f"{threads} threads of {store.name} cannot work on one connection "
+            "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
+        )
+    if not store.has_threads and assignment.options.kind == "process":
+        raise ConfigurationError(f"processes cannot share the one connection of {store.name} (thread_safe=False)")
     return assignment
 
 
@@ -80,17 +86,6 @@ def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
     """Return where a worker takes from; without a tube it leaves out those that have a function of their own."""
     others = worker.queue.handlers if tube is None else ()
     return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
-
-
-def _check_one_connection(assignment: Assignment, name: str) -> None:
-    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
-    if threads > 1:
-        raise ConfigurationError(
-            f"{threads} threads of {name} cannot work on one connection "
-            "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
-        )
-    if assignment.options.kind == "process":
-        raise ConfigurationError(f"processes cannot share the one connection of {name} (thread_safe=False)")
 
 
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
@@ -112,14 +107,14 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         if any(assignment.options.kind == "process" for assignment in assignments):
             # The parent has no threads, since it forks again when a process crashes.
             parts = [part for assignment in assignments for part in _parts(assignment)]
-            budget = _budget(max_tasks, len(parts))
+            budget = Budget(max_tasks, len(parts))
             _begin(assignments, until_empty)
             run = Processes(
                 [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
             log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
         else:
-            running = Running(assignments, until_empty, _budget(max_tasks))
+            running = Running(assignments, until_empty, Budget(max_tasks))
             with _signals(running, None):
                 running._run()
 
@@ -135,15 +130,9 @@ def start_assignments(
         raise ConfigurationError(
             'workers of kind="process" need a program of their own: run() or the command xq worker'
         )
-    running = Running(assignments, until_empty, _budget(max_tasks), loop=loop)
+    running = Running(assignments, until_empty, Budget(max_tasks), loop=loop)
     running._thread.start()
     return running
-
-
-def _budget(max_tasks: int | None, processes: int = 1) -> Budget:
-    if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
-        raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
-    return Budget(max_tasks, processes)
 
 
 @contextmanager
@@ -200,8 +189,7 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_part(assignment: Assignment, until_empty: bool, budget: Budget, shared: Shared) -> None:
-    """Run an assignment in this process, a child that shares something with its parent."""
+def _run_part(assignment: Assignment, until_empty: bool, budget: Budget, shared: SharedMemory) -> None:
     running = Running([assignment], until_empty, budget, shared)
     with _signals(running, shared):
         running._run()
@@ -215,7 +203,7 @@ class Running:
         assignments: Sequence[Assignment],
         until_empty: bool,
         budget: Budget,
-        shared: Shared | None = None,
+        shared: SharedMemory | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._log = assignments[0].worker.queue.adapter.finish.log
@@ -232,7 +220,9 @@ class Running:
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
 
-    def _pool(self, assignment: Assignment, shared: Shared | None, loop: asyncio.AbstractEventLoop | None) -> Pool:
+    def _pool(
+        self, assignment: Assignment, shared: SharedMemory | None, loop: asyncio.AbstractEventLoop | None
+    ) -> Pool:
         if assignment.options.kind == "asyncio":
             return Coroutines(assignment, self._program, loop)
         own = shared.deadline if shared is not None and assignment.options.kind == "process" else None
@@ -301,32 +291,28 @@ class Running:
         self._program.stop.set()
 
     def _work(self) -> None:
+        program, given = self._program, self._assignments
         try:
-            self._run_pools()
+            if self._parent is None:
+                _begin(given, program.until_empty)
+            stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
+            stopped.start()
+            for pool in self._pools:
+                pool.start()
+            while running := [pool for pool in self._pools if pool.alive]:
+                running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
+                if self._parent is not None and not self._parent.is_alive():
+                    program.stop.set()
+            program.stop.set()  # for `stopped`
+            stopped.join()
+            for pool in self._pools:
+                pool.close()
+            if self._parent is None:
+                error = "an error" if self._errors else ""
+                why = self._why or error or _end_of(given, program.until_empty, program.budget)
+                self._log.info("the workers have ended: %s", why)
         finally:
             self._ended.set_result(None)
-
-    def _run_pools(self) -> None:
-        program = self._program
-        if self._parent is None:
-            _begin(self._assignments, program.until_empty)
-        stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
-        stopped.start()
-        for pool in self._pools:
-            pool.start()
-        while running := [pool for pool in self._pools if pool.alive]:
-            running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-            if self._parent is not None and not self._parent.is_alive():
-                program.stop.set()
-        program.stop.set()  # for `stopped`
-        stopped.join()
-        for pool in self._pools:
-            pool.close()
-        if self._parent is None:
-            why = self._why or (
-                "an error" if self._errors else _end_of(self._assignments, program.until_empty, program.budget)
-            )
-            self._log.info("the workers have ended: %s", why)
 
     def _stopped(self) -> None:
         """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
@@ -336,7 +322,7 @@ class Running:
 
 
 @contextmanager
-def _signals(running: Running, shared: Shared | None) -> Iterator[None]:
+def _signals(running: Running, shared: SharedMemory | None) -> Iterator[None]:
     signals = itertools.count(1)
 
     def handle(number: int, frame: object) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xq.core.errors import ConfigurationError, Error
+from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.machine import READY
 from xq.core.ports import Connections
 from xq.runtime.lease import Lease
@@ -117,6 +117,8 @@ class Budget:
     """
 
     def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
+        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
+            raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
         shared = multiprocessing.get_context("fork")
         # The tasks that were not taken yet, and how many of them each process has reserved.
         self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
@@ -165,7 +167,6 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether all tasks were taken."""
         return self._numbers is not None and not self._numbers[0]
 
 
@@ -183,7 +184,6 @@ class Pool(ABC):
     """The running workers of one assignment."""
 
     def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
-        """Begin no thread yet. `told` is what `Attempts` calls."""
         ends = program.until_empty or program.budget.is_limited
         self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
         self._assignment = assignment
@@ -216,7 +216,6 @@ class Pool(ABC):
             self._store.disconnect()
 
     def release_all(self) -> None:
-        """Release the tasks of all running functions."""
         self.attempts.release_all()
 
     def close(self) -> None:
