@@ -591,8 +591,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "tasks are touched after their ttr",
         "xq/runtime/lease.py",
-        "else now + ttr / HEARTBEATS",
-        "else now + ttr * HEARTBEATS",
+        "now + self.ttr / HEARTBEATS",
+        "now + self.ttr * HEARTBEATS",
         "spark/core/test_session.py::test_only_what_ttr_times_is_touched",
     ),
     # workers
@@ -627,8 +627,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the timeout of a prefetched task counts from its take",
         "xq/runtime/lease.py",
-        "self.ends_at = math.inf  #",
-        "self.ends_at = math.inf if timeout is None else now + timeout  #",
+        "self.touched(self.touched_at)",
+        "self.touched(self.touched_at)\n        self.ends_at = self.touched_at + (self._timeout or math.inf)",
         "unit/test_runtime.py",
     ),
     Mutant(

@@ -398,8 +398,19 @@ class Finish(Generic[T]):
     def _written(
         self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object
     ) -> list[tuple[Parts, dict[str, Any]]]:
-        """Return the keys of the tasks that have fields of their own to write, each with these fields."""
-        own = self._with_errors(self._one_for_each("update", update, len(identified)), error)
+        """Return the keys of the tasks with fields of their own to write, each with these fields.
+
+        Raises FeatureOff, BadType and BadValue.
+        """
+        own = self._one_for_each("update", update, len(identified))
+        if error is not None:
+            if (role := self.tasks.table.roles.get("error")) is None:
+                raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
+            errors = self._one_for_each("error", error, len(own))
+            for each in errors:
+                if not isinstance(each, (str, NoneType)):
+                    raise BadType(f"an error is text, not {shown(each)}")
+            own = [{**(update or {}), role.name: each} for update, each in zip(own, errors, strict=True)]
         return [
             (parts, fields)
             for (parts, _), each in zip(identified, own, strict=True)
@@ -416,19 +427,6 @@ class Finish(Generic[T]):
         if len(given) != n:
             raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
         return list(given)
-
-    def _with_errors(self, updates: list[Any], error: object) -> list[Any]:
-        """Return the updates, with the errors added in the role error. Raises FeatureOff, BadType and BadValue."""
-        if error is None:
-            return updates
-        role = self.tasks.table.roles.get("error")
-        if role is None:
-            raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
-        errors = self._one_for_each("error", error, len(updates))
-        for each in errors:
-            if not isinstance(each, (str, NoneType)):
-                raise BadType(f"an error is text, not {shown(each)}")
-        return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
 
     def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
         """Write to each task its own application fields, without a fence."""

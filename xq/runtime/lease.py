@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,55 +29,32 @@ HEARTBEATS = 3  # in a ttr
 RETRY = 5.0  # seconds until the next try to touch a task, at most
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event that is set when a heartbeat finds that this take does not own the task any more.
+    `lost` a threading.Event that is set when a heartbeat finds the task in the hands of another take.
     """
 
-    __slots__ = (
-        "_heart",
-        "_lost",
-        "_timeout",
-        "_token",
-        "attempt",
-        "ends_at",
-        "finish",
-        "is_lost",
-        "on_loss",
-        "started_at",
-        "taken",
-        "task",
-        "touch_at",
-        "touched_at",
-        "ttr",
-    )
+    _heart: Heartbeat
+    task: Any
+    taken: Any  # what names the task, and this take, in a call
+    ttr: float | None  # seconds; None: without limit
+    attempt: int = 0
+    _timeout: float | None = None
+    finish: Any = None  # within a worker's handler, a call that finishes its only task
+    ends_at: float = math.inf  # the monotonic time at which the handler must have returned
+    started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
+    touched_at: float = field(default_factory=time.monotonic)
+    touch_at: float = math.inf  # the monotonic time of the next heartbeat
+    is_lost: bool = False
+    on_loss: Callable[[], object] | None = None
+    _lost: threading.Event | None = None  # made when the handler asks for it
+    _token: Any = None
 
-    def __init__(
-        self,
-        heart: Heartbeat,
-        task: Any,
-        taken: Any,
-        ttr: float | None,
-        attempt: int = 0,
-        timeout: float | None = None,
-        finish: Any = None,
-    ) -> None:
-        self.task = task
-        self.taken = taken  # what names the task, and this take, in a call
-        self.attempt = attempt
-        self.ttr = ttr  # seconds; None: without limit
-        self.touched_at = now = time.monotonic()
-        self.touch_at = math.inf if ttr is None else now + ttr / HEARTBEATS  # the monotonic time of the next heartbeat
-        self.ends_at = math.inf  # the monotonic time at which the handler must have returned
-        self._timeout = timeout
-        self.started_at = 0.0  # the monotonic time at which the handler was called; 0: not yet
-        self.is_lost = False
-        self._lost: threading.Event | None = None  # made when the handler asks for it
-        self.on_loss: Callable[[], object] | None = None
-        self.finish = finish  # within a worker's handler, a call that finishes its only task
-        self._heart = heart
+    def __post_init__(self) -> None:
+        self.touched(self.touched_at)
 
     def __enter__(self) -> None:
         """Make it the current one for the block."""
@@ -292,15 +270,11 @@ class Leases:
                         self._heart.remove(self._leases[key])
                     else:
                         found[key] = data
-                    self._leases[key] = lease = Lease(self._heart, key, task, self._ttr(data))
+                    own = partial(lambda data, role: data.get(self._queue.roles.get(role, "")), data)
+                    ttr = None if self._timer is None else ttr_of(self._timer, own)
+                    self._leases[key] = lease = Lease(self._heart, key, task, ttr)
                     self._heart.add(lease)
         return found
-
-    def _ttr(self, data: Mapping[str, Any]) -> float | None:
-        if (timer := self._timer) is None:
-            return None
-        roles = self._queue.roles
-        return ttr_of(timer, lambda role: data.get(roles.get(role, "")))
 
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]

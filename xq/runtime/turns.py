@@ -12,7 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import copy_context
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -36,31 +37,27 @@ log = logging.getLogger("xq")
 _settling = threading.Lock()  # a thread settles a call, or its coroutine leaves it: one comes first
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call(Generic[R]):
     """A call that a coroutine awaits and another thread may run.
 
     If the coroutine is cancelled, `undo` gets the result of a call that had begun. One that had not begun is dropped.
     """
 
-    __slots__ = ("context", "dropped", "error", "future", "gone", "item", "kind", "loop", "result", "settled", "undo")
+    undo: Callable[[R], object] | None = None
+    dropped: Callable[[], object] | None = None
+    kind: Any = None  # a CallKind of a call that may share a statement
+    item: Any = None
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    context: Context = field(default_factory=copy_context)
+    future: asyncio.Future[R] = field(init=False)
+    gone: bool = False
+    settled: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
-    def __init__(
-        self,
-        undo: Callable[[R], object] | None = None,
-        dropped: Callable[[], object] | None = None,
-        kind: CallKind | None = None,
-        item: Any = None,
-    ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[R] = self.loop.create_future()
-        self.context = copy_context()
-        self.undo = undo
-        self.dropped = dropped
-        self.kind: Any = kind
-        self.item = item
-        self.gone = self.settled = False
-        self.result: Any = None
-        self.error: BaseException | None = None
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
 
     async def wait(self, run: Runner) -> R:
         """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it."""

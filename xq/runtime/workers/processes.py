@@ -71,11 +71,7 @@ class Child:
         self.shared = SharedMemory(context.RawValue("d", 0.0), context.RawValue("i", 0))
         self.killed = False
         self.process = context.Process(target=self._run)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the child must not run the parent's handlers
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.process.start()
 
     def _run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -147,7 +143,10 @@ class Processes:
         self._start(child.start)
 
     def _start(self, start: Start) -> None:
-        """Start a child, unless the program ends. A signal that comes meanwhile is handled when the child is known."""
+        """Start a child, unless the program ends. A signal that comes meanwhile is handled when the child is known.
+
+        Nor does the child run a handler of the parent.
+        """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
             if not self._signals:
