@@ -96,7 +96,7 @@ class Inserts(Generic[T]):
             places = sorted({(value, value is None and place): place for place, value in left}.values())
             part, rows, before = new.at(places), None, len(tasks)
             connection = store.ready()
-            # An INSERT that fails keeps a lock: transactions of applications, which are not retried, would deadlock.
+            # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     part, rows = self._inserted(transition, part, seconds, connection)
@@ -117,7 +117,7 @@ class Inserts(Generic[T]):
         return [tasks[place] for place in range(len(values))]
 
     def _holders(self, unique: Guard, new: New, rows: list[Row]) -> tuple[list[int], dict[int, Row]]:
-        """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""
+        """Return the places of the tasks with these rows, and the tasks in the database with the values of others."""
         values = new.values(self._unique_name)
         by_name = {f"unique{i}": value for i, value in enumerate(values)}
         found = self.database.run(self.database.dialect.holders(unique, len(values)), by_name)
@@ -179,7 +179,7 @@ class Inserts(Generic[T]):
     def _inserted(
         self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
     ) -> tuple[New, list[Row]]:
-        """Put tasks by one statement. Return them with their keys, and the rows of those that no guard refused.
+        """Put tasks by one statement. Return them with their keys, and their rows, but of what a guard refused.
 
         If a generated key is in use, generate another.
         """

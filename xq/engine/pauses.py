@@ -114,7 +114,7 @@ class Pauses:
         return next(self._begun)
 
     def end(self, began: int, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> None:
-        """Use the result of a read, unless one that began after it has ended before: that one is newer."""
+        """Use the result of a read, unless a newer one has ended before."""
         binding = self.database.open()
         paused = self._found(binding, queues)
         with self._lock:

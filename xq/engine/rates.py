@@ -22,7 +22,7 @@ class Rates:
 
     def __init__(self, tasks: Tasks[Any]) -> None:
         self.tasks = tasks
-        # The monotonic time at which a take may find a task that it has just not found, since its bucket was empty.
+        # The monotonic time at which a bucket that was empty, and so hid a task from a take, has a token.
         self.opens_at = math.inf
 
     @property
@@ -36,7 +36,7 @@ class Rates:
         self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
 
     def limited(self, dialect: Dialect, run: Run) -> Run:
-        """Return `run`, which takes the first task with a token and charges that, repeated for `:n` tasks.
+        """Return `run`, which takes the first task with a token and charges it, repeated for `:n` tasks.
 
         It takes one task at a time, so that the tokens of a group are counted exactly, and an empty group does not
         stop the others. `run` returns a row of NULLs if the group has become empty meanwhile.

@@ -285,7 +285,7 @@ class Database:
         return self.bind().dialect.only_reads(self.store)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
         binding = self.bind()
         try:
             return retried(self.store, lambda: binding.dialect.gone(self.store, uuids))
@@ -322,7 +322,7 @@ class Database:
 
     def _explain(self, binding: Binding, error: Exception) -> None:
         """Raise NotInstalled if that is the reason for an error of the database."""
-        # After these a check would wait for the same lock again, or query in a transaction that was rolled back.
+        # After these a check would wait for the same lock again, or query within a rolled back transaction.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
             try:
                 lacking = binding.installation.not_installed()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
 T = TypeVar("T")
+Then = Callable[[str | None], None]  # gets the token of a take
 
 TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
@@ -65,7 +66,7 @@ class Takes(Generic[T]):
         options: Mapping[str, Any] = NONE,
         update: Mapping[str, Any] | None = None,
         tube: str | None = None,
-        then: Callable[[str | None], None] | None = None,
+        then: Then | None = None,
         but: tuple[str, ...] = (),
     ) -> list[T]:
         """Move the `n` oldest tasks (None: all) by `event`, and return them in order.
@@ -175,12 +176,7 @@ class Takes(Generic[T]):
         return step, values
 
     def _run(
-        self,
-        connection: Connection,
-        step: Step,
-        values: dict[str, Any],
-        done: Prepared,
-        then: Callable[[str | None], None] | None,
+        self, connection: Connection, step: Step, values: dict[str, Any], done: Prepared, then: Then | None
     ) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
         database, token = self.database, None
@@ -261,7 +257,6 @@ class Takes(Generic[T]):
         return bool(sql and self.database.run(sql, values))
 
     def any_ready(self) -> bool:
-        """Return whether a take would find a task."""
         return bool(self.database.run(self.database.dialect.looks.any_ready))
 
 

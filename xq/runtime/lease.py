@@ -122,7 +122,7 @@ class Heartbeat:
     """A thread that touches leased tasks at a third of their ttr, on its own connection.
 
     It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
-    `move` touches these tasks by so many seconds, yields those that it touched, and sets `lost` of the lost ones.
+    `move` touches tasks by so many seconds, yields the touched ones, and sets `lost` of the lost ones.
     `overdue` gets each lease whose timeout has passed.
     """
 
@@ -199,7 +199,7 @@ class Heartbeat:
             timed = [lease for lease in self.leases.copy() if not lease.is_lost]
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
-            # With those whose turn is near: one statement for all.
+            # With the next ones: one statement for all.
             due = [lease for lease in timed if lease.ttr is not None and lease.touch_at <= now + pause / 2]
             again = now
             if due:
@@ -227,9 +227,9 @@ def ttr_of(timer: Timer, in_role: Callable[[str], Any]) -> float | None:
 
 
 class Leases:
-    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases those that are not finished.
+    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases what is not finished.
 
-    They are taken by a session of their own. A process that dies loses them: they are reaped like those of any session.
+    They are taken by a session of their own. A process that dies loses them: they are reaped as with any session.
     """
 
     def __init__(self, queue: Queue[Any]) -> None:
@@ -258,7 +258,7 @@ class Leases:
     def take(self, n: int, timeout: float | None) -> dict[Any, Mapping[str, Any]]:
         """Take up to `n` tasks and return their fields by key, in order. Waits up to `timeout` seconds for the first.
 
-        A task that was leased before, and whose ttr has passed, may be taken again. It is not returned then.
+        A task leased before may be taken again after its ttr. It is not returned then.
         """
         found: dict[Any, Mapping[str, Any]] = {}
         while not found and (tasks := self._queue.take_many(n, timeout)):
@@ -279,9 +279,9 @@ class Leases:
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]
     ) -> tuple[set[Any], set[Any]]:
-        """Run `move` in one transaction, and return the keys of the tasks that it moved and of the tasks that are lost.
+        """Run `move` in one transaction, and return the keys of the moved and of the lost tasks.
 
-        `move` gets the tasks that are still leased, by key, and returns the keys of those that it moved. When a task
+        `move` gets the tasks still leased, by key, and returns the keys of what it moved. When a task
         turns out to be lost, the transaction is rolled back and `move` called again without it.
         """
         with self._heart.lock:

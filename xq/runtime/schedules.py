@@ -1,6 +1,6 @@
 """Schedules: tasks that are put again and again, or once, when a trigger of APScheduler fires.
 
-The database has the schedules of all queues. Each process with a maintenance thread looks for those that are due. It
+The database has the schedules of all queues. Each process with a maintenance thread looks for what is due. It
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
@@ -270,7 +270,7 @@ class Schedules(Generic[T]):
         return found
 
     def fire_due(self) -> int:
-        """Fire the schedules that are due, after other transactions that fire them. Return how many it has fired."""
+        """Fire the due schedules, after other transactions that fire them. Return how many it has fired."""
         self.database.begin(locks=True)
         dialect = self.database.dialect
         rows = [row for row in self.database.run(dialect.records.next_firings) if row[0] == dialect.source_name]
@@ -305,8 +305,8 @@ class Schedules(Generic[T]):
     def fire(self, name: str, *, waits: bool = False) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
 
-        With `waits` it waits for another transaction that has locked the schedule; else that one fires it.
-        A task that the queue or the database rejects is logged, so that it stops no other schedule.
+        With `waits` it waits for another transaction that has locked the schedule; else the other fires it.
+        A task that the queue or the database rejects is logged: it stops no other schedule.
         """
 
         def put() -> bool:

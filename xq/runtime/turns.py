@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotInstalled
@@ -173,17 +173,16 @@ class CallKind(NamedTuple):
     entered: Hashable  # the sessions that the coroutine has entered
 
 
-_usual: dict[str, CallKind] = {}  # by event, without options, tube and sessions
+@cache
+def _usual(event: str) -> CallKind:
+    return CallKind(event, (), None, ())
 
 
 def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> CallKind:
     sessions = entered()
     if options or tube is not None or sessions:
         return CallKind(event, tuple(options.items()), tube, sessions)
-    usual = _usual.get(event)
-    if usual is None:
-        usual = _usual[event] = CallKind(event, (), None, ())
-    return usual
+    return _usual(event)
 
 
 class Turns(Generic[T]):
@@ -205,7 +204,7 @@ class Turns(Generic[T]):
         self._calls.append(call)
 
     def _next(self) -> list[Call[Any]]:
-        """Remove and return up to PER_TRANSACTION calls, without those whose coroutines are gone."""
+        """Remove and return up to PER_TRANSACTION calls, without calls of coroutines that are gone."""
         calls: list[Call[Any]] = []
         try:
             while len(calls) < PER_TRANSACTION:
@@ -234,7 +233,6 @@ class Turns(Generic[T]):
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
-        """Run and settle these calls."""
         store = self.waiting.database.store
         if len(calls) > 1:
             tokens: list[str | None] = []
@@ -282,7 +280,7 @@ class Turns(Generic[T]):
         return len(calls) > 1 and not each
 
     def _check_transaction(self, error: BaseException) -> None:
-        """Raise an error that has ended the transaction, or may have, or that a call alone may not raise."""
+        """Raise an error that has ended the transaction, or may have, or is not for one call alone."""
         store = self.waiting.database.store
         if isinstance(error, NotInstalled) or store.classify(error) in ENDING or not store.in_transaction():
             raise error
@@ -318,7 +316,7 @@ class Turns(Generic[T]):
         return [(task, token[0]) for task in found]
 
     def release(self, held: Iterable[TakenBy[T]]) -> None:
-        """Release tasks whose taker is gone. Those that it cannot release now are released later."""
+        """Release tasks whose taker is gone. What it cannot release now is released later."""
         for task, token in held:
             parts, _ = self.waiting.tasks.identify(task)
             try:

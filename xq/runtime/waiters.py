@@ -3,7 +3,7 @@
 A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
 A waiter that found something wakes the next one if there is more.
 
-A call that waits is a generator (`Wait`), which yields where it sleeps. A thread runs it to its end. A coroutine
+A call that waits is a generator (`Wait`): it yields where it sleeps. A thread runs it to its end. A coroutine
 sleeps on its event loop, and needs a thread only for the steps between.
 """
 
@@ -175,7 +175,6 @@ class WaitQueue:
                 waiter.wake()
 
     def wake_closed(self) -> None:
-        """Wake the waiters whose session was closed."""
         with self._lock:
             for waiter in list(self.waiters):
                 if waiter.session is not None and waiter.session.closed:
@@ -675,7 +674,7 @@ class Waiting(Generic[T]):
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
-        """Record the rows (by key) of tasks that this process has moved, for the callers that wait for their end."""
+        """Record the rows (by key) of tasks that this process has moved, for callers waiting for their end."""
         for caller in list(self._end_waiters.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.
             over = caller.gone or (caller.event is not None and target != ABSENT)

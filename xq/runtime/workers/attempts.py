@@ -52,7 +52,7 @@ class Attempt:
 
 
 class Batch(list[T]):
-    """The tasks that a handler of `worker(batch=)` gets. When it returns, those that have not failed are acked."""
+    """The tasks that a handler of `worker(batch=)` gets. When it returns, all that have not failed are acked."""
 
     def __init__(self, tasks: Collection[T]) -> None:
         super().__init__(tasks)
@@ -211,12 +211,9 @@ class Attempts(Generic[T]):
             self.drop(lease)
 
     def ack(self, leases: Sequence[Lease]) -> None:
-        """Ack the tasks of these leases together, whose functions have returned."""
-        moves, done = self._moves, self._done(leases)
-
-        def ack() -> list[list[Row]]:
-            return moves.ack_those(moves.database.begin(), done)
-
+        """Ack the tasks of leases whose functions have returned."""
+        done = self._to_ack(leases)
+        ack = partial(self._moves.ack_those, done)
         # If the database refuses one, all are acked one after the other.
         self._drop_acked(leases, done, self._finish(ack, lambda error: None) if done else [])
 
@@ -227,19 +224,14 @@ class Attempts(Generic[T]):
 
         In one pipeline on PostgreSQL. None if nothing was done. `take` passes the token of its take to its argument.
         """
-        moves, done = self._moves, self._done(leases)
+        moves, done = self._moves, self._to_ack(leases)
         database, observers = moves.database, moves.database.observers
         joins = self.store.driver.joins
         if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
             return None
 
-        def ack() -> list[list[Row]]:
-            return moves.ack_those(database.begin(), done)
-
-        def take_next() -> list[T]:
-            return take(tokens.append)
-
         tokens: list[str | None] = []
+        ack, take_next = partial(moves.ack_those, done), partial(take, tokens.append)
         try:
             connection = database.begin()
             if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
@@ -258,16 +250,15 @@ class Attempts(Generic[T]):
         self._drop_acked(leases, done, acked)
         return found
 
-    def _done(self, leases: Sequence[Lease]) -> list[Taken]:
-        """Return what is to be acked of these leases, whose functions have returned."""
+    def _to_ack(self, leases: Sequence[Lease]) -> list[Taken]:
         return [attempt.taken for lease in leases for attempt in _done(lease) if attempt.is_open]
 
     def _drop_acked(
         self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]] | None
     ) -> None:
-        """Drop these leases, whose acked rows these are; None if the database has refused to ack some of them.
+        """Drop leases after an ack of them all, which returned `acked`; None if the database has refused some.
 
-        Ack those that are missing one by one, to know the reason, but those that the function itself has finished.
+        Ack the missing ones singly, to know the reason, but not what the function itself has finished.
         """
         if acked is None or sum(map(len, acked)) < len(done):
             key_of = self._moves.tasks.key_of
@@ -307,7 +298,7 @@ class Attempts(Generic[T]):
         self._leave_slots(len(tasks))
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
-        """Return those of the tasks that have not failed before. The others stay taken until `release_tried`."""
+        """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
         tried = [self._moves.tasks.taken(task).parts in self._tried for task in tasks]
         self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
         return [task for task, before in zip(tasks, tried, strict=True) if not before]
@@ -335,7 +326,7 @@ class Attempts(Generic[T]):
             self.log.warning("the attempts of the tasks that run now stay counted: %s", _line(error))
 
     def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
-        """Return the update of a task whose function has failed, and the roles that it sets."""
+        """Return the update of a task whose function has failed, and the roles set by it."""
         counted = {"attempts": attempt.number} if self.uncounted and attempt.number else {}
         known = self._moves.tasks.table.roles
         update = {known[role].name: value for role, value in {**roles, **counted}.items()}
@@ -439,16 +430,13 @@ class Attempts(Generic[T]):
         else:
             self.log.debug("task %s failed", self._key(task), exc_info=error)
             self.log.warning("task %s failed %s: %s", self._key(task), when, _line(error), extra=extra)
+        options = {"delay": pause} if pause and self.may_delay else {}
+        if not self.may_delay and self._alone:
+            self._tried.add(task.parts)
+        elif not self.may_delay:
+            self.stop.wait(pause)  # else it would be ready at once
         leave = partial(self._leave, task)
-        if self.may_delay:
-            options = {"delay": pause} if pause else {}
-            self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
-        else:
-            if self._alone:
-                self._tried.add(task.parts)
-            else:
-                self.stop.wait(pause)  # else it would be ready at once
-            self._finish(lambda: self._moves.one("release", task, **self._counted(attempt)), leave)
+        self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken

@@ -1,7 +1,7 @@
 """Slots: at most so many tasks are taken at a time, in all programs that use one name.
 
 A slot is a row of the database. A worker that has seen a ready task takes slots, then at most as many tasks, and frees
-the slots for which it found none. It frees the others when their tasks are acked, released, buried or deleted. So an
+the slots without a task. It frees the others when their tasks are acked, released, buried or deleted. So an
 idle worker has no slot, and a task without a slot stays ready: the worker leaves the wait queue before it waits for a
 slot, which wakes the next waiter. A slot belongs to a session: once that is reaped, its tasks and its slots are free.
 """

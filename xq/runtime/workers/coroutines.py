@@ -1,6 +1,6 @@
 """Workers that are coroutines: one event loop runs an `async def` with many tasks at a time.
 
-One take gets tasks for all coroutines that are free, and one statement acks those that have finished meanwhile.
+One take gets tasks for all free coroutines, and one statement acks those that have finished meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Coroutines(Pool):
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
         local = self.attempts.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
-        # Of what may take long: takes that wait for tasks, and failures, which without delays wait for their backoff.
+        # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
         failing = 1 if self.attempts.may_delay else assignment.size
         self._waiting = Callers(len(self._sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
@@ -215,7 +215,7 @@ class Coroutines(Pool):
             await self._ack(lease)
 
     async def _ack(self, lease: Lease) -> None:
-        """Ack tasks whose function has returned, with those of other coroutines."""
+        """Ack the tasks of a function that has returned, with the ones of other coroutines."""
         self._finished[lease] = None
         while lease in self._finished:
             if self._acks is None or self._acks.done():

@@ -1,4 +1,4 @@
-"""Workers that are processes: a parent that starts them, replaces those that crash, and passes signals on."""
+"""Workers that are processes: a parent starts them, replaces those that crash, and passes signals on."""
 
 from __future__ import annotations
 

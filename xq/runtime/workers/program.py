@@ -83,7 +83,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
 
 
 def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
-    """Return where a worker takes from; without a tube it leaves out those that have a function of their own."""
+    """Return where a worker takes from; without a tube it leaves out those with a function of their own."""
     others = worker.queue.handlers if tube is None else ()
     return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
 
@@ -232,9 +232,9 @@ class Running:
         return f"<workers of {', '.join(dict.fromkeys(each.worker.queue.name for each in self._assignments))}>"
 
     def stop(self, why: str = "stop() was called") -> None:
-        """End the workers. Their functions finish; a second call releases the tasks of those that still run.
+        """End the workers. Their functions finish; a second call releases the tasks of those still running.
 
-        It does not wait: see `join`. `why` stands in the log. Does nothing in a process that was forked after the
+        It does not wait: see `join`. `why` stands in the log. Does nothing in a process forked after the
         start: the workers go on in the one that started them.
         """
         if os.getpid() != self._process:
@@ -257,8 +257,8 @@ class Running:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
 
-        Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process that
-        was forked while they ran, where there are none.
+        Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process
+        forked while they ran: there are none.
         """
         if os.getpid() != self._process and not self._ended.done():
             raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")

@@ -111,7 +111,7 @@ def _place(store: Connections) -> str:
 class Budget:
     """How many tasks a program may still take, in all of its threads and processes; without a number, any.
 
-    A take reserves the tasks that it may find, and gives back those that it did not find. So there may be nothing to
+    A take reserves the tasks that it may find, and gives back the others. So there may be nothing to
     reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
     dropped when another begins in its place.
     """
@@ -147,7 +147,7 @@ class Budget:
     def settle(self, reserved: int, taken: int) -> bool:
         """Note how many of the reserved tasks were taken. The others may be reserved again.
 
-        Return whether they are all that is free: a caller that took none then lets another thread reserve them.
+        Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
         if self._numbers is None:
             return False
@@ -192,7 +192,7 @@ class Pool(ABC):
         self._program = program
         self._stop = program.stop
         self._store = assignment.worker.queue.adapter.store
-        # A worker that waits keeps others from tasks of a budget, which it has reserved.
+        # A worker that waits keeps others from the tasks it has reserved of a budget.
         self._patience = LISTEN if program.budget.is_limited else WAIT
 
     @abstractmethod
@@ -208,7 +208,7 @@ class Pool(ABC):
         """Wait until a worker ends, at most so many seconds."""
 
     def stopped(self) -> None:
-        """Wake those that wait for tasks, and count no attempt of the running functions: the program ends."""
+        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
         for source in self._sources:
             source.queue.adapter.waiting.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
