@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -102,15 +103,15 @@ def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
         steps.close()
 
 
+@dataclass(eq=False)
 class Waiter:
     """A caller that waits for a task or for room."""
 
-    def __init__(self, tube: str | None, session: Session | None, but: tuple[str, ...] = ()) -> None:
-        self.tube = tube  # the only one to take from; None for any that is not in `but`
-        self.but = but
-        self.session = session  # by which it takes; None for a put
-        self.woken = False
-        self._awake = Awake()
+    tube: str | None  # the only one to take from; None for any that is not in `but`
+    session: Session | None  # by which it takes; None for a put
+    but: tuple[str, ...] = ()
+    woken: bool = False
+    _awake: Awake = field(default_factory=Awake)
 
     def wake(self) -> bool:
         """Wake it, and return whether it will look: the event loop of a coroutine may be closed."""
@@ -190,19 +191,19 @@ class WaitQueue:
                 waiter.wake()
 
 
+@dataclass(eq=False)
 class EndWaiter:
     """A caller that waits for the end of a task."""
 
-    def __init__(self, waiter: str) -> None:
-        self.waiter = waiter  # its name in the database
-        self.parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
-        self.awake = Awake()
-        self.lost = False  # whether the session that registered the wait was lost
-        self.row: Row = ()  # of the task, as this process saw it last
-        self.here = False  # whether a session of this process owns the task, as far as it has seen
-        self.gone = False  # whether this process has deleted the row; `row` is its last state
-        self.event: str | None = None  # that ended the task
-        self.target = ""
+    waiter: str  # its name in the database
+    parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
+    awake: Awake = field(default_factory=Awake)
+    lost: bool = False  # whether the session that registered the wait was lost
+    row: Row = ()  # of the task, as this process saw it last
+    here: bool = False  # whether a session of this process owns the task, as far as it has seen
+    gone: bool = False  # whether this process has deleted the row; `row` is its last state
+    event: str | None = None  # that ended the task
+    target: str = ""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -226,7 +227,6 @@ class Waiting(Generic[T]):
         self.takes = takes
         self.finish = finish
         self.machine = takes.machine
-        self._status_at = takes.tasks.table.fields.index(takes.tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
@@ -336,15 +336,13 @@ class Waiting(Generic[T]):
             return found
 
     def _take_if_there(self, deadline: Deadline, slept: bool) -> Wait[list[Any]]:
-        """Look; return no tasks if the connection is lost and the deadline has not passed.
-
-        A caller that has not `slept` has just looked: a query finds whether a task has come since.
-        """
+        """Look; return no tasks if the connection is lost and the deadline has not passed."""
+        found: list[Any] = []
         try:
-            found: list[Any] = (yield LOOK) if slept or self.takes.any_ready() else []
+            if slept or self.takes.any_ready():  # else the caller has just looked, and no task has come since
+                found = yield LOOK
         except Exception as error:
             self._forgive(error, deadline)
-            return []
         return found
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
@@ -529,7 +527,10 @@ class Waiting(Generic[T]):
         """Return a task whose row is gone, as it last was."""
         row = list(caller.row)
         if caller.event == "ack":  # only a taken task can be acked
-            row[self._status_at] = self.database.dialect.words[TAKEN if caller.target == ABSENT else caller.target]
+            table = self.tasks.table
+            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[
+                TAKEN if caller.target == ABSENT else caller.target
+            ]
         return self.tasks.returned(row)
 
     def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:

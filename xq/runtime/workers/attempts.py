@@ -177,10 +177,6 @@ class Attempts(Generic[T]):
             for _ in range(n):
                 self._finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
-    def wait_for_slot(self) -> None:
-        if self.slots:
-            self.slots.wait(self.stop)
-
     def may_begin(self, lease: Lease) -> bool:
         """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
         return not (self.stop.is_set() or lease.is_lost)

@@ -15,7 +15,7 @@ class Lines:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ends_at, self._n = 0.0, 0  # the second that runs, by the monotonic clock, and the tasks finished in it
 
     def level(self) -> int:
@@ -24,7 +24,7 @@ class Lines:
             return logging.DEBUG
         with self._lock:
             if (now := time.monotonic()) >= self._ends_at:
-                self._sum_up()
+                self.sum_up()
                 self._ends_at = now + 1
             self._n += 1
             return logging.INFO if self._n <= PER_SECOND else logging.DEBUG
@@ -32,9 +32,6 @@ class Lines:
     def sum_up(self) -> None:
         """Log how many tasks had no line of their own. Call it when no task is left, and at the end."""
         with self._lock:
-            self._sum_up()
-
-    def _sum_up(self) -> None:
-        if self._n > PER_SECOND:
-            self._log.info("%d more tasks are finished", self._n - PER_SECOND)
-        self._n = 0
+            if self._n > PER_SECOND:
+                self._log.info("%d more tasks are finished", self._n - PER_SECOND)
+            self._n = 0

@@ -20,7 +20,7 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
-from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Pool, Program, Supply, Threads
+from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Program, Supply, Threads
 from xq.runtime.workers.worker import Worker
 from xq.sessions.process import this_process
 
@@ -110,13 +110,11 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
             budget = Budget(max_tasks, len(parts))
             _begin(assignments, until_empty)
             run = Processes(
-                [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
+                [partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
             log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
         else:
-            running = Running(assignments, until_empty, Budget(max_tasks))
-            with _signals(running, None):
-                running._run()
+            _run_here(assignments, until_empty, Budget(max_tasks))
 
 
 def start_assignments(
@@ -189,10 +187,14 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_part(assignment: Assignment, until_empty: bool, budget: Budget, shared: SharedMemory) -> None:
-    running = Running([assignment], until_empty, budget, shared)
+def _run_here(
+    assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
+) -> None:
+    """Run assignments in this process; with `shared` it is a child."""
+    running = Running(assignments, until_empty, budget, shared)
     with _signals(running, shared):
-        running._run()
+        running._work()
+        running.join()
 
 
 class Running:
@@ -222,7 +224,7 @@ class Running:
 
     def _pool(
         self, assignment: Assignment, shared: SharedMemory | None, loop: asyncio.AbstractEventLoop | None
-    ) -> Pool:
+    ) -> Threads | Coroutines:
         if assignment.options.kind == "asyncio":
             return Coroutines(assignment, self._program, loop)
         own = shared.deadline if shared is not None and assignment.options.kind == "process" else None
@@ -280,10 +282,6 @@ class Running:
             except asyncio.CancelledError:
                 await asyncio.to_thread(self.stop)
             raise
-        self.join()
-
-    def _run(self) -> None:
-        self._work()
         self.join()
 
     def _failed(self, error: BaseException) -> None:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -180,8 +179,8 @@ class Program:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class Pool(ABC):
-    """The running workers of one assignment."""
+class Pool:
+    """What the running workers of an assignment have in common, be they threads or coroutines."""
 
     def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
         ends = program.until_empty or program.budget.is_limited
@@ -194,18 +193,6 @@ class Pool(ABC):
         self._store = assignment.worker.queue.adapter.store
         # A worker that waits keeps others from the tasks it has reserved of a budget.
         self._patience = LISTEN if program.budget.is_limited else WAIT
-
-    @abstractmethod
-    def start(self) -> None: ...
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool:
-        """Whether a worker still runs."""
-
-    @abstractmethod
-    def join(self, seconds: float) -> None:
-        """Wait until a worker ends, at most so many seconds."""
 
     def stopped(self) -> None:
         """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
@@ -289,6 +276,7 @@ class Threads(Pool):
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self, seconds: float) -> None:
+        """Wait until a worker ends, at most so many seconds."""
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(seconds)
@@ -342,7 +330,8 @@ class Threads(Pool):
                 hand.looked = not tasks
             except NoSlot:
                 budget.settle(n, 0)
-                attempts.wait_for_slot()
+                if attempts.slots:
+                    attempts.slots.wait(self._stop)
                 return True
             except Exception as error:
                 budget.settle(n, 0)
