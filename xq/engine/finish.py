@@ -218,10 +218,7 @@ class Finish(Generic[T]):
         return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
-        """Return the state that the event leaves if there is only one, else None: then the task must be looked up.
-
-        Raises if the options fit none of the states.
-        """
+        """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""
         sources = self.machine.sources(asked.event)
         if len(sources) == 1:
             return sources[0]
@@ -391,10 +388,7 @@ class Finish(Generic[T]):
     def _written(
         self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object
     ) -> list[tuple[Parts, dict[str, Any]]]:
-        """Return the keys of the tasks with fields of their own to write, each with these fields.
-
-        Raises FeatureOff, BadType and BadValue.
-        """
+        """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
         own = self._one_for_each("update", update, len(identified))
         if error is not None:
             if (role := self.tasks.table.roles.get("error")) is None:
@@ -453,10 +447,7 @@ class Finish(Generic[T]):
     def _move_all(
         self, connection: Connection, asked: Asked, transition: Transition, taken: Sequence[Held]
     ) -> Iterator[list[Row]]:
-        """Move these tasks, by one statement if the database can list them. Yield the rows of each.
-
-        With a fence those without a token are moved by another one.
-        """
+        """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
         fenced, by_fence, binding = transition.fenced, [taken], self.database.binding or self.database.open()
         if fenced:
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]

@@ -179,10 +179,7 @@ class Inserts(Generic[T]):
     def _inserted(
         self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
     ) -> tuple[New, list[Row]]:
-        """Put tasks by one statement. Return them with their keys, and their rows, but of what a guard refused.
-
-        If a generated key is in use, generate another.
-        """
+        """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
         database, store = self.database, self.database.store
         connection = connection or store.ready()
         binding = database.binding or database.open()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from xq.core.ports import Connections, keep
@@ -97,27 +98,17 @@ class Callers:
                         return None
 
     def forked(self) -> None:
-        """Start anew in a forked child, and keep the connections of its parent's threads from being closed there."""
+        """Start anew in a forked child without its parent's threads, whose connections must not be closed there."""
         for connection in self._threads.values():
             keep(connection)
         self._reset()
 
 
-class DatabaseCallers:
+class DatabaseCallers(NamedTuple):
     """What the coroutines of this process share for one database."""
 
-    def __init__(self, one_writer: bool) -> None:
-        self.calls = Callers(ON_A_FILE if one_writer else ON_A_SERVER)
-        self.blocks = Callers(BLOCKS)
-
-    def forked(self) -> None:
-        """Start anew in a forked child, which has neither the threads nor the coroutines of its parent."""
-        self.calls.forked()
-        self.blocks.forked()
-
-    def end(self) -> None:
-        self.calls.end()
-        self.blocks.end()
+    calls: Callers
+    blocks: Callers
 
 
 _of_database: WeakKeyDictionary[Any, DatabaseCallers] = WeakKeyDictionary()
@@ -127,25 +118,25 @@ def of(database: object, one_writer: bool) -> DatabaseCallers:
     """Return what the coroutines of this process share for a database."""
     shared = _of_database.get(database)
     if shared is None:
-        shared = _of_database.setdefault(database, DatabaseCallers(one_writer))
+        made = DatabaseCallers(Callers(ON_A_FILE if one_writer else ON_A_SERVER), Callers(BLOCKS))
+        shared = _of_database.setdefault(database, made)
     return shared
 
 
 def leave(database: object) -> None:
     """End the threads that call this database."""
-    shared = _of_database.pop(database, None)
-    if shared is not None:
-        shared.end()
+    for callers in _of_database.pop(database, ()):
+        callers.end()
 
 
 def _before_exit() -> None:
-    for shared in members_of(_of_database.values()):
-        shared.end()
+    for callers in chain(*members_of(_of_database.values())):
+        callers.end()
 
 
 def _in_child() -> None:
-    for shared in members_of(_of_database.values()):
-        shared.forked()
+    for callers in chain(*members_of(_of_database.values())):
+        callers.forked()
 
 
 sessions.before_exit.append(_before_exit)

@@ -34,7 +34,7 @@ class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event that is set when a heartbeat finds the task in the hands of another take.
+    `lost` a threading.Event, set when a heartbeat finds that this take does not own the task any more.
     """
 
     _heart: Heartbeat
@@ -281,8 +281,8 @@ class Leases:
     ) -> tuple[set[Any], set[Any]]:
         """Run `move` in one transaction, and return the keys of the moved and of the lost tasks.
 
-        `move` gets the tasks still leased, by key, and returns the keys of what it moved. When a task
-        turns out to be lost, the transaction is rolled back and `move` called again without it.
+        `move` gets the tasks still leased, by key, and returns the keys of what it moved. When a task turns out to be
+        lost, the transaction is rolled back and `move` called again without it.
         """
         with self._heart.lock:
             ours = {key: self._leases[key].taken for key in keys}

@@ -509,10 +509,7 @@ def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime,
 
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta, timedelta]]:
-    """Yield the times when the clocks of a zone are changed, with their offsets before and after.
-
-    They are between `start` and `end`, and less than five years after `start`.
-    """
+    """Yield the changes of a zone's clocks, each with its offsets, less than five years after `start`."""
 
     def offset(at: datetime) -> timedelta:
         return at.astimezone(zone).utcoffset() or timedelta()

@@ -193,12 +193,9 @@ class Turns(Generic[T]):
 
     def __init__(self, queue: Queue[T], runner: Runner) -> None:
         self._queue = queue
+        self.waiting: Waiting[T] = queue.adapter.waiting
         self._runner = runner
         self._calls: deque[Call[Any]] = deque()
-
-    @property
-    def waiting(self) -> Waiting[T]:
-        return self._queue.adapter.waiting
 
     def add(self, call: Call[Any]) -> None:
         self._calls.append(call)
@@ -242,13 +239,8 @@ class Turns(Generic[T]):
                     ends = [end for alike in groups for end in self._together(alike, tokens)]
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
-                known = store.classify(error)
-                if known in OF_ALL and not isinstance(error, Error):
-                    for call in calls:
-                        call.settle(None, error)
-                    if isinstance(error, Exception):
-                        return
-                    raise
+                if store.classify(error) in OF_ALL and not isinstance(error, Error):
+                    raise  # for all of the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
                 settle(ends)

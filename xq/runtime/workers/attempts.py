@@ -182,10 +182,7 @@ class Attempts(Generic[T]):
         return not (self.stop.is_set() or lease.is_lost)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
-        """Finish a task within its function, retried while the database fails. Raises the errors of the call.
-
-        Returns the task, or None if it was lost.
-        """
+        """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
         move = partial(self._moves.one, event, taken, options, update)
         moved: T | None = self._finish(move, repeats=not self.store.in_transaction())
         return moved
@@ -451,10 +448,7 @@ class Attempts(Generic[T]):
                 self.log.exception("a function that the worker calls after a failure has failed itself")
 
     def _may_be_tried(self, attempt: Attempt) -> bool:
-        """Return whether to call the function. If workers died in all attempts, bury the task and return False.
-
-        A buried task that was dug out is tried once more.
-        """
+        """Return whether to call the function (once more if dug); bury the task if workers died in all attempts."""
         if not self.options.max_attempts or attempt.number <= self.options.max_attempts:
             return True
         once_more = self._finish(partial(self._may_try_once_more, attempt.task), partial(self._failed, attempt))

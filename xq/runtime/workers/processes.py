@@ -85,9 +85,7 @@ class Child:
 
     def kill_if_overdue(self) -> None:
         """Kill a process whose function ran past its timeout without letting another thread of it run."""
-        if self.killed:
-            return
-        if 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
+        if not self.killed and 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
             log.warning("the function of worker process %d runs past its timeout: it is killed", self.process.pid)
             self.killed = True
             self.process.kill()
@@ -143,10 +141,7 @@ class Processes:
         self._start(child.start)
 
     def _start(self, start: Start) -> None:
-        """Start a child, unless the program ends. A signal that comes meanwhile is handled when the child is known.
-
-        Nor does the child run a handler of the parent.
-        """
+        """Start a child, unless the program ends. No signal is handled before it is known, nor in it as here."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
             if not self._signals:

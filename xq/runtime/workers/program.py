@@ -236,8 +236,8 @@ class Running:
     def stop(self, why: str = "stop() was called") -> None:
         """End the workers. Their functions finish; a second call releases the tasks of those still running.
 
-        It does not wait: see `join`. `why` stands in the log. Does nothing in a process forked after the
-        start: the workers go on in the one that started them.
+        It does not wait: see `join`. `why` stands in the log. Does nothing in a process forked after the start:
+        the workers go on in the one that started them.
         """
         if os.getpid() != self._process:
             return
