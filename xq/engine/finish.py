@@ -284,24 +284,20 @@ class Finish(Generic[T]):
             sessions = {token and sessions_of.owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
-        rows, by_state = self._look_at_all([parts for parts, _ in taken]), dict[str, list[Held]]()
+        dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
+        for batch in chunks([parts for parts, _ in taken], PER_MOVE):
+            if listed := dialect.listed(batch):  # else `_find` looks at each
+                listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
+        rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
-            state = None if row is None else self.database.dialect.state(row)
+            state = None if row is None else dialect.state(row)
             if row is None or state is None:
                 state = self._find(asked, parts, token)
             else:
                 self._check(asked, parts, token, row, state)
             by_state.setdefault(state, []).append((parts, token))
         return by_state, rows
-
-    def _look_at_all(self, keys: Sequence[Parts]) -> dict[Any, Row]:
-        """Return the rows of tasks by key, each as `look` returns it; none if the database cannot list the keys."""
-        dialect, rows = self.database.dialect, list[Row]()
-        for batch in chunks([*keys], PER_MOVE):
-            if listed := dialect.listed(batch):
-                rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
-        return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
         """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""

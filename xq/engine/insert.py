@@ -159,9 +159,8 @@ class Inserts(Generic[T]):
             if name in new.brought and name not in keys
         }
         connection, binding = self.database.begin(), self.database.open()
-        step = self.steps.move(
-            binding, transition.event, Selector("key", state), transition, tuple(seconds), tuple(update)
-        )
+        which = Selector("key", state)
+        step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
         rows = self.database.run(step, values, connection)

@@ -331,10 +331,8 @@ def _alike(calls: list[Call[Any]]) -> Iterable[list[Call[Any]]]:
     groups: dict[CallKind, list[Call[Any]]] = {}
     for call in calls:
         groups.setdefault(call.kind, []).append(call)
-    return sorted(groups.values(), key=lambda group: ORDER.get(group[0].kind.event, 0))
-
-
-ORDER: Final = {"put": 1, "take": 2}
+    order = {"put": 1, "take": 2}
+    return sorted(groups.values(), key=lambda group: order.get(group[0].kind.event, 0))
 
 
 def step(steps: Any, answer: object, failed: Exception | None) -> tuple[bool, Any]:

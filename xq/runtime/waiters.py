@@ -554,11 +554,8 @@ class Waiting(Generic[T]):
     def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        locked = (
-            locked
-            or not opened.dialect.lock  # the transaction has locked all
-            or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
-        )
+        if not locked:  # yet: without a lock of rows the transaction has locked all
+            locked = not opened.dialect.lock or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
         row, state = self.finish.look(named_parts)
         caller.row = row
         if not locked or state not in self.machine.pending:

@@ -496,9 +496,8 @@ class Attempts(Generic[T]):
             for attempt in lease.taken:
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
-                    touched |= moves.if_free(
-                        attempt.taken, partial(moves.one, "touch", attempt.taken, {"increment": seconds})
-                    )
+                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds})
+                    touched |= moves.if_free(attempt.taken, touch)
                 except LOST as error:
                     self.log.debug("%s", error)  # the handler may have finished it
                     lost.append(error)

@@ -185,7 +185,6 @@ class Pool:
     def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
         ends = program.until_empty or program.budget.is_limited
         self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
-        self._assignment = assignment
         self._options = assignment.options
         self._sources = assignment.sources
         self._program = program
