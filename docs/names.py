@@ -109,7 +109,8 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Retry": frozenset(("outcome",)),
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
     | {"before_take", "remembers", "accepts", "choose"},
-    "Lease": frozenset(("start", "lose", "touched", "next_at")),
+    "Lease": frozenset(("start", "lose", "touched", "taken", "ttr", "finish", "is_lost", "on_loss"))
+    | {"started_at", "ends_at", "touched_at", "touch_at"},
     "Session": frozenset(
         ("new_token", "token", "register", "acquire", "release", "enter", "hold", "note", "forget", "leave", "forked")
     ),

@@ -18,8 +18,8 @@ from xq.engine.finish import Update
 from xq.handle import MISSING, Queue
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
-from xq.runtime.callers import Runner, Shared, Work
-from xq.runtime.turns import Call, CallKind, Held, Turns, kind, sleep, step
+from xq.runtime.callers import DatabaseCallers, Job, Runner
+from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 from xq.runtime.waiters import LOOK, Wait
 from xq.runtime.workers.program import Running, assignments_of, start_assignments
 from xq.sessions.session import Session
@@ -35,7 +35,7 @@ class Access(NamedTuple):
     """How coroutines call one database."""
 
     database: object
-    shared: Shared
+    shared: DatabaseCallers
     is_private: bool  # on the event loop: no other thread reaches it
     by_orm: bool  # by the ORM's own rule
     is_local: bool  # a file or memory, not a server
@@ -47,11 +47,11 @@ class Block:
     def __init__(self, database: object, run: Runner | None, afterwards: Runner) -> None:
         self.database = database
         self.is_open = True
-        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._run: Runner = run or self._jobs.put
         self._afterwards = afterwards
 
-    def run(self, job: Work) -> None:
+    def run(self, job: Job) -> None:
         (self._run if self.is_open else self._afterwards)(job)
 
     def serve(self, store: Connections) -> None:
@@ -144,7 +144,7 @@ class Aio(Generic[T]):
             found = await self._steps(steps, partial(self._look, alike, n), self._turns.release)
         return [task for task, _ in found]
 
-    def _look(self, alike: CallKind, n: int) -> Awaitable[list[Held[T]]]:
+    def _look(self, alike: CallKind, n: int) -> Awaitable[list[TakenBy[T]]]:
         return self._soon(alike, n, self._turns.release)
 
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
@@ -389,7 +389,7 @@ class Aio(Generic[T]):
         database = self._queue.adapter.store.database
         return next((block for block in reversed(blocks) if block.is_open and block.database is database), None)
 
-    def _run(self, job: Work) -> None:
+    def _run(self, job: Job) -> None:
         """Run a job off the event loop, if another thread reaches the database."""
         access, store = self._access(), self._queue.adapter.store
         try:

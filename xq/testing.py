@@ -13,7 +13,6 @@ from typing import Any
 
 from xq.core.errors import BadType, ConfigurationError, NotInstalled, shown
 from xq.handle import Queue
-from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
 from xq.runtime.workers.worker import Worker
@@ -85,7 +84,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 
 def _run(worker: Worker[Any], raises: bool) -> int:
-    attempts: Attempts[Any] = Attempts(worker, worker.queue.adapter.finish, threading.Event(), alone=True)
+    attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
     if worker.options.kind == "asyncio" and _on_a_loop():
         raise ConfigurationError(
             "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
@@ -116,7 +115,7 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
         return 0
     try:
         lease.start()
-        with leased(lease):
+        with lease:
             if worker.options.kind == "asyncio":
                 asyncio.run(worker.acall(lease.task))
             else:

@@ -14,7 +14,7 @@ from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program
+from xq.runtime.workers.threads import Program, Threads
 from xq.sessions import session as sessions
 
 
@@ -48,9 +48,8 @@ def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_
     db = pw.SqliteDatabase(tmp_path / "app.db", thread_safe=False, check_same_thread=False)
     Task = Maker(db)({"buried": True}, roles=("attempts",))
     Task.put(task())
-    pool = assignment_of(Task.xq.worker(lambda found: None, max_attempts=2), None, None).pool(
-        Program(lambda error: None), None
-    )
+    assignment = assignment_of(Task.xq.worker(lambda found: None, max_attempts=2), None, None)
+    pool = Threads(assignment, Program(lambda error: None))
     pool.attempts.begin([Task.take()])
     pool.stopped()
     assert not db.is_closed()

@@ -87,7 +87,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
     finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
     taken = finish.tasks.taken(Task.take())
     with pytest.raises(pw.IntegrityError):
-        store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), list)
+        store.ready().as_one(lambda: finish.ack_those([taken]), list)
     assert not store.in_transaction()
     assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
 
@@ -103,7 +103,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
         with suppress(ZeroDivisionError):
             finish.database.transaction(lambda: 1 / 0)
 
-    acked, _ = store.ready().as_one(lambda: finish.ack_those(finish.database.begin(), [taken]), take)
+    acked, _ = store.ready().as_one(lambda: finish.ack_those([taken]), take)
     assert (acked, state(Task, 1)) == ([[]], "T")
 
 

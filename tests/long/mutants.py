@@ -257,8 +257,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the backoff of a worker does not grow",
         "xq/runtime/workers/outcomes.py",
-        "return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
-        "return FIRST *",
+        "return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(max(attempt, 1) - 1, 20)) *",
+        "return FIRST_PAUSE *",
         "contract/test_workers.py::test_what_fails_is_released_with_a_delay_that_grows_or_that_its_backoff_says",
     ),
     Mutant(
@@ -591,8 +591,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "tasks are touched after their ttr",
         "xq/runtime/lease.py",
-        "else now + ttr / HEARTBEATS",
-        "else now + ttr * HEARTBEATS",
+        "now + self.ttr / HEARTBEATS",
+        "now + self.ttr * HEARTBEATS",
         "spark/core/test_session.py::test_only_what_ttr_times_is_touched",
     ),
     # workers
@@ -627,8 +627,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the timeout of a prefetched task counts from its take",
         "xq/runtime/lease.py",
-        "self.ends_at = math.inf  #",
-        "self.ends_at = math.inf if timeout is None else now + timeout  #",
+        "self.touched(self.touched_at)",
+        "self.touched(self.touched_at)\n        self.ends_at = self.touched_at + (self._timeout or math.inf)",
         "unit/test_runtime.py",
     ),
     Mutant(

@@ -23,6 +23,7 @@ from tests.timing import in_sequence
 from xq.adapters.databases import file_liveness
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
+from xq.runtime.workers.program import assignment_of
 from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
@@ -414,13 +415,13 @@ def woken(counter: Counter, queue: Any) -> str:
 @in_sequence
 def minute(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what a thread of a worker sends in a minute without tasks: its sleeps move the clock."""
-    pool = Threads(queue.worker(lambda task: None), [], queue.adapter.finish, Program(failed=print), 1)
+    pool = Threads(assignment_of(queue.worker(lambda task: None), None, None), Program(failed=print))
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds
         return False
 
-    hand = _Hand[Any]()
+    hand = _Hand()
 
     def pass_by() -> None:
         end = counter.now + MINUTE
@@ -472,8 +473,8 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
 def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
     program = Program(failed=print)
-    pools = [Threads(queue.worker(lambda task: None), [], queue.adapter.finish, program, 1) for queue in queues]
-    workers = [(pool, Supply(queue, None), _Hand[Any]()) for pool, queue in zip(pools, queues, strict=True)]
+    pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
+    workers = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds

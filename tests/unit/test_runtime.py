@@ -65,11 +65,11 @@ def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(m
     now, added = 100.0, list[lease.Lease]()
     monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
     heart = SimpleNamespace(add=added.append)
-    taken = lease.Lease(heart, "a task", (), ttr=None, timeout=45)  # type: ignore[arg-type]
-    assert taken.next_at == float("inf")
+    taken = lease.Lease(heart, "a task", (), ttr=None, _timeout=45)  # type: ignore[arg-type]
+    assert taken.ends_at == float("inf")
     now += 60
     taken.start()
-    assert taken.next_at == now + 45
+    assert taken.ends_at == now + 45
     assert added == [taken]
 
 

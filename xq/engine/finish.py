@@ -28,7 +28,7 @@ NO_TAKE: Final = "/"  # in the place of a token: that of no take
 
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
-TRIES = 20  # attempts, if other processes move the task between the look and the move
+MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -93,7 +93,7 @@ class Finish(Generic[T]):
         if state is None:
             self.database.begin(locks=True)
             state = self._find(asked, parts, token)
-        for _ in range(TRIES):
+        for _ in range(MOVE_TRIES):
             transition = self.tasks.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
                 return self.tasks.returned(self.look(parts)[0])
@@ -109,10 +109,10 @@ class Finish(Generic[T]):
         if transition.target == TAKEN and transition.enters:
             return self._taken(binding, asked, transition, parts, token)
         if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
-            again = partial(self._read, binding, asked, transition, parts, token)
+            again = partial(self._read, asked, transition, parts, token)
             moved = self.database.transaction(again, locks=False)
         else:
-            moved = self._read(binding, asked, transition, parts, token, connection)
+            moved = self._read(asked, transition, parts, token, connection)
         if moved and self.working and transition.target != TAKEN:
             self._note_finished(asked.event, parts, token)
         return moved
@@ -130,7 +130,6 @@ class Finish(Generic[T]):
 
     def _read(
         self,
-        binding: Binding,
         asked: Asked,
         transition: Transition,
         parts: Parts,
@@ -140,7 +139,7 @@ class Finish(Generic[T]):
     ) -> list[T]:
         found, owner, which = connection or self.store.ready(), taken_by or token, named(parts)
         which["owner"] = owner
-        rows = self._move(found, binding, asked, "key", transition, token, which)
+        rows = self._move(found, asked, "key", transition, token, which)
         if not rows:
             return []
         returned = self.tasks.returned
@@ -153,7 +152,7 @@ class Finish(Generic[T]):
         session = binding.sessions.to_take()
         taken_by = session.token(self.database, binding.dialect.source_name)
         try:
-            again = partial(self._read, binding, asked, transition, parts, token, taken_by=taken_by)
+            again = partial(self._read, asked, transition, parts, token, taken_by=taken_by)
             moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
             if moved:
                 check_open(session)
@@ -166,23 +165,18 @@ class Finish(Generic[T]):
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
-        asked, connection = Asked("", NONE, fields), self.database.begin()
-        if not self._move(connection, self.database.open(), asked, "key", stays, token, named(parts)):
+        if not self._move(self.database.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self._find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
-    def ack_those(self, connection: Connection, taken: Sequence[Taken]) -> list[list[Row]]:
-        """Ack those of these taken tasks that still belong to their takes, and return their rows, by statement.
+    def ack_those(self, taken: Sequence[Taken]) -> list[list[Row]]:
+        """Ack the tasks that still belong to their takes, and return their rows, by statement.
 
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        binding = self.database.binding or self.database.open()
-        transition = self.tasks.choose(TAKEN, "ack", NONE)
-        return [
-            rows
-            for batch in chunks([*taken], PER_MOVE)
-            for rows in self._move_all(connection, binding, ACK, transition, batch)
-        ]
+        connection, transition = self.database.begin(), self.tasks.choose(TAKEN, "ack", NONE)
+        batches = chunks([*taken], PER_MOVE)
+        return [rows for batch in batches for rows in self._move_all(connection, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
@@ -207,7 +201,6 @@ class Finish(Generic[T]):
         return self.database.transaction(run, locks=False)
 
     def kill_if_taken_by(self, task: Taken) -> None:
-        """Kill a task if `task` still owns it."""
         fenced = replace(self.tasks.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
@@ -225,10 +218,7 @@ class Finish(Generic[T]):
         return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
-        """Return the state that the event leaves if there is only one, else None: then the task must be looked up.
-
-        Raises if the options fit none of the states.
-        """
+        """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""
         sources = self.machine.sources(asked.event)
         if len(sources) == 1:
             return sources[0]
@@ -244,7 +234,6 @@ class Finish(Generic[T]):
     def _move(
         self,
         connection: Connection,
-        binding: Binding,
         asked: Asked,
         way: Way,
         transition: Transition,
@@ -254,6 +243,7 @@ class Finish(Generic[T]):
     ) -> list[Row]:
         """Move the tasks of a key or a list of keys, if they are in the source state and pass the fence."""
         event, seconds, fields = asked.event, asked.seconds, asked.fields
+        binding = self.database.binding or self.database.open()
         if transition.fenced and not fence:
             prefix = binding.sessions.current().prefix
             fence = "session" if token is None else "take"
@@ -289,29 +279,25 @@ class Finish(Generic[T]):
         return self.database.dialect.afresh if self.store.in_transaction() else ""
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
-        """Return tasks by state, and those of their rows that one query finds. Raises as `_find` for the first."""
+        """Return tasks by state, and the rows found by one query. Raises as `_find` for the first."""
         if asked.event in self._fenced:
             sessions = {token and sessions_of.owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
-        rows, by_state = self._look_at_all([parts for parts, _ in taken]), dict[str, list[Held]]()
+        dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
+        for batch in chunks([parts for parts, _ in taken], PER_MOVE):
+            if listed := dialect.listed(batch):  # else `_find` looks at each
+                listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
+        rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
-            state = None if row is None else self.database.dialect.state(row)
+            state = None if row is None else dialect.state(row)
             if row is None or state is None:
                 state = self._find(asked, parts, token)
             else:
                 self._check(asked, parts, token, row, state)
             by_state.setdefault(state, []).append((parts, token))
         return by_state, rows
-
-    def _look_at_all(self, keys: Sequence[Parts]) -> dict[Any, Row]:
-        """Return the rows of tasks by key, each as `look` returns it; none if the database cannot list the keys."""
-        dialect, rows = self.database.dialect, list[Row]()
-        for batch in chunks([*keys], PER_MOVE):
-            if listed := dialect.listed(batch):
-                rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
-        return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
     def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
         """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
@@ -398,8 +384,16 @@ class Finish(Generic[T]):
     def _written(
         self, identified: Sequence[tuple[Parts, str | None]], update: object, error: object
     ) -> list[tuple[Parts, dict[str, Any]]]:
-        """Return the keys of the tasks that have fields of their own to write, each with these fields."""
-        own = self._with_errors(self._one_for_each("update", update, len(identified)), error)
+        """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
+        own = self._one_for_each("update", update, len(identified))
+        if error is not None:
+            if (role := self.tasks.table.roles.get("error")) is None:
+                raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
+            errors = self._one_for_each("error", error, len(own))
+            for each in errors:
+                if not isinstance(each, (str, NoneType)):
+                    raise BadType(f"an error is text, not {shown(each)}")
+            own = [{**(update or {}), role.name: each} for update, each in zip(own, errors, strict=True)]
         return [
             (parts, fields)
             for (parts, _), each in zip(identified, own, strict=True)
@@ -416,19 +410,6 @@ class Finish(Generic[T]):
         if len(given) != n:
             raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
         return list(given)
-
-    def _with_errors(self, updates: list[Any], error: object) -> list[Any]:
-        """Return the updates, with the errors added in the role error. Raises FeatureOff, BadType and BadValue."""
-        if error is None:
-            return updates
-        role = self.tasks.table.roles.get("error")
-        if role is None:
-            raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
-        errors = self._one_for_each("error", error, len(updates))
-        for each in errors:
-            if not isinstance(each, (str, NoneType)):
-                raise BadType(f"an error is text, not {shown(each)}")
-        return [{**(update or {}), role.name: each} for update, each in zip(updates, errors, strict=True)]
 
     def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
         """Write to each task its own application fields, without a fence."""
@@ -450,8 +431,7 @@ class Finish(Generic[T]):
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
-        connection, binding = self.database.begin(), self.database.open()
-        moves = self._move_all(connection, binding, asked, transition, taken)
+        moves = self._move_all(self.database.begin(), asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts, token in taken if len(moved) < len(taken) else ():
@@ -461,18 +441,10 @@ class Finish(Generic[T]):
         return moved
 
     def _move_all(
-        self,
-        connection: Connection,
-        binding: Binding,
-        asked: Asked,
-        transition: Transition,
-        taken: Sequence[Held],
+        self, connection: Connection, asked: Asked, transition: Transition, taken: Sequence[Held]
     ) -> Iterator[list[Row]]:
-        """Move these tasks, by one statement if the database can list them. Yield the rows of each.
-
-        With a fence those without a token are moved by another one.
-        """
-        fenced, by_fence = transition.fenced, [taken]
+        """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
+        fenced, by_fence, binding = transition.fenced, [taken], self.database.binding or self.database.open()
         if fenced:
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
         for some in by_fence:
@@ -483,10 +455,10 @@ class Finish(Generic[T]):
                 tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
             listed = binding.dialect.listed(keys, tokens if fence else ()) if len(some) > 1 else None
             if listed:
-                yield self._move(connection, binding, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
+                yield self._move(connection, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
             else:
                 for parts, token in some:
-                    yield self._move(connection, binding, asked, "key", transition, token, named(parts))
+                    yield self._move(connection, asked, "key", transition, token, named(parts))
 
     def checked(self, event: str, options: Mapping[str, Any]) -> Seconds:
         """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
@@ -496,14 +468,13 @@ class Finish(Generic[T]):
         return asked.seconds
 
     def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
-        """Move those of the tasks that are in this state, by an event without a fence, and return their number."""
+        """Move the tasks in this state by an event without a fence, and return their number."""
         asked = self._asked(event, options, None)
         transition = self.tasks.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        connection, binding = self.database.begin(), self.database.open()
-        batches = chunks([(parts, None) for parts in keys], RETURNED)
-        moves = (self._move_all(connection, binding, asked, transition, batch) for batch in batches)
+        connection, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
+        moves = (self._move_all(connection, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
@@ -518,7 +489,7 @@ class Finish(Generic[T]):
         return self.database.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
 
     def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
-        """Move every task in the source states of these transitions, which have the same effect."""
+        """Move every task in the source states of transitions that have the same effect."""
         binding = self.database.open()
         more = tuple(other.source for other in alike)
         if self.database.observers.anybody:
@@ -538,5 +509,5 @@ class Finish(Generic[T]):
         self.batches.give_back([*map(sessions_of.tokens_of, sessions_of.in_full(sessions))], event)
 
     def give_back_except_rejected(self, session: str, event: str) -> None:
-        """Release the tasks of an ended session, recorded as `event`, except those that the database rejects."""
+        """Release the tasks of an ended session, recorded as `event`, except what the database rejects."""
         self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")

@@ -57,12 +57,10 @@ class History:
         """
         instance = self.reader.instance
         values: dict[str, Any] = {} if key is None else named(self.tasks.identify(key)[0])
-        moments = {"since": since, "until": until}
+        moments, ids = {"since": since, "until": until}, {"after": after, "before": before}
         values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
-        ids = {"after": after, "before": before}
         values |= {name: id for name, id in ids.items() if id is not None}
-        given = {"key": key, **moments, **ids}
-        asked = tuple(name for name, value in given.items() if value is not None)
+        asked = tuple(name for name, value in {"key": key, **moments, **ids}.items() if value is not None)
         dialect = self.database.dialect
         names = [*dialect.history_columns, "dur_us"]
         rows = self.database.run(dialect.looks.history(asked), values)

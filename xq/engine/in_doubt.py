@@ -25,11 +25,11 @@ class InDoubtTakes:
         self.batches = batches
         self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
         self._look_at = 0.0  # the monotonic time of the next attempt to release
-        # Held by the thread that resolves: another would skip the rows that this one has locked, and drop their tokens.
+        # Held by the thread that resolves: another would skip the locked rows, and drop their tokens.
         self._looking = threading.Lock()
 
     def add(self, tokens: Sequence[str | None], error: BaseException) -> None:
-        """Add these tokens, unless the error shows that they took nothing.
+        """Add the tokens of a take, unless the error shows that it took nothing.
 
         Call it in the `except` block: a context manager is left by several calls, and a signal may come between them.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any, Final, Generic, TypeVar
 
 from xq.core.compile import Selector
@@ -20,7 +21,7 @@ T = TypeVar("T")
 PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
 # Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
 VALUES = 1_000
-TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
+PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 NONE: Final[Mapping[str, Any]] = {}
 
 
@@ -64,8 +65,9 @@ class Inserts(Generic[T]):
         if trace is not None and "trace" in self.tasks.table.roles:
             name = self.tasks.table.roles["trace"].name
             brought = [new.with_default(name, trace) for new in brought]
-        for new in brought if seconds else ():
-            self._check_own(new, seconds)
+        for new, option in product(brought, seconds):
+            if option in new.own and self.tasks.table.roles[option].name in new.brought:
+                raise BadValue(f"{option} stands both in the task and in the option: give one of them")
         connection = self.database.begin()
         binding = self.database.binding or self.database.open()
         if not alone:
@@ -75,18 +77,12 @@ class Inserts(Generic[T]):
                 return self._insert(transition, brought[0], seconds, connection)
             if alone:
                 return self._put_unique(transition, brought[0], seconds, conflict)
-        put_all = partial(self._put_all, transition, seconds, conflict, brought)
+        put = partial(self._put_unique, conflict=conflict) if self._unique else self._insert
+
+        def put_all() -> list[T]:
+            return [task for new in brought for task in put(transition, new, seconds)]
+
         return self.database.transaction(put_all, locks=False)
-
-    def _put_all(self, transition: Transition, seconds: Seconds, conflict: str, brought: list[New]) -> list[T]:
-        if self._unique:
-            return [task for new in brought for task in self._put_unique(transition, new, seconds, conflict)]
-        return [task for new in brought for task in self._insert(transition, new, seconds)]
-
-    def _check_own(self, new: New, seconds: Seconds) -> None:
-        for option in seconds:
-            if option in new.own and self.tasks.table.roles[option].name in new.brought:
-                raise BadValue(f"{option} stands both in the task and in the option: give one of them")
 
     def _put_unique(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
@@ -100,31 +96,28 @@ class Inserts(Generic[T]):
             places = sorted({(value, value is None and place): place for place, value in left}.values())
             part, rows, before = new.at(places), None, len(tasks)
             connection = store.ready()
-            # An INSERT that fails keeps a lock: transactions of applications, which are not retried, would deadlock.
+            # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     part, rows = self._inserted(transition, part, seconds, connection)
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
-                if rows == [] and not holders and self._is_full(len(places)):
-                    self._refuse()
+                if rows == [] and not holders:
+                    room = self.database.room(stats(self.database.counters(), self.machine.states).counts)
+                    if room is not None and len(places) > room:
+                        self._refuse()
                 for i, holder in holders.items():
                     if task := self._instead(transition, holder, part.at([i]), seconds, conflict):
                         tasks[places[i]] = task
                 part, places = part.at(put), [places[i] for i in put]
             tasks.update(zip(places, self._as_put(rows or [], part), strict=True))
             tried = tried + 1 if len(tasks) == before else 0
-            if tried == TRIES:
+            if tried == PUT_TRIES:
                 raise Duplicate(self.name)  # each time another process had put and finished a task with it meanwhile
         return [tasks[place] for place in range(len(values))]
 
-    def _is_full(self, n: int) -> bool:
-        """Return whether the limit leaves no room for `n` tasks."""
-        room = self.database.room(stats(self.database.counters(), self.machine.states).counts)
-        return room is not None and n > room
-
     def _holders(self, unique: Guard, new: New, rows: list[Row]) -> tuple[list[int], dict[int, Row]]:
-        """Return the places of those tasks whose rows these are, and the tasks that have the values of others."""
+        """Return the places of the tasks with these rows, and the tasks in the database with the values of others."""
         values = new.values(self._unique_name)
         by_name = {f"unique{i}": value for i, value in enumerate(values)}
         found = self.database.run(self.database.dialect.holders(unique, len(values)), by_name)
@@ -166,9 +159,8 @@ class Inserts(Generic[T]):
             if name in new.brought and name not in keys
         }
         connection, binding = self.database.begin(), self.database.open()
-        step = self.steps.move(
-            binding, transition.event, Selector("key", state), transition, tuple(seconds), tuple(update)
-        )
+        which = Selector("key", state)
+        step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
         values = self.database.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
         rows = self.database.run(step, values, connection)
@@ -186,17 +178,14 @@ class Inserts(Generic[T]):
     def _inserted(
         self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
     ) -> tuple[New, list[Row]]:
-        """Put tasks by one statement. Return them with their keys, and the rows of those that no guard refused.
-
-        If a generated key is in use, generate another.
-        """
+        """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
         database, store = self.database, self.database.store
         connection = connection or store.ready()
         binding = database.binding or database.open()
         if new.own:
             seconds = {**new.own, **seconds}
         n = len(new.rows)
-        for _ in range(TRIES):
+        for _ in range(PUT_TRIES):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
             step = self.steps.insert(binding, transition, tuple(seconds), complete.names, n)
             clock = database.clock

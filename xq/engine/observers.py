@@ -49,7 +49,6 @@ class Observers(Generic[T]):
             self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
     def listen(self, *listeners: Listener) -> None:
-        """Notify these listeners, too, from now on."""
         self.listeners = (*self.listeners, *listeners)
         self.count()
 

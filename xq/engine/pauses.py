@@ -12,7 +12,7 @@ from xq.core.errors import BadValue
 from xq.engine.binding import Binding
 from xq.engine.run import Database
 
-LONGEST: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
+LONGEST_NAME: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
 
 
 class Paused(NamedTuple):
@@ -53,8 +53,8 @@ class Pauses:
 
     def pause(self, tube: str | None, by: By) -> None:
         """Pause the queue, or a tube. Does nothing if it is paused."""
-        if tube is not None and len(tube) > LONGEST:
-            raise BadValue(f"a tube to pause has a name of at most {LONGEST} characters, not {len(tube)}")
+        if tube is not None and len(tube) > LONGEST_NAME:
+            raise BadValue(f"a tube to pause has a name of at most {LONGEST_NAME} characters, not {len(tube)}")
         self.database.begin()
         self._write(self.database.dialect.records.pause, tube, **by._asdict())
 
@@ -114,7 +114,7 @@ class Pauses:
         return next(self._begun)
 
     def end(self, began: int, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> None:
-        """Use the result of a read, unless one that began after it has ended before: that one is newer."""
+        """Use the result of a read, unless a newer one has ended before."""
         binding = self.database.open()
         paused = self._found(binding, queues)
         with self._lock:

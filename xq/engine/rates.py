@@ -22,8 +22,13 @@ class Rates:
 
     def __init__(self, tasks: Tasks[Any]) -> None:
         self.tasks = tasks
-        # The monotonic time at which a take may find a task that it has just not found, since its bucket was empty.
+        # The monotonic time at which a bucket that was empty, and so hid a task from a take, has a token.
         self.opens_at = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """The time until then: zero or more."""
+        return max(0.0, self.opens_at - time.monotonic())
 
     def wait_for(self, next_bucket: list[Row]) -> None:
         """Note when an empty bucket has a token. Then look again: one that has got it by now is not among them."""
@@ -31,7 +36,7 @@ class Rates:
         self.opens_at = math.inf if left is None else time.monotonic() + left / 1_000_000
 
     def limited(self, dialect: Dialect, run: Run) -> Run:
-        """Return `run`, which takes the first task with a token and charges that, repeated for `:n` tasks.
+        """Return `run`, which takes the first task with a token and charges it, repeated for `:n` tasks.
 
         It takes one task at a time, so that the tokens of a group are counted exactly, and an empty group does not
         stop the others. `run` returns a row of NULLs if the group has become empty meanwhile.

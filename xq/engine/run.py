@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xq.core.clock import Clock
 from xq.core.compile import Statement
-from xq.core.errors import BadValue, ConfigurationError, NotInstalled, shown
+from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
@@ -285,7 +285,7 @@ class Database:
         return self.bind().dialect.only_reads(self.store)
 
     def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
         binding = self.bind()
         try:
             return retried(self.store, lambda: binding.dialect.gone(self.store, uuids))
@@ -322,9 +322,14 @@ class Database:
 
     def _explain(self, binding: Binding, error: Exception) -> None:
         """Raise NotInstalled if that is the reason for an error of the database."""
-        # After these a check would wait for the same lock again, or query in a transaction that was rolled back.
+        # After these a check would wait for the same lock again, or query within a rolled back transaction.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
-            lacking = self._not_installed(binding)
+            try:
+                lacking = binding.installation.not_installed()
+            except Exception as another:
+                if self.store.classify(another) is ErrorKind.NOT_DATABASE:
+                    raise
+                return  # the database fails: the first error says why
             if lacking:
                 self.close()
                 raise lacking from error
@@ -337,14 +342,6 @@ class Database:
             if isinstance(value, str) and "\0" in value:
                 of = binding.dialect.field_of(name)
                 raise BadValue(f"{of.name!r} of {self.store.name} is {shown(value)}: {error}") from error
-
-    def _not_installed(self, binding: Binding) -> NotInstalled | None:
-        try:
-            return binding.installation.not_installed()
-        except Exception as error:
-            if self.store.classify(error) is ErrorKind.NOT_DATABASE:
-                raise
-            return None  # the database fails: the first error says why
 
     # sessions
 

@@ -53,7 +53,7 @@ def stats(
     tubes: Sequence[str] = (),
     usual_event: Callable[[str, str], str] | None = None,
 ) -> Stats:
-    """Add the counters up. The count of a state is the tasks that entered it minus those that left it.
+    """Add the counters up. The count of a state is how many tasks entered it minus how many left it.
 
     `usual_event` returns the event of a transition for which no other was counted. Without it, events are not counted.
     """

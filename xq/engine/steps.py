@@ -53,16 +53,8 @@ class Steps:
         caller that looks there first.
         """
         # Not the transition itself: its hash would be computed from all of its fields at each call.
-        name = kept_as or (
-            event,
-            which,
-            transition.source,
-            transition.target,
-            transition.given,
-            transition.enters,
-            given,
-            update,
-        )
+        moves = transition.source, transition.target, transition.given, transition.enters
+        name = kept_as or (event, which, moves, given, update)
         step = binding.steps.get(name)
         if step is None:
             statement = binding.statements.move(which, transition, frozenset(given), update)
@@ -80,13 +72,6 @@ class Steps:
             made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
             step = binding.steps.keep(name, made, n * len(names))
         return step
-
-    def plain(
-        self, binding: Binding, statement: Statement, event: str, source: str, target: str, width: int = 0
-    ) -> Step:
-        """Return the step of a statement that has no selector. `width` as in `runner`."""
-        run = binding.dialect.runner(statement, event, width)
-        return Step(statement, run, run, event, source, target)
 
     def _move(
         self, binding: Binding, event: str, which: Selector, transition: Transition, statement: Statement, brings: bool
@@ -118,7 +103,7 @@ class Steps:
         return guarded
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
-        """Return `run`, which then also counts the event for the rows that it returns."""
+        """Return `run`, which then also counts the event for the rows returned."""
 
         def counted(connection: Connection, values: dict[str, Any]) -> list[Row]:
             rows, target = run(connection, values), transition.target

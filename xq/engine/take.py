@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
 
 T = TypeVar("T")
+Then = Callable[[str | None], None]  # gets the token of a take
 
-TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
+TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 NONE: Final[Mapping[str, Any]] = {}
@@ -65,7 +66,7 @@ class Takes(Generic[T]):
         options: Mapping[str, Any] = NONE,
         update: Mapping[str, Any] | None = None,
         tube: str | None = None,
-        then: Callable[[str | None], None] | None = None,
+        then: Then | None = None,
         but: tuple[str, ...] = (),
     ) -> list[T]:
         """Move the `n` oldest tasks (None: all) by `event`, and return them in order.
@@ -90,7 +91,7 @@ class Takes(Generic[T]):
                 return self._run(connection, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TRIES or self.database.open().sessions.is_registered(error.uuid):
+                if tried == TAKE_TRIES or self.database.open().sessions.is_registered(error.uuid):
                     raise
         return []
 
@@ -175,12 +176,7 @@ class Takes(Generic[T]):
         return step, values
 
     def _run(
-        self,
-        connection: Connection,
-        step: Step,
-        values: dict[str, Any],
-        done: Prepared,
-        then: Callable[[str | None], None] | None,
+        self, connection: Connection, step: Step, values: dict[str, Any], done: Prepared, then: Then | None
     ) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
         database, token = self.database, None
@@ -261,7 +257,6 @@ class Takes(Generic[T]):
         return bool(sql and self.database.run(sql, values))
 
     def any_ready(self) -> bool:
-        """Return whether a take would find a task."""
         return bool(self.database.run(self.database.dialect.looks.any_ready))
 
 

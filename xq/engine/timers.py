@@ -23,7 +23,7 @@ SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continu
 
 
 class Moved(NamedTuple):
-    """The number of tasks that moved, and of those that the database rejected."""
+    """The number of moved tasks, and of tasks that the database rejected."""
 
     moved: int
     refused: int = 0
@@ -43,7 +43,7 @@ class Batches:
         self._stuck: dict[tuple[object, ...], set[Any]] = {}
 
     def give_back(self, ranges: Sequence[tuple[str, str]], event: str) -> None:
-        """Release, recorded as `event`, all tasks whose tokens are in these ranges, each from a first to before an end.
+        """Release, recorded as `event`, all tasks with tokens in these ranges, each from a first to before an end.
 
         Raises if the database rejects one.
         """
@@ -85,7 +85,7 @@ class Batches:
         except Exception as error:
             if not self.is_refused(error):
                 raise
-            moved = self._singly(event, which, one, transition, values, look)
+            moved = self._singly(event, which, one, transition, values)
         if moved.moved:
             self.log.debug("%s: %d tasks %s-%s", event, moved.moved, transition.source, transition.target)
         return moved
@@ -112,15 +112,9 @@ class Batches:
         return len(run())
 
     def _singly(
-        self,
-        event: str,
-        which: Selector,
-        one: Selector,
-        transition: Transition,
-        values: Mapping[str, Any],
-        look: tuple[object, ...],
+        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        moved, refused, n = 0, 0, PER_MOVE
+        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values())
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.listing(which)
         while True:

@@ -14,6 +14,7 @@ from xq.core.errors import ConfigurationError, FeatureOff
 from xq.core.machine import ABSENT, Transition
 from xq.core.ports import REFUSALS, Field
 from xq.core.values import Parts, microseconds, named
+from xq.engine.binding import Step
 from xq.engine.steps import Steps
 from xq.pipeline.frames import as_stored
 from xq.pipeline.scan import Checkpoint, Extract, Part
@@ -169,8 +170,8 @@ class Archive:
     def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
         binding = self.database.open()
         statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
-        step = self.steps.plain(binding, statement, *BACK, width=len(names))
-        back = self.database.run(step, {**self.database.values(), "rows": rows})
+        run = binding.dialect.runner(statement, BACK[0], width=len(names))
+        back = self.database.run(Step(statement, run, run, *BACK), {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 

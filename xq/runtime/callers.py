@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from xq.core.ports import Connections, keep
@@ -19,8 +20,8 @@ from xq.sessions.liveness import members_of
 
 log = logging.getLogger("xq")
 
-Work = Callable[[], None]  # raises nothing
-Runner = Callable[[Work], None]  # runs a job, at once or later, and the jobs given to it one after the other
+Job = Callable[[], None]  # raises nothing
+Runner = Callable[[Job], None]  # runs a job, at once or later, and the jobs given to it one after the other
 
 ON_A_FILE: Final = 1  # threads that call a database which has one writer at a time
 ON_A_SERVER: Final = 4
@@ -37,12 +38,12 @@ class Callers:
         self._reset()
 
     def _reset(self) -> None:
-        self._jobs: SimpleQueue[tuple[Connections, Work] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Connections, Job] | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
         self._pending = 0  # jobs that have not ended
         self._threads: dict[threading.Thread, Any] = {}  # each with its connection
 
-    def submit(self, store: Connections, job: Work) -> None:
+    def submit(self, store: Connections, job: Job) -> None:
         """Run a job in one of the threads, with the connection that the store has there."""
         with self._lock:
             self._pending += 1
@@ -85,7 +86,7 @@ class Callers:
             except Exception as error:  # the database may be gone
                 log.debug("a connection of a coroutine's calls could not be closed: %s", error)
 
-    def _next(self) -> tuple[Connections, Work] | None:
+    def _next(self) -> tuple[Connections, Job] | None:
         """Return the next job; None if none came for IDLE seconds, or to end the thread."""
         while True:
             try:
@@ -97,55 +98,45 @@ class Callers:
                         return None
 
     def forked(self) -> None:
-        """Start anew in a forked child, and keep the connections of its parent's threads from being closed there."""
+        """Start anew in a forked child without its parent's threads, whose connections must not be closed there."""
         for connection in self._threads.values():
             keep(connection)
         self._reset()
 
 
-class Shared:
+class DatabaseCallers(NamedTuple):
     """What the coroutines of this process share for one database."""
 
-    def __init__(self, one_writer: bool) -> None:
-        self.calls = Callers(ON_A_FILE if one_writer else ON_A_SERVER)
-        self.blocks = Callers(BLOCKS)
-
-    def forked(self) -> None:
-        """Start anew in a forked child, which has neither the threads nor the coroutines of its parent."""
-        self.calls.forked()
-        self.blocks.forked()
-
-    def end(self) -> None:
-        self.calls.end()
-        self.blocks.end()
+    calls: Callers
+    blocks: Callers
 
 
-_of_database: WeakKeyDictionary[Any, Shared] = WeakKeyDictionary()
+_of_database: WeakKeyDictionary[Any, DatabaseCallers] = WeakKeyDictionary()
 
 
-def of(database: object, one_writer: bool) -> Shared:
+def of(database: object, one_writer: bool) -> DatabaseCallers:
     """Return what the coroutines of this process share for a database."""
     shared = _of_database.get(database)
     if shared is None:
-        shared = _of_database.setdefault(database, Shared(one_writer))
+        made = DatabaseCallers(Callers(ON_A_FILE if one_writer else ON_A_SERVER), Callers(BLOCKS))
+        shared = _of_database.setdefault(database, made)
     return shared
 
 
 def leave(database: object) -> None:
     """End the threads that call this database."""
-    shared = _of_database.pop(database, None)
-    if shared is not None:
-        shared.end()
+    for callers in _of_database.pop(database, ()):
+        callers.end()
 
 
 def _before_exit() -> None:
-    for shared in members_of(_of_database.values()):
-        shared.end()
+    for callers in chain(*members_of(_of_database.values())):
+        callers.end()
 
 
 def _in_child() -> None:
-    for shared in members_of(_of_database.values()):
-        shared.forked()
+    for callers in chain(*members_of(_of_database.values())):
+        callers.forked()
 
 
 sessions.before_exit.append(_before_exit)

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, SessionLost, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections
+from xq.runtime.waiters import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from xq.handle import Queue
@@ -25,56 +27,41 @@ log = logging.getLogger("xq")
 LOST = (NotFound, WrongState, NotOwner)  # the errors of a task that this session does not own any more
 HEARTBEATS = 3  # in a ttr
 RETRY = 5.0  # seconds until the next try to touch a task, at most
-SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event that is set when a heartbeat finds that this take does not own the task any more.
+    `lost` a threading.Event, set when a heartbeat finds that this take does not own the task any more.
     """
 
-    __slots__ = (
-        "_heart",
-        "_lost",
-        "_timeout",
-        "attempt",
-        "ends_at",
-        "finish",
-        "is_lost",
-        "on_loss",
-        "started_at",
-        "taken",
-        "task",
-        "touch_at",
-        "touched_at",
-        "ttr",
-    )
+    _heart: Heartbeat
+    task: Any
+    taken: Any  # what names the task, and this take, in a call
+    ttr: float | None  # seconds; None: without limit
+    attempt: int = 0
+    _timeout: float | None = None
+    finish: Any = None  # within a worker's handler, a call that finishes its only task
+    ends_at: float = math.inf  # the monotonic time at which the handler must have returned
+    started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
+    touched_at: float = field(default_factory=time.monotonic)
+    touch_at: float = math.inf  # the monotonic time of the next heartbeat
+    is_lost: bool = False
+    on_loss: Callable[[], object] | None = None
+    _lost: threading.Event | None = None  # made when the handler asks for it
+    _token: Any = None
 
-    def __init__(
-        self,
-        heart: Heartbeat,
-        task: Any,
-        taken: Any,
-        ttr: float | None,
-        attempt: int = 0,
-        timeout: float | None = None,
-    ) -> None:
-        self.task = task
-        self.taken = taken  # what names the task, and this take, in a call
-        self.attempt = attempt
-        self.ttr = ttr  # seconds; None: without limit
-        self.touched_at = now = time.monotonic()
-        self.touch_at = math.inf if ttr is None else now + ttr / HEARTBEATS  # the monotonic time of the next heartbeat
-        self.ends_at = math.inf  # the monotonic time at which the handler must have returned
-        self._timeout = timeout
-        self.started_at = 0.0  # the monotonic time at which the handler was called; 0: not yet
-        self.is_lost = False
-        self._lost: threading.Event | None = None  # made when the handler asks for it
-        self.on_loss: Callable[[], object] | None = None
-        self.finish: Callable[..., Any]  # within a worker's handler, finishes its only task
-        self._heart = heart
+    def __post_init__(self) -> None:
+        self.touched(self.touched_at)
+
+    def __enter__(self) -> None:
+        """Make it the current one for the block."""
+        self._token = _current.set(self)
+
+    def __exit__(self, *exception: object) -> None:
+        _current.reset(self._token)
 
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
@@ -117,11 +104,6 @@ class Lease:
             self._heart.touch([self])
         return not self.is_lost
 
-    @property
-    def next_at(self) -> float:
-        """The monotonic time of the next heartbeat, or of the timeout of the handler."""
-        return math.inf if self.is_lost else min(self.ends_at, self.touch_at)
-
 
 _current: ContextVar[Lease] = ContextVar("xq_lease")
 
@@ -136,26 +118,11 @@ def current() -> Lease:
         ) from None
 
 
-class leased:
-    """Make a lease the current one for the block."""
-
-    __slots__ = ("_lease", "_token")
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._lease)
-
-    def __exit__(self, *exception: object) -> None:
-        _current.reset(self._token)
-
-
 class Heartbeat:
     """A thread that touches leased tasks at a third of their ttr, on its own connection.
 
     It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
-    `move` touches these tasks by so many seconds, yields those that it touched, and sets `lost` of the lost ones.
+    `move` touches tasks by so many seconds, yields the touched ones, and sets `lost` of the lost ones.
     `overdue` gets each lease whose timeout has passed.
     """
 
@@ -163,7 +130,7 @@ class Heartbeat:
         self,
         store: Connections,
         move: Callable[[Collection[Lease], float], Iterable[Lease]],
-        overdue: Callable[[Lease], None] = lambda lease: None,
+        overdue: Callable[[Lease], object] = lambda lease: None,
     ) -> None:
         self._store = store
         self._move = move
@@ -188,16 +155,13 @@ class Heartbeat:
             if not self._store.has_threads:
                 self._wakes_at = -math.inf  # never
                 return
-            self._start()
+            with self.lock:
+                if self._thread is None:
+                    run = contextvars.copy_context().run  # the thread touches by the session of this context
+                    thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
+                    thread.start()
+                    self._thread = thread
         self._changed.set()
-
-    def _start(self) -> None:
-        with self.lock:
-            if self._thread is None:
-                run = contextvars.copy_context().run  # the thread touches by the session of this context
-                thread = threading.Thread(target=run, args=(self._run,), name="xq heartbeat", daemon=True)
-                thread.start()
-                self._thread = thread
 
     def end(self) -> None:
         self._over = True
@@ -220,26 +184,22 @@ class Heartbeat:
         try:
             while not self._over:
                 self._wakes_at = math.inf  # from here on, `add` wakes it again
-                self._end_overdue()
+                for lease in self.leases.copy():
+                    if lease.ends_at <= time.monotonic() and not lease.is_lost:
+                        self._overdue(lease)
                 self._wakes_at = self._touch_due()
-                self._changed.wait(min(SLICE, max(0.0, self._wakes_at - time.monotonic())))
+                self._changed.wait(min(LONGEST_SLEEP, max(0.0, self._wakes_at - time.monotonic())))
                 self._changed.clear()
         finally:
             self._store.disconnect()
 
-    def _end_overdue(self) -> None:
-        now = time.monotonic()
-        for lease in self.leases.copy():
-            if lease.ends_at <= now and not lease.is_lost:
-                self._overdue(lease)
-
     def _touch_due(self) -> float:
         """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
         with self.lock:
-            timed = [lease for lease in self.leases.copy() if lease.next_at < math.inf]
+            timed = [lease for lease in self.leases.copy() if not lease.is_lost]
             now = time.monotonic()
             pause = min((lease.ttr for lease in timed if lease.ttr is not None), default=math.inf) / HEARTBEATS
-            # With those whose turn is near: one statement for all.
+            # With the next ones: one statement for all.
             due = [lease for lease in timed if lease.ttr is not None and lease.touch_at <= now + pause / 2]
             again = now
             if due:
@@ -267,9 +227,9 @@ def ttr_of(timer: Timer, in_role: Callable[[str], Any]) -> float | None:
 
 
 class Leases:
-    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases those that are not finished.
+    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases what is not finished.
 
-    They are taken by a session of their own. A process that dies loses them: they are reaped like those of any session.
+    They are taken by a session of their own. A process that dies loses them: they are reaped as with any session.
     """
 
     def __init__(self, queue: Queue[Any]) -> None:
@@ -298,7 +258,7 @@ class Leases:
     def take(self, n: int, timeout: float | None) -> dict[Any, Mapping[str, Any]]:
         """Take up to `n` tasks and return their fields by key, in order. Waits up to `timeout` seconds for the first.
 
-        A task that was leased before, and whose ttr has passed, may be taken again. It is not returned then.
+        A task leased before may be taken again after its ttr. It is not returned then.
         """
         found: dict[Any, Mapping[str, Any]] = {}
         while not found and (tasks := self._queue.take_many(n, timeout)):
@@ -310,23 +270,19 @@ class Leases:
                         self._heart.remove(self._leases[key])
                     else:
                         found[key] = data
-                    self._leases[key] = lease = Lease(self._heart, key, task, self._ttr(data))
+                    own = partial(lambda data, role: data.get(self._queue.roles.get(role, "")), data)
+                    ttr = None if self._timer is None else ttr_of(self._timer, own)
+                    self._leases[key] = lease = Lease(self._heart, key, task, ttr)
                     self._heart.add(lease)
         return found
-
-    def _ttr(self, data: Mapping[str, Any]) -> float | None:
-        if (timer := self._timer) is None:
-            return None
-        roles = self._queue.roles
-        return ttr_of(timer, lambda role: data.get(roles.get(role, "")))
 
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]
     ) -> tuple[set[Any], set[Any]]:
-        """Run `move` in one transaction, and return the keys of the tasks that it moved and of the tasks that are lost.
+        """Run `move` in one transaction, and return the keys of the moved and of the lost tasks.
 
-        `move` gets the tasks that are still leased, by key, and returns the keys of those that it moved. When a task
-        turns out to be lost, the transaction is rolled back and `move` called again without it.
+        `move` gets the tasks still leased, by key, and returns the keys of what it moved. When a task turns out to be
+        lost, the transaction is rolled back and `move` called again without it.
         """
         with self._heart.lock:
             ours = {key: self._leases[key].taken for key in keys}

@@ -1,6 +1,6 @@
 """Schedules: tasks that are put again and again, or once, when a trigger of APScheduler fires.
 
-The database has the schedules of all queues. Each process with a maintenance thread looks for those that are due. It
+The database has the schedules of all queues. Each process with a maintenance thread looks for what is due. It
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
@@ -35,7 +35,7 @@ from xq.core.errors import (
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
 from xq.core.values import EPOCH, Tasks
 from xq.engine.insert import Inserts
-from xq.engine.pauses import LONGEST
+from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 from xq.runtime import cron
 
@@ -92,9 +92,8 @@ class Schedules(Generic[T]):
 
         def store() -> None:
             first = _first(described, self.database.time_us())
-            if (put,) not in map(
-                tuple, self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
-            ):
+            stored = self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
+            if (put,) not in map(tuple, stored):
                 self._try({name: put})
             self._store(name, described, put, first)
 
@@ -111,12 +110,14 @@ class Schedules(Generic[T]):
         except OverflowError as error:
             raise BadValue(f"{shown(spec)} is outside of the years 1 to 9999 in UTC or in its time zone") from error
         put = self._as_json(task, options, mark)
-        if name is None:
-            name = _named_by(json.loads(put))
+        if name is None:  # named by its task, and by the options if there are any
+            what = json.loads(put)
+            name = json.dumps(what if what["options"] else what["task"], sort_keys=True)
+            name = name if len(name) <= LONGEST_NAME else hashlib.sha256(name.encode()).hexdigest()
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
-        if not 0 < len(name) <= LONGEST:
-            raise BadValue(f"a schedule has a name of 1 to {LONGEST} characters, not {len(name)}")
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise BadValue(f"a schedule has a name of 1 to {LONGEST_NAME} characters, not {len(name)}")
         return name, described, put
 
     def _store(self, name: str, described: Mapping[str, Any], put: str, first: int | None) -> None:
@@ -269,7 +270,7 @@ class Schedules(Generic[T]):
         return found
 
     def fire_due(self) -> int:
-        """Fire the schedules that are due, after other transactions that fire them. Return how many it has fired."""
+        """Fire the due schedules, after other transactions that fire them. Return how many it has fired."""
         self.database.begin(locks=True)
         dialect = self.database.dialect
         rows = [row for row in self.database.run(dialect.records.next_firings) if row[0] == dialect.source_name]
@@ -304,8 +305,8 @@ class Schedules(Generic[T]):
     def fire(self, name: str, *, waits: bool = False) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
 
-        With `waits` it waits for another transaction that has locked the schedule; else that one fires it.
-        A task that the queue or the database rejects is logged, so that it stops no other schedule.
+        With `waits` it waits for another transaction that has locked the schedule; else the other fires it.
+        A task that the queue or the database rejects is logged: it stops no other schedule.
         """
 
         def put() -> bool:
@@ -328,12 +329,6 @@ class Schedules(Generic[T]):
             return False
         self._failed.discard(name)
         return fired
-
-
-def _named_by(put: Mapping[str, Any]) -> str:
-    """Return the name of a schedule that the application has not named: its task, and the options if there are any."""
-    name = json.dumps(put if put["options"] else put["task"], sort_keys=True)
-    return name if len(name) <= LONGEST else hashlib.sha256(name.encode()).hexdigest()
 
 
 def _stored(described: Mapping[str, Any]) -> str:
@@ -360,10 +355,6 @@ def _fits_json(value: object) -> bool:
 
 def _at(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=int(us))
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
 
 
 def _aware(text: str | None, zone: tzinfo) -> datetime | None:
@@ -428,7 +419,7 @@ def _of_trigger(trigger: Any) -> dict[str, Any]:
         if type(trigger) is CronTrigger
         else {"seconds": trigger.interval_length}
     )
-    start, end = _text(trigger.start_date), _text(trigger.end_date)
+    start, end = (None if at is None else at.isoformat() for at in (trigger.start_date, trigger.end_date))
     return {**what, "start": start, "end": end, "jitter": trigger.jitter, "tz": _zone_name(trigger.timezone)}
 
 
@@ -518,10 +509,7 @@ def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime,
 
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta, timedelta]]:
-    """Yield the times when the clocks of a zone are changed, with their offsets before and after.
-
-    They are between `start` and `end`, and less than five years after `start`.
-    """
+    """Yield the changes of a zone's clocks, each with its offsets, less than five years after `start`."""
 
     def offset(at: datetime) -> timedelta:
         return at.astimezone(zone).utcoffset() or timedelta()

@@ -12,8 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import copy_context
-from functools import partial
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotInstalled
@@ -28,39 +29,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-Held = tuple[T, str | None]  # a taken task and its token
+TakenBy = tuple[T, str | None]  # a taken task and its token
 
-MOST: Final = 64  # calls in a transaction
+PER_TRANSACTION: Final = 64  # calls in a transaction
 
 log = logging.getLogger("xq")
 _settling = threading.Lock()  # a thread settles a call, or its coroutine leaves it: one comes first
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call(Generic[R]):
     """A call that a coroutine awaits and another thread may run.
 
     If the coroutine is cancelled, `undo` gets the result of a call that had begun. One that had not begun is dropped.
     """
 
-    __slots__ = ("context", "dropped", "error", "future", "gone", "item", "kind", "loop", "result", "settled", "undo")
+    undo: Callable[[R], object] | None = None
+    dropped: Callable[[], object] | None = None
+    kind: Any = None  # a CallKind of a call that may share a statement
+    item: Any = None
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    context: Context = field(default_factory=copy_context)
+    future: asyncio.Future[R] = field(init=False)
+    gone: bool = False
+    settled: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
-    def __init__(
-        self,
-        undo: Callable[[R], object] | None = None,
-        dropped: Callable[[], object] | None = None,
-        kind: CallKind | None = None,
-        item: Any = None,
-    ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[R] = self.loop.create_future()
-        self.context = copy_context()
-        self.undo = undo
-        self.dropped = dropped
-        self.kind: Any = kind
-        self.item = item
-        self.gone = self.settled = False
-        self.result: Any = None
-        self.error: BaseException | None = None
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
 
     async def wait(self, run: Runner) -> R:
         """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it."""
@@ -176,17 +173,16 @@ class CallKind(NamedTuple):
     entered: Hashable  # the sessions that the coroutine has entered
 
 
-_usual: dict[str, CallKind] = {}  # by event, without options, tube and sessions
+@cache
+def _usual(event: str) -> CallKind:
+    return CallKind(event, (), None, ())
 
 
 def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> CallKind:
     sessions = entered()
     if options or tube is not None or sessions:
         return CallKind(event, tuple(options.items()), tube, sessions)
-    usual = _usual.get(event)
-    if usual is None:
-        usual = _usual[event] = CallKind(event, (), None, ())
-    return usual
+    return _usual(event)
 
 
 class Turns(Generic[T]):
@@ -197,21 +193,18 @@ class Turns(Generic[T]):
 
     def __init__(self, queue: Queue[T], runner: Runner) -> None:
         self._queue = queue
+        self.waiting: Waiting[T] = queue.adapter.waiting
         self._runner = runner
         self._calls: deque[Call[Any]] = deque()
-
-    @property
-    def waiting(self) -> Waiting[T]:
-        return self._queue.adapter.waiting
 
     def add(self, call: Call[Any]) -> None:
         self._calls.append(call)
 
     def _next(self) -> list[Call[Any]]:
-        """Remove and return up to MOST calls, without those whose coroutines are gone."""
+        """Remove and return up to PER_TRANSACTION calls, without calls of coroutines that are gone."""
         calls: list[Call[Any]] = []
         try:
-            while len(calls) < MOST:
+            while len(calls) < PER_TRANSACTION:
                 call = self._calls.popleft()
                 if not call.gone and not call.loop.is_closed():
                     calls.append(call)
@@ -237,7 +230,6 @@ class Turns(Generic[T]):
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
-        """Run and settle these calls."""
         store = self.waiting.database.store
         if len(calls) > 1:
             tokens: list[str | None] = []
@@ -247,13 +239,8 @@ class Turns(Generic[T]):
                     ends = [end for alike in groups for end in self._together(alike, tokens)]
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
-                known = store.classify(error)
-                if known in OF_ALL and not isinstance(error, Error):
-                    for call in calls:
-                        call.settle(None, error)
-                    if isinstance(error, Exception):
-                        return
-                    raise
+                if store.classify(error) in OF_ALL and not isinstance(error, Error):
+                    raise  # for all of the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
                 settle(ends)
@@ -285,7 +272,7 @@ class Turns(Generic[T]):
         return len(calls) > 1 and not each
 
     def _check_transaction(self, error: BaseException) -> None:
-        """Raise an error that has ended the transaction, or may have, or that a call alone may not raise."""
+        """Raise an error that has ended the transaction, or may have, or is not for one call alone."""
         store = self.waiting.database.store
         if isinstance(error, NotInstalled) or store.classify(error) in ENDING or not store.in_transaction():
             raise error
@@ -314,14 +301,14 @@ class Turns(Generic[T]):
         keys, updates = zip(*items, strict=True)
         return self.waiting.finish.many(kind.event, keys, dict(kind.options), None if not any(updates) else updates)
 
-    def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[Held[T]]:
+    def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[TakenBy[T]]:
         token: list[str | None] = []
         found = self.waiting.takes.oldest("take", n, dict(kind.options), tube=kind.tube, then=token.append)
         tokens.extend(token)
         return [(task, token[0]) for task in found]
 
-    def release(self, held: Iterable[Held[T]]) -> None:
-        """Release tasks whose taker is gone. Those that it cannot release now are released later."""
+    def release(self, held: Iterable[TakenBy[T]]) -> None:
+        """Release tasks whose taker is gone. What it cannot release now is released later."""
         for task, token in held:
             parts, _ = self.waiting.tasks.identify(task)
             try:
@@ -344,10 +331,8 @@ def _alike(calls: list[Call[Any]]) -> Iterable[list[Call[Any]]]:
     groups: dict[CallKind, list[Call[Any]]] = {}
     for call in calls:
         groups.setdefault(call.kind, []).append(call)
-    return sorted(groups.values(), key=lambda group: ORDER.get(group[0].kind.event, 0))
-
-
-ORDER: Final = {"put": 1, "take": 2}
+    order = {"put": 1, "take": 2}
+    return sorted(groups.values(), key=lambda group: order.get(group[0].kind.event, 0))
 
 
 def step(steps: Any, answer: object, failed: Exception | None) -> tuple[bool, Any]:

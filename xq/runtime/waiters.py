@@ -3,7 +3,7 @@
 A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
 A waiter that found something wakes the next one if there is more.
 
-A call that waits is a generator (`Wait`), which yields where it sleeps. A thread runs it to its end. A coroutine
+A call that waits is a generator (`Wait`): it yields where it sleeps. A thread runs it to its end. A coroutine
 sleeps on its event loop, and needs a thread only for the steps between.
 """
 
@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -31,7 +32,7 @@ from xq.sessions.session import Session, owner_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-SLICE = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
+LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row
 ACKED = 0.05  # seconds to wait for the acking thread to record the task that it acked
@@ -47,7 +48,7 @@ class Deadline:
     @property
     def left(self) -> float:
         """The longest sleep in seconds; zero or negative after the deadline."""
-        return SLICE if self._at is None else min(SLICE, self._at - time.monotonic())
+        return LONGEST_SLEEP if self._at is None else min(LONGEST_SLEEP, self._at - time.monotonic())
 
 
 class Awake(threading.Event):
@@ -102,15 +103,15 @@ def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
         steps.close()
 
 
+@dataclass(eq=False)
 class Waiter:
     """A caller that waits for a task or for room."""
 
-    def __init__(self, tube: str | None, session: Session | None, but: tuple[str, ...] = ()) -> None:
-        self.tube = tube  # the only one to take from; None for any that is not in `but`
-        self.but = but
-        self.session = session  # by which it takes; None for a put
-        self.woken = False
-        self._awake = Awake()
+    tube: str | None  # the only one to take from; None for any that is not in `but`
+    session: Session | None  # by which it takes; None for a put
+    but: tuple[str, ...] = ()
+    woken: bool = False
+    _awake: Awake = field(default_factory=Awake)
 
     def wake(self) -> bool:
         """Wake it, and return whether it will look: the event loop of a coroutine may be closed."""
@@ -175,7 +176,6 @@ class WaitQueue:
                 waiter.wake()
 
     def wake_closed(self) -> None:
-        """Wake the waiters whose session was closed."""
         with self._lock:
             for waiter in list(self.waiters):
                 if waiter.session is not None and waiter.session.closed:
@@ -191,19 +191,24 @@ class WaitQueue:
                 waiter.wake()
 
 
+@dataclass(eq=False)
 class EndWaiter:
     """A caller that waits for the end of a task."""
 
-    def __init__(self, waiter: str) -> None:
-        self.waiter = waiter  # its name in the database
-        self.parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
-        self.awake = Awake()
-        self.lost = False  # whether the session that registered the wait was lost
-        self.row: Row = ()  # of the task, as this process saw it last
-        self.here = False  # whether a session of this process owns the task, as far as it has seen
-        self.gone = False  # whether this process has deleted the row; `row` is its last state
-        self.event: str | None = None  # that ended the task
-        self.target = ""
+    waiter: str  # its name in the database
+    parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
+    awake: Awake = field(default_factory=Awake)
+    lost: bool = False  # whether the session that registered the wait was lost
+    row: Row = ()  # of the task, as this process saw it last
+    here: bool = False  # whether a session of this process owns the task, as far as it has seen
+    gone: bool = False  # whether this process has deleted the row; `row` is its last state
+    event: str | None = None  # that ended the task
+    target: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The names of its row in the database."""
+        return {**named(self.parts), "waiter": self.waiter}
 
     def end(self, event: str, target: str) -> None:
         self.event, self.target = event, target
@@ -222,7 +227,6 @@ class Waiting(Generic[T]):
         self.takes = takes
         self.finish = finish
         self.machine = takes.machine
-        self._status_at = takes.tasks.table.fields.index(takes.tasks.table.roles["status"])
         self._limit = self.machine.guard("limit")
         # Starts a thread that calls `committed_elsewhere`. Returns False if none can run.
         self.listen: Callable[[], bool] = lambda: False
@@ -316,34 +320,29 @@ class Waiting(Generic[T]):
         """
         with self._may_wait("take", timeout):
             found: list[Any] = [] if looked else (yield LOOK)
-            return found or (yield from self._wait_to_take(tube, Deadline(timeout), until, but))
-
-    def _wait_to_take(
-        self, tube: str | None, deadline: Deadline, until: threading.Event | None, but: tuple[str, ...]
-    ) -> Wait[list[Any]]:
-        self.listen()  # before the query, so that no later commit is missed
-        slept = False
-        forgiving = deadline if until is None else Deadline(0)
-        with self.takers.enter(tube, self.database.session, but) as waiter:
-            while not (found := (yield from self._take_if_there(forgiving, slept))):
-                if until is not None and until.is_set():
-                    return []
-                if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
-                    return []
-            if len(self.takers.waiters) > 1:
-                self._pass_on()
-        return found
+            if found:
+                return found
+            self.listen()  # before the query, so that no later commit is missed
+            slept, deadline = False, Deadline(timeout)
+            forgiving = deadline if until is None else Deadline(0)
+            with self.takers.enter(tube, self.database.session, but) as waiter:
+                while not (found := (yield from self._take_if_there(forgiving, slept))):
+                    if until is not None and until.is_set():
+                        return []
+                    if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
+                        return []
+                if len(self.takers.waiters) > 1:
+                    self._pass_on()
+            return found
 
     def _take_if_there(self, deadline: Deadline, slept: bool) -> Wait[list[Any]]:
-        """Look; return no tasks if the connection is lost and the deadline has not passed.
-
-        A caller that has not `slept` has just looked: a query finds whether a task has come since.
-        """
+        """Look; return no tasks if the connection is lost and the deadline has not passed."""
+        found: list[Any] = []
         try:
-            found: list[Any] = (yield LOOK) if slept or self.takes.any_ready() else []
+            if slept or self.takes.any_ready():  # else the caller has just looked, and no task has come since
+                found = yield LOOK
         except Exception as error:
             self._forgive(error, deadline)
-            return []
         return found
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
@@ -377,23 +376,20 @@ class Waiting(Generic[T]):
         """
         if self._limit is None:
             self.tasks.refuse_option("put", "timeout")
+        deadline, found = Deadline(timeout), list[T]()
         with self._may_wait("put", timeout):
-            return (yield from self._wait_to_put(task, options, timeout))
-
-    def _wait_to_put(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Wait[T]:
-        deadline = Deadline(timeout)
-        if timeout != 0:
-            self.listen()  # before the put, so that no later commit is missed
-        with self.putters.enter() as waiter:
-            while True:
-                try:
-                    (found,) = self.inserts.put([task], dict(options))
-                    break
-                except Full as full:
-                    if not self._makes_room(full) and (timeout == 0 or not (yield from self._sleep(waiter, deadline))):
-                        raise
-        self.putters.wake_first()  # wakes one waiter: there may be more room
-        return found
+            if timeout != 0:
+                self.listen()  # before the put, so that no later commit is missed
+            with self.putters.enter() as waiter:
+                while not found:
+                    try:
+                        found = self.inserts.put([task], dict(options))
+                    except Full as full:
+                        looks = self._makes_room(full) or (timeout != 0 and (yield from self._sleep(waiter, deadline)))
+                        if not looks:
+                            raise
+            self.putters.wake_first()  # wakes one waiter: there may be more room
+        return found[0]
 
     def _makes_room(self, full: Full) -> bool:
         """Move due tasks, and return whether any moved. Raises `full` if the user of the database may only put."""
@@ -412,18 +408,14 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            longest = UNATTENDED if self._alone() else self._until_a_token()
+            rates = self.takes.steps.rates  # an empty bucket has a token at a time that wakes nobody
+            longest = UNATTENDED if self._alone() else LONGEST_SLEEP if rates is None else rates.seconds
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
         woken = yield from waiter.sleep(min(deadline.left, longest))
         self._woken()
         return woken or looks or deadline.left > 0
-
-    def _until_a_token(self) -> float:
-        """Return the seconds until a bucket of the feature rate has a token, of those that were empty at a look."""
-        rates = self.takes.steps.rates
-        return SLICE if rates is None else min(SLICE, max(0.0, rates.opens_at - time.monotonic()))
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
@@ -502,7 +494,7 @@ class Waiting(Generic[T]):
                 return self.tasks.returned(row), self._processed("", state)
             while caller.event is None and deadline.left > 0:
                 alone = self._alone()
-                longest = UNATTENDED if alone else AGAIN if caller.lost else SLICE
+                longest = UNATTENDED if alone else AGAIN if caller.lost else LONGEST_SLEEP
                 woken = yield Sleep(caller.awake, min(deadline.left, longest))
                 try:
                     if alone:
@@ -535,7 +527,10 @@ class Waiting(Generic[T]):
         """Return a task whose row is gone, as it last was."""
         row = list(caller.row)
         if caller.event == "ack":  # only a taken task can be acked
-            row[self._status_at] = self.database.dialect.words[TAKEN if caller.target == ABSENT else caller.target]
+            table = self.tasks.table
+            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[
+                TAKEN if caller.target == ABSENT else caller.target
+            ]
         return self.tasks.returned(row)
 
     def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
@@ -559,11 +554,8 @@ class Waiting(Generic[T]):
     def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
         opened = self.database.open()
         named_parts = named_task()
-        locked = (
-            locked
-            or not opened.dialect.lock  # the transaction has locked all
-            or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
-        )
+        if not locked:  # yet: without a lock of rows the transaction has locked all
+            locked = not opened.dialect.lock or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
         row, state = self.finish.look(named_parts)
         caller.row = row
         if not locked or state not in self.machine.pending:
@@ -572,18 +564,14 @@ class Waiting(Generic[T]):
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
         session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
-        self._add(caller)  # before the commit: a notification must find it
-        self.database.run(opened.dialect.records.begin_wait, {**self._values(caller), "uuid": session.uuid})
+        self._end_waiters[caller.waiter] = caller  # before the commit: a notification must find it
+        self.database.observers.count()
+        self.database.run(opened.dialect.records.begin_wait, {**caller.values, "uuid": session.uuid})
         return row, state, True
 
-    def _add(self, caller: EndWaiter) -> None:
-        self._end_waiters[caller.waiter] = caller
+    def _drop(self, caller: EndWaiter) -> None:
+        self._end_waiters.pop(caller.waiter, None)
         self.database.observers.count()
-
-    def _drop(self, caller: EndWaiter) -> EndWaiter | None:
-        found = self._end_waiters.pop(caller.waiter, None)
-        self.database.observers.count()
-        return found
 
     def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:
         """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
@@ -617,13 +605,9 @@ class Waiting(Generic[T]):
                 raise  # ignore database errors: the caller must get the result of its wait
 
     def _end_in_database(self, caller: EndWaiter) -> None:
-        for event, target in self.database.run(self.database.dialect.records.end_wait, self._values(caller)):
+        for event, target in self.database.run(self.database.dialect.records.end_wait, caller.values):
             if event is not None:  # an end that was not notified yet
                 caller.end(event, target)
-
-    @staticmethod
-    def _values(caller: EndWaiter) -> dict[str, Any]:
-        return {**named(caller.parts), "waiter": caller.waiter}
 
     def _processed(self, event: str, state: str) -> bool:
         """Return whether a task that ended by this event, or in this state, was acked."""
@@ -688,7 +672,7 @@ class Waiting(Generic[T]):
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
-        """Record the rows (by key) of tasks that this process has moved, for the callers that wait for their end."""
+        """Record the rows (by key) of tasks that this process has moved, for callers waiting for their end."""
         for caller in list(self._end_waiters.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.
             over = caller.gone or (caller.event is not None and target != ABSENT)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 
 from xq.core.errors import ConfigurationError, shown
-from xq.runtime.workers.worker import MOST
+from xq.runtime.workers.worker import HIGHEST
 
 
 class Setting(NamedTuple):
@@ -22,8 +22,8 @@ class Setting(NamedTuple):
 def number(default: int | None) -> Setting:
     return Setting(
         default,
-        f"a number from 1 to {MOST:,}, or None",
-        lambda value: value is None or (type(value) is int and 0 < value <= MOST),
+        f"a number from 1 to {HIGHEST:,}, or None",
+        lambda value: value is None or (type(value) is int and 0 < value <= HIGHEST),
     )
 
 

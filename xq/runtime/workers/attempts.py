@@ -8,15 +8,13 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, WrongState, shown
-from xq.core.machine import Timer
 from xq.core.ports import FAULTS, ErrorKind, Row
-from xq.core.values import Parts, Taken, Tasks
+from xq.core.values import Parts, Taken
 from xq.core.words import lasting
-from xq.engine.finish import Finish
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.lines import Lines
@@ -54,7 +52,7 @@ class Attempt:
 
 
 class Batch(list[T]):
-    """The tasks that a handler of `worker(batch=)` gets. When it returns, those that have not failed are acked."""
+    """The tasks that a handler of `worker(batch=)` gets. When it returns, all that have not failed are acked."""
 
     def __init__(self, tasks: Collection[T]) -> None:
         super().__init__(tasks)
@@ -69,61 +67,52 @@ class Batch(list[T]):
         self.failed[place] = error if isinstance(error, BaseException) else RuntimeError(error)
 
 
-class Definition(NamedTuple):
-    """What the attempts read of a task."""
-
-    counts: bool  # whether the role attempts has the number of an attempt
-    ttr: float | None  # seconds, of each task
-    own_ttr: Timer | None  # if the tasks may have their own
-
-
 class Attempts(Generic[T]):
     """The attempts of one worker, in any number of threads."""
 
     def __init__(
         self,
         worker: Worker[T],
-        moves: Finish[T],
         stop: threading.Event,
-        overdue: Callable[[Lease], None] | None = None,
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat and timeout
+        overdue: Callable[[Lease], object] = lambda lease: None,
         end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
     ) -> None:
         self.worker = worker
+        self._moves = moves = worker.queue.adapter.finish
         self._ends = ends
         self._pause = AGAIN  # after the next denial
         # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
         self._end_unacked = end_unacked or (lambda lease, acked: self.end(lease, acked=acked))
         self.options = worker.options
         self.stop = stop
-        self.store = moves.store
+        self.database, self.store = moves.database, moves.store
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
         self._alone = alone
+        self.may_delay = "delay" in moves.machine.options("release")
         self._tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self._later: list[T] = []  # those of them that were taken again
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
-        self.heart = Heartbeat(self.store, self._touch, overdue or (lambda lease: None))
-        self._moves = moves
+        self.heart = Heartbeat(self.store, self._touch, overdue)
+        roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
+        self._counts = "attempts" in roles
+        self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
+        self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
         concurrency = worker.options.concurrency
         self.slots = None if concurrency is None else Slots(concurrency, moves.database)
-
-    @property
-    def release_options(self) -> Collection[str]:
-        """The options of a release, in seconds."""
-        return self._moves.machine.options("release")
 
     # the course of an attempt
 
     def begin(self, tasks: Sequence[T]) -> Lease | None:
         """Lease taken tasks for one call of the function; None if none of them may be tried again."""
-        options, (counts, ttr, timer) = self.options, self._definition
+        options, ttr, timer = self.options, self._ttr, self._own_ttr
         self._pause = AGAIN
         tell, attempts = self._moves.tasks, []
         for task in tasks:
-            attempt = _attempt(tell, task, counts)  # now: the function may change the key of the task
+            attempt = self._attempt(task)  # now: the function may change the key of the task
             if options.max_attempts and not self._may_be_tried(attempt):
                 continue
             attempts.append(attempt)
@@ -137,18 +126,15 @@ class Attempts(Generic[T]):
             return None
         given = self.worker.given
         handed = Batch([given(each.task) for each in attempts]) if options.batch else given(attempts[0].task)
-        limited = options.kind == "process" and not self._alone  # asyncio has its own timeout
-        lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, options.timeout if limited else None)
-        lease.finish = partial(self._finish_now, attempts[0].taken)
+        limit = options.timeout if options.kind == "process" and not self._alone else None  # asyncio has its own
+        finish = partial(self._finish_now, attempts[0].taken)
+        lease = Lease(self.heart, handed, attempts, ttr, attempts[0].number, limit, finish)
         self.heart.add(lease)
         return lease
 
-    @cached_property
-    def _definition(self) -> Definition:
-        tasks, timer = self._moves.tasks, None if self._alone else ttr_timer(self._moves.machine)
-        own = timer if timer is not None and timer.option in tasks.table.roles else None
-        ttr = timer.default if timer is not None and own is None else None
-        return Definition("attempts" in tasks.table.roles, ttr, own)
+    def _attempt(self, task: T) -> Attempt:
+        tell = self._moves.tasks
+        return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if self._counts else 0)
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -187,33 +173,21 @@ class Attempts(Generic[T]):
     def _leave_slots(self, n: int) -> None:
         """Free `n` slots. One that cannot be freed is free when the session ends."""
         if slots := self.slots:
-            cannot = partial(self.log.exception, "a slot of %r cannot be freed", self.options.concurrency)
+            told = "a slot of %r cannot be freed"
             for _ in range(n):
-                self._finish(slots.leave, lambda error: cannot())
-
-    def wait_for_slot(self) -> None:
-        if self.slots:
-            self.slots.wait(self.stop)
+                self._finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
     def may_begin(self, lease: Lease) -> bool:
         """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
         return not (self.stop.is_set() or lease.is_lost)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
-        """Finish a task within its function, retried while the database fails. Raises the errors of the call.
-
-        Returns the task, or None if it was lost.
-        """
+        """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
         move = partial(self._moves.one, event, taken, options, update)
-        moved: T | None = self._finish(move, _raise, repeats=not self.store.in_transaction())
+        moved: T | None = self._finish(move, repeats=not self.store.in_transaction())
         return moved
 
-    def end(
-        self,
-        lease: Lease,
-        error: BaseException | None = None,
-        acked: Collection[Parts] = (),
-    ) -> None:
+    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> None:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
         Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
@@ -230,12 +204,9 @@ class Attempts(Generic[T]):
             self.drop(lease)
 
     def ack(self, leases: Sequence[Lease]) -> None:
-        """Ack the tasks of these leases together, whose functions have returned."""
-        moves, done = self._moves, self._done(leases)
-
-        def ack() -> list[list[Row]]:
-            return moves.ack_those(moves.database.begin(), done)
-
+        """Ack the tasks of leases whose functions have returned."""
+        done = self._to_ack(leases)
+        ack = partial(self._moves.ack_those, done)
         # If the database refuses one, all are acked one after the other.
         self._drop_acked(leases, done, self._finish(ack, lambda error: None) if done else [])
 
@@ -246,19 +217,14 @@ class Attempts(Generic[T]):
 
         In one pipeline on PostgreSQL. None if nothing was done. `take` passes the token of its take to its argument.
         """
-        moves, done = self._moves, self._done(leases)
+        moves, done = self._moves, self._to_ack(leases)
         database, observers = moves.database, moves.database.observers
         joins = self.store.driver.joins
         if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
             return None
 
-        def ack() -> list[list[Row]]:
-            return moves.ack_those(database.begin(), done)
-
-        def take_next() -> list[T]:
-            return take(tokens.append)
-
         tokens: list[str | None] = []
+        ack, take_next = partial(moves.ack_those, done), partial(take, tokens.append)
         try:
             connection = database.begin()
             if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
@@ -277,16 +243,15 @@ class Attempts(Generic[T]):
         self._drop_acked(leases, done, acked)
         return found
 
-    def _done(self, leases: Sequence[Lease]) -> list[Taken]:
-        """Return what is to be acked of these leases, whose functions have returned."""
+    def _to_ack(self, leases: Sequence[Lease]) -> list[Taken]:
         return [attempt.taken for lease in leases for attempt in _done(lease) if attempt.is_open]
 
     def _drop_acked(
         self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]] | None
     ) -> None:
-        """Drop these leases, whose acked rows these are; None if the database has refused to ack some of them.
+        """Drop leases after an ack of them all, which returned `acked`; None if the database has refused some.
 
-        Ack those that are missing one by one, to know the reason, but those that the function itself has finished.
+        Ack the missing ones singly, to know the reason, but not what the function itself has finished.
         """
         if acked is None or sum(map(len, acked)) < len(done):
             key_of = self._moves.tasks.key_of
@@ -321,13 +286,12 @@ class Attempts(Generic[T]):
 
     def give_back_tasks(self, tasks: Sequence[T]) -> None:
         """Release tasks that were taken as the worker was to end."""
-        moves, counts = self._moves, self._definition.counts
         for task in tasks:
-            self._give_back(_attempt(moves.tasks, task, counts), called=False)
+            self._give_back(self._attempt(task), called=False)
         self._leave_slots(len(tasks))
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
-        """Return those of the tasks that have not failed before. The others stay taken until `release_tried`."""
+        """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
         tried = [self._moves.tasks.taken(task).parts in self._tried for task in tasks]
         self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
         return [task for task, before in zip(tasks, tried, strict=True) if not before]
@@ -341,13 +305,11 @@ class Attempts(Generic[T]):
 
         A function that fails by itself later counts (`_counted`).
         """
-        moves, counts = self._moves, self._definition.counts
-        leases = [lease for lease in list(self.heart.leases) if lease.attempt]
-        if not counts or not leases:
+        moves, leases = self._moves, [lease for lease in list(self.heart.leases) if lease.attempt]
+        if not leases:
             return
         self.uncounted = True
         field = moves.tasks.table.roles["attempts"].name
-
         try:
             self.store.connect()
             for attempt in [attempt for lease in leases for attempt in lease.taken]:
@@ -357,7 +319,7 @@ class Attempts(Generic[T]):
             self.log.warning("the attempts of the tasks that run now stay counted: %s", _line(error))
 
     def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
-        """Return the update of a task whose function has failed, and the roles that it sets."""
+        """Return the update of a task whose function has failed, and the roles set by it."""
         counted = {"attempts": attempt.number} if self.uncounted and attempt.number else {}
         known = self._moves.tasks.table.roles
         update = {known[role].name: value for role, value in {**roles, **counted}.items()}
@@ -451,7 +413,7 @@ class Attempts(Generic[T]):
         pause = error.delay if isinstance(error, Retry) else None
         if pause is None:
             pause = self.worker.backoff.pause(self.worker.given(attempt.task), number, error, self.log)
-        if not waits and "delay" not in self.release_options:
+        if not waits and not self.may_delay:
             pause = 0.0
         extra = self._extra(attempt, "release")
         counted = f"attempt {number}{f' of {most}' if most else ''}; " if number else ""
@@ -461,16 +423,13 @@ class Attempts(Generic[T]):
         else:
             self.log.debug("task %s failed", self._key(task), exc_info=error)
             self.log.warning("task %s failed %s: %s", self._key(task), when, _line(error), extra=extra)
+        options = {"delay": pause} if pause and self.may_delay else {}
+        if not self.may_delay and self._alone:
+            self._tried.add(task.parts)
+        elif not self.may_delay:
+            self.stop.wait(pause)  # else it would be ready at once
         leave = partial(self._leave, task)
-        if "delay" in self.release_options:
-            options = {"delay": pause} if pause else {}
-            self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
-        else:
-            if self._alone:
-                self._tried.add(task.parts)
-            else:
-                self.stop.wait(pause)  # else it would be ready at once
-            self._finish(lambda: self._moves.one("release", task, **self._counted(attempt)), leave)
+        self._finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
@@ -489,10 +448,7 @@ class Attempts(Generic[T]):
                 self.log.exception("a function that the worker calls after a failure has failed itself")
 
     def _may_be_tried(self, attempt: Attempt) -> bool:
-        """Return whether to call the function. If workers died in all attempts, bury the task and return False.
-
-        A buried task that was dug out is tried once more.
-        """
+        """Return whether to call the function (once more if dug); bury the task if workers died in all attempts."""
         if not self.options.max_attempts or attempt.number <= self.options.max_attempts:
             return True
         once_more = self._finish(partial(self._may_try_once_more, attempt.task), partial(self._failed, attempt))
@@ -540,9 +496,8 @@ class Attempts(Generic[T]):
             for attempt in lease.taken:
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
-                    touched |= moves.if_free(
-                        attempt.taken, partial(moves.one, "touch", attempt.taken, {"increment": seconds})
-                    )
+                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds})
+                    touched |= moves.if_free(attempt.taken, touch)
                 except LOST as error:
                     self.log.debug("%s", error)  # the handler may have finished it
                     lost.append(error)
@@ -579,16 +534,16 @@ class Attempts(Generic[T]):
     def _finish(
         self,
         move: Callable[[], Any],
-        otherwise: Callable[[Exception], None],
+        otherwise: Callable[[Exception], object] | None = None,
         expected: tuple[type[Error], ...] = (),
         repeats: bool = True,
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
-        None means one of two things. The task was lost, which is logged. Or a retry is useless: then `otherwise` is
-        called within the handler of the error. If the error is `expected` and no loss, as when the function has
-        finished the task itself, return the error. Without `repeats` (within a transaction, which a failure ends) no
-        error is retried.
+        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
+        of the error, which is raised without it. If the error is `expected` and no loss, as when the function has
+        finished the task itself, return the error. Without `repeats` (in a transaction, which a failure ends) nothing
+        is retried.
         """
         while True:
             try:
@@ -604,6 +559,8 @@ class Attempts(Generic[T]):
                 return None
             except Exception as error:
                 if not repeats or not self.store.may_pass(error):
+                    if otherwise is None:
+                        raise
                     otherwise(error)
                     return None
                 if self.stop.is_set():
@@ -617,10 +574,6 @@ def _is_loss(error: Exception) -> bool:
     return isinstance(error, NotOwner) or (isinstance(error, NotFound) and bool(error.found))
 
 
-def _attempt(tell: Tasks[Any], task: Any, counts: bool) -> Attempt:
-    return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if counts else 0)
-
-
 def _named(lease: Lease) -> Mapping[int, BaseException]:
     """Return the errors of the tasks of a batch that its function has named, by their places."""
     return lease.task.failed if isinstance(lease.task, Batch) else {}
@@ -629,10 +582,6 @@ def _named(lease: Lease) -> Mapping[int, BaseException]:
 def _done(lease: Lease) -> list[Attempt]:
     failed = _named(lease)
     return [attempt for place, attempt in enumerate(lease.taken) if place not in failed]
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def text_of(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Slots: at most so many tasks are taken at a time, in all programs that use one name.
 
 A slot is a row of the database. A worker that has seen a ready task takes slots, then at most as many tasks, and frees
-the slots for which it found none. It frees the others when their tasks are acked, released, buried or deleted. So an
+the slots without a task. It frees the others when their tasks are acked, released, buried or deleted. So an
 idle worker has no slot, and a task without a slot stays ready: the worker leaves the wait queue before it waits for a
 slot, which wakes the next waiter. A slot belongs to a session: once that is reaped, its tasks and its slots are free.
 """
@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from xq.core.errors import ConfigurationError, shown
-from xq.engine.pauses import LONGEST
+from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 
-MOST = 10_000  # slots of one name
-ASK = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one
+MOST_SLOTS = 10_000  # slots of one name
+SLOT_PAUSE = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,12 @@ class Concurrency:
     n: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= LONGEST:
-            raise ConfigurationError(f"Concurrency has a name of 1 to {LONGEST} characters, not {shown(self.name)}")
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or not 0 < self.n <= MOST:
-            raise ConfigurationError(f"Concurrency has a number of 1 to {MOST:,} tasks, not {shown(self.n)}")
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"Concurrency has a name of 1 to {LONGEST_NAME} characters, not {shown(self.name)}"
+            )
+        if isinstance(self.n, bool) or not isinstance(self.n, int) or not 0 < self.n <= MOST_SLOTS:
+            raise ConfigurationError(f"Concurrency has a number of 1 to {MOST_SLOTS:,} tasks, not {shown(self.n)}")
 
 
 class NoSlot(Exception):
@@ -91,7 +93,7 @@ class Slots:
         return self._database.run(sql, {"name": self._concurrency.name, **values})
 
     def wait(self, stop: threading.Event) -> None:
-        """Wait until this process frees a slot, or for ASK seconds, but not after `stop`."""
+        """Wait until this process frees a slot, or for SLOT_PAUSE seconds, but not after `stop`."""
         with self._turn:
-            if not stop.is_set() and self._freed.wait(ASK):
+            if not stop.is_set() and self._freed.wait(SLOT_PAUSE):
                 self._freed.clear()

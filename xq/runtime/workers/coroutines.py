@@ -1,59 +1,47 @@
 """Workers that are coroutines: one event loop runs an `async def` with many tasks at a time.
 
-One take gets tasks for all coroutines that are free, and one statement acks those that have finished meanwhile.
+One take gets tasks for all free coroutines, and one statement acks those that have finished meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from xq.core.values import Parts
-from xq.engine.finish import Finish
 from xq.runtime.callers import ENDS, Callers, of
-from xq.runtime.lease import Lease, leased
+from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
-from xq.runtime.workers.concurrency import ASK, NoSlot
-from xq.runtime.workers.threads import PAUSE, Pool, Program, Supply
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
+from xq.runtime.workers.threads import PAUSE, Assignment, Pool, Program, Supply
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Coroutines(Pool[T]):
+class Coroutines(Pool):
     """Coroutines of one event loop. The threads of the database call it, as for `Page.xq.aio`."""
 
-    def __init__(
-        self,
-        worker: Worker[T],
-        sources: Sequence[Supply[T]],
-        moves: Finish[T],
-        program: Program,
-        workers: int,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
+    def __init__(self, assignment: Assignment, program: Program, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
-        super().__init__(worker, sources, moves, program, workers, end_unacked=self._unacked.__setitem__)
-        self._worker = worker
+        super().__init__(assignment, program, end_unacked=self._unacked.__setitem__)
         self._loop = loop  # the program's; None: a loop of its own, in a thread of its own
         self._within: Future[None] | None = None  # the run within the program's loop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        local = moves.database.definition.dialects[self._store.engine].is_local
+        local = self.attempts.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
-        # Of what may take long: takes that wait for tasks, and failures, which without delays wait for their backoff.
-        failing = 1 if "delay" in self.attempts.release_options else workers * len(sources)
-        self._waiting = Callers(len(sources) + failing)
+        # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
+        failing = 1 if self.attempts.may_delay else assignment.size
+        self._waiting = Callers(len(self._sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
         self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
-        self._joins = workers * len(sources) == 1  # whether the next take acks them: it comes at once
+        self._joins = assignment.size == 1  # whether the next take acks them: it comes at once
         self._acks: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -120,17 +108,17 @@ class Coroutines(Pool[T]):
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
             self.attempts.drop(*self.attempts.heart.leases)
 
-    async def _take_for(self, source: Supply[T]) -> None:
+    async def _take_for(self, source: Supply[Any]) -> None:
         """Take tasks for all free coroutines at once, and run these."""
         size, budget, waits = self._options.batch or 1, self._program.budget, False
         timeout = self._patience if self._store.has_threads and not self._program.until_empty else 0
         running, ended = set[asyncio.Task[None]](), asyncio.Event()
         while not self._stop.is_set():
             ended.clear()
-            if len(running) == self._workers:
+            if len(running) == self._options.workers:
                 await ended.wait()
                 continue
-            n = budget.reserve(size if waits else size * (self._workers - len(running)))
+            n = budget.reserve(size if waits else size * (self._options.workers - len(running)))
             if not n:
                 await self._ack_rest()
                 if budget.is_spent:
@@ -144,7 +132,7 @@ class Coroutines(Pool[T]):
             except NoSlot:
                 budget.settle(n, 0)
                 with suppress(TimeoutError):  # an attempt that ends frees its slot
-                    await asyncio.wait_for(ended.wait(), ASK)
+                    await asyncio.wait_for(ended.wait(), SLOT_PAUSE)
                 continue
             except Exception as error:
                 budget.settle(n, 0)
@@ -172,9 +160,9 @@ class Coroutines(Pool[T]):
                 break
         await self._ack_rest()
 
-    def _take(self, source: Supply[T], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
+    def _take(self, source: Supply[Any], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
         """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' leases."""
-        tasks, size, looks = list[T](), self._options.batch or 1, True
+        tasks, size, looks = list[Any](), self._options.batch or 1, True
         if finished:
             found = self.attempts.ack_and_take(finished, partial(source.take_within, n))
             if found is None:
@@ -227,7 +215,7 @@ class Coroutines(Pool[T]):
             await self._ack(lease)
 
     async def _ack(self, lease: Lease) -> None:
-        """Ack tasks whose function has returned, with those of other coroutines."""
+        """Ack the tasks of a function that has returned, with the ones of other coroutines."""
         self._finished[lease] = None
         while lease in self._finished:
             if self._acks is None or self._acks.done():
@@ -257,8 +245,8 @@ class Coroutines(Pool[T]):
             del self._finished[lease]
 
     async def _handle(self, lease: Lease) -> None:
-        with leased(lease):
-            await self._worker.acall(lease.task)
+        with lease:
+            await self.attempts.worker.acall(lease.task)
 
     async def _call(self, call: Callable[[], R], callers: Callers | None = None) -> R:
         """Call the database in a thread that has a connection, or here if threads share one."""

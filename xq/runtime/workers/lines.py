@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-MOST: Final = 20  # lines within a second: a line costs a tenth of a fast worker's job
+PER_SECOND: Final = 20  # lines within a second: a line costs a tenth of a fast worker's job
 
 
 class Lines:
@@ -15,7 +15,7 @@ class Lines:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ends_at, self._n = 0.0, 0  # the second that runs, by the monotonic clock, and the tasks finished in it
 
     def level(self) -> int:
@@ -24,17 +24,14 @@ class Lines:
             return logging.DEBUG
         with self._lock:
             if (now := time.monotonic()) >= self._ends_at:
-                self._sum_up()
+                self.sum_up()
                 self._ends_at = now + 1
             self._n += 1
-            return logging.INFO if self._n <= MOST else logging.DEBUG
+            return logging.INFO if self._n <= PER_SECOND else logging.DEBUG
 
     def sum_up(self) -> None:
         """Log how many tasks had no line of their own. Call it when no task is left, and at the end."""
         with self._lock:
-            self._sum_up()
-
-    def _sum_up(self) -> None:
-        if self._n > MOST:
-            self._log.info("%d more tasks are finished", self._n - MOST)
-        self._n = 0
+            if self._n > PER_SECOND:
+                self._log.info("%d more tasks are finished", self._n - PER_SECOND)
+            self._n = 0

@@ -12,7 +12,7 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import LONGEST
 from xq.core.words import lasting
 
-FIRST, MOST = 1.0, 3600.0  # seconds: the first pause of the default backoff, and its longest
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0  # seconds: the first pause of the default backoff, and its longest
 JITTER: Final = 0.1  # of a pause: tasks that failed together are not retried together
 
 
@@ -93,4 +93,6 @@ class Backoff:
                 log.error("the default pause is used, since the function of backoff failed: %s", mistake)
         if self._pauses:
             return self._pauses[min(max(attempt, 1), len(self._pauses)) - 1]
-        return min(MOST, FIRST * 2.0 ** min(max(attempt, 1) - 1, 20)) * random.uniform(1 - JITTER, 1 + JITTER)
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(max(attempt, 1) - 1, 20)) * random.uniform(
+            1 - JITTER, 1 + JITTER
+        )

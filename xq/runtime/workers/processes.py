@@ -1,4 +1,4 @@
-"""Workers that are processes: a parent that starts them, replaces those that crash, and passes signals on."""
+"""Workers that are processes: a parent starts them, replaces those that crash, and passes signals on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xq.core.errors import Error
 
 log = logging.getLogger("xq")
 
-LISTEN = 0.5  # seconds between two looks at the children
+CHILDREN_LOOK = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
@@ -26,14 +26,14 @@ ABORTED = {code for number in PASSED_ON for code in (128 + number, -number)}  # 
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
 
 
-class Shared(NamedTuple):
+class SharedMemory(NamedTuple):
     """What a parent and a child share, as values in memory."""
 
     deadline: Any  # the monotonic time at which the function must have returned; 0: no such time
     signals: Any  # how many the parent has got. A signal to the whole process group reaches a child twice
 
 
-Start = Callable[[Shared], None]  # runs the worker in the child
+Start = Callable[[SharedMemory], None]  # runs the worker in the child
 
 
 @contextmanager
@@ -68,14 +68,10 @@ class Child:
     def __init__(self, start: Start) -> None:
         context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
         self.start = start
-        self.shared = Shared(context.RawValue("d", 0.0), context.RawValue("i", 0))
+        self.shared = SharedMemory(context.RawValue("d", 0.0), context.RawValue("i", 0))
         self.killed = False
         self.process = context.Process(target=self._run)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the child must not run the parent's handlers
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self.process.start()
 
     def _run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -89,9 +85,7 @@ class Child:
 
     def kill_if_overdue(self) -> None:
         """Kill a process whose function ran past its timeout without letting another thread of it run."""
-        if self.killed:
-            return
-        if 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
+        if not self.killed and 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
             log.warning("the function of worker process %d runs past its timeout: it is killed", self.process.pid)
             self.killed = True
             self.process.kill()
@@ -117,7 +111,7 @@ class Processes:
                 for start in self._starts:
                     self._start(start)
                 while self._children:
-                    wait([child.process.sentinel for child in self._children], LISTEN)
+                    wait([child.process.sentinel for child in self._children], CHILDREN_LOOK)
                     for child in list(self._children):
                         child.kill_if_overdue()
                         if not child.process.is_alive():
@@ -147,7 +141,7 @@ class Processes:
         self._start(child.start)
 
     def _start(self, start: Start) -> None:
-        """Start a child, unless the program ends. A signal that comes meanwhile is handled when the child is known."""
+        """Start a child, unless the program ends. No signal is handled before it is known, nor in it as here."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
             if not self._signals:

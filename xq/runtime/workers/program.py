@@ -9,65 +9,25 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
-from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
-from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Supply, Threads
-from xq.runtime.workers.worker import Options, Worker
+from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
+from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Program, Supply, Threads
+from xq.runtime.workers.worker import Worker
 from xq.sessions.process import this_process
 
 if TYPE_CHECKING:
     from xq.handle import Queue
 
 log = logging.getLogger("xq")
-
-KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A worker, where it takes its tasks from, and its options in this program."""
-
-    worker: Worker[Any]
-    sources: Sequence[Supply[Any]]
-    options: Options
-
-    @property
-    def size(self) -> int:
-        """How many functions run at a time."""
-        return self.options.workers * len(self.sources)
-
-    def __str__(self) -> str:
-        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
-        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
-
-    def pool(self, program: Program, shared: Shared | None, loop: asyncio.AbstractEventLoop | None = None) -> Pool[Any]:
-        queue, kind = self.worker.queue, self.options.kind
-        own = shared.deadline if shared is not None and kind == "process" else None
-        make: Callable[..., Pool[Any]] = partial(Threads, deadline=own)
-        if kind == "asyncio":
-            make = partial(Coroutines, loop=loop)
-        return make(self.worker, self.sources, queue.adapter.finish, program, self.options.workers)
-
-
-def _place(store: Connections) -> str:
-    """Return where a database is, for the log."""
-    try:
-        address = store.address()
-    except ConfigurationError:
-        return f"{store.engine}, in memory"
-    named, host = address.parameters, address.parameters.get("host")
-    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
 
 
 def assignments_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
@@ -111,26 +71,21 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     )
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
-    if not store.has_threads:
-        _check_one_connection(assignment, store.name)
+    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
+    if not store.has_threads and threads > 1:
+        raise ConfigurationError(
+            f"{threads} threads of {store.name} cannot work on one connection "
+            "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
+        )
+    if not store.has_threads and assignment.options.kind == "process":
+        raise ConfigurationError(f"processes cannot share the one connection of {store.name} (thread_safe=False)")
     return assignment
 
 
 def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
-    """Return where a worker takes from; without a tube it leaves out those that have a function of their own."""
+    """Return where a worker takes from; without a tube it leaves out those with a function of their own."""
     others = worker.queue.handlers if tube is None else ()
     return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
-
-
-def _check_one_connection(assignment: Assignment, name: str) -> None:
-    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
-    if threads > 1:
-        raise ConfigurationError(
-            f"{threads} threads of {name} cannot work on one connection "
-            "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
-        )
-    if assignment.options.kind == "process":
-        raise ConfigurationError(f"processes cannot share the one connection of {name} (thread_safe=False)")
 
 
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
@@ -152,16 +107,14 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         if any(assignment.options.kind == "process" for assignment in assignments):
             # The parent has no threads, since it forks again when a process crashes.
             parts = [part for assignment in assignments for part in _parts(assignment)]
-            budget = _budget(max_tasks, len(parts))
+            budget = Budget(max_tasks, len(parts))
             _begin(assignments, until_empty)
             run = Processes(
-                [partial(_run_part, part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
+                [partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]
             ).run
             log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
         else:
-            running = Running(assignments, until_empty, _budget(max_tasks))
-            with _signals(running, None):
-                running._run()
+            _run_here(assignments, until_empty, Budget(max_tasks))
 
 
 def start_assignments(
@@ -175,15 +128,9 @@ def start_assignments(
         raise ConfigurationError(
             'workers of kind="process" need a program of their own: run() or the command xq worker'
         )
-    running = Running(assignments, until_empty, _budget(max_tasks), loop=loop)
+    running = Running(assignments, until_empty, Budget(max_tasks), loop=loop)
     running._thread.start()
     return running
-
-
-def _budget(max_tasks: int | None, processes: int = 1) -> Budget:
-    if max_tasks is not None and (isinstance(max_tasks, bool) or not isinstance(max_tasks, int) or max_tasks < 1):
-        raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(max_tasks)}")
-    return Budget(max_tasks, processes)
 
 
 @contextmanager
@@ -240,11 +187,14 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_part(assignment: Assignment, until_empty: bool, budget: Budget, shared: Shared) -> None:
-    """Run an assignment in this process, a child that shares something with its parent."""
-    running = Running([assignment], until_empty, budget, shared)
+def _run_here(
+    assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
+) -> None:
+    """Run assignments in this process; with `shared` it is a child."""
+    running = Running(assignments, until_empty, budget, shared)
     with _signals(running, shared):
-        running._run()
+        running._work()
+        running.join()
 
 
 class Running:
@@ -255,7 +205,7 @@ class Running:
         assignments: Sequence[Assignment],
         until_empty: bool,
         budget: Budget,
-        shared: Shared | None = None,
+        shared: SharedMemory | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._log = assignments[0].worker.queue.adapter.finish.log
@@ -267,21 +217,27 @@ class Running:
         self._program = Program(self._failed, until_empty, budget)
         budget.begin()
         _log_sessions(assignments)
-        self._pools = [assignment.pool(self._program, shared, loop) for assignment in assignments]
+        self._pools = [self._pool(assignment, shared, loop) for assignment in assignments]
         self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
 
+    def _pool(
+        self, assignment: Assignment, shared: SharedMemory | None, loop: asyncio.AbstractEventLoop | None
+    ) -> Threads | Coroutines:
+        if assignment.options.kind == "asyncio":
+            return Coroutines(assignment, self._program, loop)
+        own = shared.deadline if shared is not None and assignment.options.kind == "process" else None
+        return Threads(assignment, self._program, own)
+
     def __repr__(self) -> str:
-        return (
-            f"<workers of {', '.join(dict.fromkeys(assignment.worker.queue.name for assignment in self._assignments))}>"
-        )
+        return f"<workers of {', '.join(dict.fromkeys(each.worker.queue.name for each in self._assignments))}>"
 
     def stop(self, why: str = "stop() was called") -> None:
-        """End the workers. Their functions finish; a second call releases the tasks of those that still run.
+        """End the workers. Their functions finish; a second call releases the tasks of those still running.
 
-        It does not wait: see `join`. `why` stands in the log. Does nothing in a process that was forked after the
-        start: the workers go on in the one that started them.
+        It does not wait: see `join`. `why` stands in the log. Does nothing in a process forked after the start:
+        the workers go on in the one that started them.
         """
         if os.getpid() != self._process:
             return
@@ -303,8 +259,8 @@ class Running:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
 
-        Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process that
-        was forked while they ran, where there are none.
+        Raises the error that has ended one of them, for example NotInstalled; and ConfigurationError in a process
+        forked while they ran: there are none.
         """
         if os.getpid() != self._process and not self._ended.done():
             raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
@@ -328,41 +284,33 @@ class Running:
             raise
         self.join()
 
-    def _run(self) -> None:
-        self._work()
-        self.join()
-
     def _failed(self, error: BaseException) -> None:
         self._errors.append(error)
         self._program.stop.set()
 
     def _work(self) -> None:
+        program, given = self._program, self._assignments
         try:
-            self._run_pools()
+            if self._parent is None:
+                _begin(given, program.until_empty)
+            stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
+            stopped.start()
+            for pool in self._pools:
+                pool.start()
+            while running := [pool for pool in self._pools if pool.alive]:
+                running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
+                if self._parent is not None and not self._parent.is_alive():
+                    program.stop.set()
+            program.stop.set()  # for `stopped`
+            stopped.join()
+            for pool in self._pools:
+                pool.close()
+            if self._parent is None:
+                error = "an error" if self._errors else ""
+                why = self._why or error or _end_of(given, program.until_empty, program.budget)
+                self._log.info("the workers have ended: %s", why)
         finally:
             self._ended.set_result(None)
-
-    def _run_pools(self) -> None:
-        program = self._program
-        if self._parent is None:
-            _begin(self._assignments, program.until_empty)
-        stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
-        stopped.start()
-        for pool in self._pools:
-            pool.start()
-        while running := [pool for pool in self._pools if pool.alive]:
-            running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-            if self._parent is not None and not self._parent.is_alive():
-                program.stop.set()
-        program.stop.set()  # for `stopped`
-        stopped.join()
-        for pool in self._pools:
-            pool.close()
-        if self._parent is None:
-            why = self._why or (
-                "an error" if self._errors else _end_of(self._assignments, program.until_empty, program.budget)
-            )
-            self._log.info("the workers have ended: %s", why)
 
     def _stopped(self) -> None:
         """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
@@ -372,7 +320,7 @@ class Running:
 
 
 @contextmanager
-def _signals(running: Running, shared: Shared | None) -> Iterator[None]:
+def _signals(running: Running, shared: SharedMemory | None) -> Iterator[None]:
     signals = itertools.count(1)
 
     def handle(number: int, frame: object) -> None:

@@ -7,24 +7,22 @@ import multiprocessing
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xq.core.errors import Error
+from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.machine import READY
-from xq.core.values import Parts
-from xq.engine.finish import Finish
-from xq.runtime.lease import Lease, leased
+from xq.core.ports import Connections
+from xq.runtime.lease import Lease
 from xq.runtime.waiters import run_steps
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.processes import REPLACED
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.worker import Options, Worker
 
 if TYPE_CHECKING:
     from xq.handle import Queue
@@ -35,6 +33,7 @@ Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
+KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 
 
@@ -79,15 +78,46 @@ class Supply(Generic[T]):
         return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """A worker, where it takes its tasks from, and its options in this program."""
+
+    worker: Worker[Any]
+    sources: Sequence[Supply[Any]]
+    options: Options
+
+    @property
+    def size(self) -> int:
+        """How many functions run at a time."""
+        return self.options.workers * len(self.sources)
+
+    def __str__(self) -> str:
+        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
+        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
+        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
+
+
+def _place(store: Connections) -> str:
+    """Return where a database is, for the log."""
+    try:
+        address = store.address()
+    except ConfigurationError:
+        return f"{store.engine}, in memory"
+    named, host = address.parameters, address.parameters.get("host")
+    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
+
+
 class Budget:
     """How many tasks a program may still take, in all of its threads and processes; without a number, any.
 
-    A take reserves the tasks that it may find, and gives back those that it did not find. So there may be nothing to
+    A take reserves the tasks that it may find, and gives back the others. So there may be nothing to
     reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
     dropped when another begins in its place.
     """
 
     def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
+        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
+            raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
         shared = multiprocessing.get_context("fork")
         # The tasks that were not taken yet, and how many of them each process has reserved.
         self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
@@ -116,7 +146,7 @@ class Budget:
     def settle(self, reserved: int, taken: int) -> bool:
         """Note how many of the reserved tasks were taken. The others may be reserved again.
 
-        Return whether they are all that is free: a caller that took none then lets another thread reserve them.
+        Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
         if self._numbers is None:
             return False
@@ -136,7 +166,6 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether all tasks were taken."""
         return self._numbers is not None and not self._numbers[0]
 
 
@@ -150,44 +179,22 @@ class Program:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class Pool(ABC, Generic[T]):
-    """The running workers of one function, `workers` for each of these sources."""
+class Pool:
+    """What the running workers of an assignment have in common, be they threads or coroutines."""
 
-    def __init__(
-        self,
-        worker: Worker[T],
-        sources: Sequence[Supply[T]],
-        moves: Finish[T],
-        program: Program,
-        workers: int,
-        overdue: Callable[[Lease], None] | None = None,
-        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
-    ) -> None:
+    def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
         ends = program.until_empty or program.budget.is_limited
-        self.attempts = Attempts(worker, moves, program.stop, overdue, ends, end_unacked=end_unacked)
-        self._options = worker.options
-        self._sources = sources
-        self._workers = workers
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
+        self._options = assignment.options
+        self._sources = assignment.sources
         self._program = program
         self._stop = program.stop
-        self._store = moves.store
-        # A worker that waits keeps others from tasks of a budget, which it has reserved.
+        self._store = assignment.worker.queue.adapter.store
+        # A worker that waits keeps others from the tasks it has reserved of a budget.
         self._patience = LISTEN if program.budget.is_limited else WAIT
 
-    @abstractmethod
-    def start(self) -> None: ...
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool:
-        """Whether a worker still runs."""
-
-    @abstractmethod
-    def join(self, seconds: float) -> None:
-        """Wait until a worker ends, at most so many seconds."""
-
     def stopped(self) -> None:
-        """Wake those that wait for tasks, and count no attempt of the running functions: the program ends."""
+        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
         for source in self._sources:
             source.queue.adapter.waiting.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
@@ -195,7 +202,6 @@ class Pool(ABC, Generic[T]):
             self._store.disconnect()
 
     def release_all(self) -> None:
-        """Release the tasks of all running functions."""
         self.attempts.release_all()
 
     def close(self) -> None:
@@ -217,7 +223,7 @@ class Pool(ABC, Generic[T]):
         self._program.failed(error)
 
 
-class _Hand(Generic[T]):
+class _Hand:
     """What one thread has taken."""
 
     def __init__(self) -> None:
@@ -243,29 +249,21 @@ class _Hand(Generic[T]):
             return found
 
 
-class Threads(Pool[T]):
+class Threads(Pool):
     """Threads that work on tasks. They take by the session of the process."""
 
-    def __init__(
-        self,
-        worker: Worker[T],
-        sources: Sequence[Supply[T]],
-        moves: Finish[T],
-        program: Program,
-        workers: int,
-        deadline: Any = None,
-    ) -> None:
-        super().__init__(worker, sources, moves, program, workers, self._overdue)
+    def __init__(self, assignment: Assignment, program: Program, deadline: Any = None) -> None:
+        super().__init__(assignment, program, overdue=self._overdue)
         self._deadline = deadline  # of the running function, shared with the parent of a process
         self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
-        self._threads: dict[threading.Thread, _Hand[T]] = {}
+        self._threads: dict[threading.Thread, _Hand] = {}
         self._any_finished = threading.Event()
         self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
 
     def start(self) -> None:
         for source in self._sources:
-            for _ in range(self._workers):
-                hand = _Hand[T]()
+            for _ in range(self._options.workers):
+                hand = _Hand()
                 thread = threading.Thread(target=self._loop, args=(source, hand), daemon=True)
                 self._threads[thread] = hand
                 thread.start()
@@ -277,6 +275,7 @@ class Threads(Pool[T]):
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self, seconds: float) -> None:
+        """Wait until a worker ends, at most so many seconds."""
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(seconds)
@@ -288,7 +287,7 @@ class Threads(Pool[T]):
             self._acks.join()  # it may be acking
         super().close()
 
-    def _loop(self, source: Supply[T], hand: _Hand[T]) -> None:
+    def _loop(self, source: Supply[Any], hand: _Hand) -> None:
         try:
             while self._take(source, hand):
                 while hand.waiting:
@@ -300,7 +299,7 @@ class Threads(Pool[T]):
         finally:
             self._store.disconnect()
 
-    def _leave(self, hand: _Hand[T]) -> None:
+    def _leave(self, hand: _Hand) -> None:
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
@@ -310,12 +309,12 @@ class Threads(Pool[T]):
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
-    def _take(self, source: Supply[T], hand: _Hand[T]) -> bool:
+    def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, n = self.attempts, self._options.batch or self._options.prefetch
         finished, budget = hand.finished(), self._program.budget
         n = 0 if self._stop.is_set() else budget.reserve(n)
-        tasks: list[T] | None = None
+        tasks: list[Any] | None = None
         if finished and n:
             tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
         if finished and tasks is None:
@@ -330,7 +329,8 @@ class Threads(Pool[T]):
                 hand.looked = not tasks
             except NoSlot:
                 budget.settle(n, 0)
-                attempts.wait_for_slot()
+                if attempts.slots:
+                    attempts.slots.wait(self._stop)
                 return True
             except Exception as error:
                 budget.settle(n, 0)
@@ -347,7 +347,7 @@ class Threads(Pool[T]):
             self._stop.wait(2 * PAUSE)
         return bool(tasks) or not self._program.until_empty or source.patience() > 0
 
-    def _work_on(self, lease: Lease, hand: _Hand[T]) -> None:
+    def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
         if not attempts.may_begin(lease):
             attempts.give_back(lease)
@@ -356,7 +356,7 @@ class Threads(Pool[T]):
         if self._options.timeout is not None:
             self._deadline.value = lease.ends_at
         try:
-            with self._store.at_work(), leased(lease):
+            with self._store.at_work(), lease:
                 try:
                     attempts.worker.call(lease.task)
                 finally:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 WorkerKind = Literal["thread", "process", "asyncio"]
-MOST = 1_000_000  # of what an option counts
+HIGHEST = 1_000_000  # of what an option counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Options:
             number = getattr(self, name)
             if number is None and name in ("max_attempts", "batch"):
                 continue
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST:
-                raise ConfigurationError(f"{name} is a number from 1 to {MOST:,}, not {shown(number)}")
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= HIGHEST:
+                raise ConfigurationError(f"{name} is a number from 1 to {HIGHEST:,}, not {shown(number)}")
         if self.kind not in get_args(WorkerKind):
             raise ConfigurationError(f"kind is one of {', '.join(get_args(WorkerKind))}, not {shown(self.kind)}")
         queue.adapter.tube(self.tube, "worker(tube=)")
@@ -66,19 +66,17 @@ class Options:
         if self.batch and self.prefetch > 1:
             raise ConfigurationError("batch= does not go with prefetch=: a batch is taken as a whole")
         Backoff(self.backoff)
-        options = self._of_kind(is_async(function))
-        return replace(options, prefetch=1) if self.max_attempts == 1 else options  # as Attempts.keep decides
-
-    def _of_kind(self, is_async: bool) -> Options:
-        if is_async and self.kind == "process":
+        awaits = is_async(function)
+        if awaits and self.kind == "process":
             raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
-        if self.kind == "asyncio" and not is_async:
+        if self.kind == "asyncio" and not awaits:
             raise ConfigurationError('a worker of kind="asyncio" is an async def')
-        if self.timeout is not None and self.kind == "thread" and not is_async:
+        if self.timeout is not None and self.kind == "thread" and not awaits:
             raise ConfigurationError('timeout= needs kind="process" or an async def: Python cannot stop a thread')
-        if is_async and self.prefetch > 1:
+        if awaits and self.prefetch > 1:
             raise ConfigurationError("an async def takes no prefetch=: give it more workers=")
-        return replace(self, kind="asyncio") if is_async else self
+        prefetch = 1 if self.max_attempts == 1 else self.prefetch  # as Attempts.keep decides
+        return replace(self, kind="asyncio" if awaits else self.kind, prefetch=prefetch)
 
 
 class Worker(Generic[T]):
