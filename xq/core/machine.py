@@ -191,13 +191,7 @@ RESERVED: Final = frozenset(
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
 
-
-def _never(task: Mapping[str, Any]) -> int:
-    """Return how often a new task has been taken: 0."""
-    return 0
-
-
-ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": _never}
+ROLE_DEFAULTS: Final = {"attempts": 0}  # what a new task has in a mapped role
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
@@ -380,7 +374,7 @@ class Machine:
         return tuple(columns.values())
 
     def _fill(self, claim: _Claims) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-        fill = {role: maker for role, maker in ROLE_FILL.items() if role in self.roles}
+        fill: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
         for feature in self.features:
             for role, maker in feature.fill.items():
                 claim(feature.name, "fill", role, what=f"what put writes into {role!r}")

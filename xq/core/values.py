@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
+from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine, Transition
 from xq.core.ports import BYTES, INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
@@ -367,11 +367,7 @@ class Tasks(Generic[T]):
         if fields != names:
             shape = Shape(fields, (), {}, (), (), tuple, None, ())
         else:
-            defaults = {
-                name: default
-                for name, default in self.store.declared_defaults().items()
-                if name not in names and name not in self._never_default
-            }
+            defaults = {name: default for name, default in self.defaults().items() if name not in names}
             roles, fill = self.table.roles, self.machine.fill
             makers = {roles[role].name: maker for role, maker in fill.items() if role in roles}
             columns = tuple(dict.fromkeys([*defaults, *names, *makers]))
@@ -436,9 +432,11 @@ class Tasks(Generic[T]):
         """Return whether a field, or its column, has this name."""
         return name in self._fields
 
-    def may_have_default(self, name: str) -> bool:
-        """Return whether a default of the model applies to this field."""
-        return name not in self._never_default
+    def defaults(self) -> dict[str, Any]:
+        """Return the defaults of a new task, by field name: values, and callables that make them."""
+        declared, roles = self.store.declared_defaults(), self.table.roles
+        own = {roles[role].name: value for role, value in ROLE_DEFAULTS.items() if role in roles}
+        return {name: value for name, value in declared.items() if name not in self._never_default} | own
 
     def may_be_option(self, event: str, name: str) -> bool:
         """Return whether `event` takes such an option, here or in a queue with other features."""
