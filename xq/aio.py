@@ -199,8 +199,7 @@ class Aio(Generic[T]):
 
     kick = dig
 
-    # In full, as any name may be an option of theirs: a type checker takes `self` for one.
-
+    # These two in full, as any name may be an option: a type checker takes `self` for one.
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         return await self._call(partial(self._queue.call, event, key, update=update, **options))
 

@@ -679,3 +679,11 @@ class Queue(Operators[T]):
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
         self._database.run(self._database.dialect.records.set_setting, values)
+
+
+def queue_of(given: object) -> Queue[Any]:
+    """Return the queue of a model, of a tube or of a queue's handle. Raises BadType."""
+    for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
+        if isinstance(found, Queue):
+            return found
+    raise BadType(f"{shown(given)} is not a queue: give an upgraded model, its xq, or a tube")

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from xq.core.errors import BadType, ConfigurationError, NotInstalled, shown
-from xq.handle import Queue
+from xq.core.errors import ConfigurationError, NotInstalled, shown
+from xq.handle import Queue, queue_of
 from xq.runtime.lease import leased
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
@@ -39,7 +39,7 @@ class Clock:
 @contextmanager
 def clock(*queues: Any) -> Iterator[Clock]:
     """Set one clock for queues (models, their handles or tubes) for the block, store their schedules, and return it."""
-    found, clock = [_queue(each) for each in queues], Clock()
+    found, clock = [queue_of(each) for each in queues], Clock()
     before = [queue.clock for queue in found]
     for queue in found:
         queue.clock = clock
@@ -77,7 +77,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     """
     calls = 0
     for given in workers:
-        found = [given] if isinstance(given, Worker) else [*_queue(given).handlers.values()]
+        found = [given] if isinstance(given, Worker) else [*queue_of(given).handlers.values()]
         if not found:
             raise ConfigurationError(f"{shown(given)} has no worker: decorate a function with @Page.xq.worker")
         calls += sum(_run(worker, raises) for worker in found)
@@ -135,7 +135,7 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
 
     `assert_put(Page, {"url": "https://example.org"})`. A task that was acked is there with the feature keep only.
     """
-    handle = _queue(queue)
+    handle = queue_of(queue)
     model: Any = handle.model
     rows = model._default_manager if hasattr(model, "_default_manager") else model
     found = list(rows.filter(**(fields or {})))
@@ -145,10 +145,3 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
         which = f"with {shown(fields)}" if fields else "in all"
         raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {count}:{listed or ' none'}")
     return found
-
-
-def _queue(given: Any) -> Queue[Any]:
-    for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
-        if isinstance(found, Queue):
-            return found
-    raise BadType(f"{shown(given)} is not a queue: give an upgraded model, its xq, or a tube")
