@@ -11,10 +11,10 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from xq.core.errors import BadValue, ConfigurationError, LeftOpen
+from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Connections
 from xq.core.values import PutOptions, Span, Times, count_of
-from xq.handle import MISSING, Queue
+from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
 from xq.runtime.callers import Runner, Shared, Work
@@ -105,15 +105,9 @@ class Aio(Generic[T]):
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
-        if timeout is not MISSING:
-            if wait is not MISSING:
-                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            waiting = self._turns.waiting
-            return await self._steps(waiting.putting(brought, options, waiting.seconds(timeout)))
-        if wait is not MISSING:
-            waiting = self._turns.waiting
-            seconds = waiting.seconds(wait, "wait")
-            return await self._steps(waiting.putting_and_waiting(brought, options, seconds))
+        if (steps := steps_of_put(self._turns.waiting, brought, wait, timeout, options)) is not None:
+            waited: T | tuple[T, bool] = await self._steps(steps)
+            return waited
         if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
             # It may wait for another transaction, and the others of its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
@@ -360,7 +354,7 @@ class Aio(Generic[T]):
         database = store.database
         if known is None or known.database is not database:
             local = self._turns.waiting.database.definition.dialects[store.engine].is_local
-            rule = store.for_coroutine(_nothing)
+            rule = store.for_coroutine(lambda: None)
             if rule is not None:
                 rule.close()
             shared = callers.of(database, local)
@@ -483,10 +477,6 @@ class Aio(Generic[T]):
             except BaseException:
                 self._run(steps.close)
                 raise
-
-
-def _nothing() -> None:
-    pass
 
 
 def _begin(store: Connections) -> AbstractContextManager[object]:

@@ -35,10 +35,10 @@ from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
-from xq.runtime.waiters import Waiting, run_steps
+from xq.runtime.waiters import Wait, Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
-from xq.runtime.workers.worker import Options, Worker, WorkerKind
+from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 
@@ -152,35 +152,10 @@ class Queue(Operators[T]):
     # workers
 
     @overload
-    def worker(
-        self,
-        function: Callable[..., Any],
-        *,
-        tube: str | None = ...,
-        workers: int = ...,
-        kind: WorkerKind = ...,
-        max_attempts: int | None = ...,
-        backoff: Any = ...,
-        timeout: float | None = ...,
-        prefetch: int = ...,
-        batch: int | None = ...,
-        concurrency: Concurrency | None = ...,
-    ) -> Worker[T]: ...
+    def worker(self, function: Callable[..., Any], **options: Unpack[WorkerOptions]) -> Worker[T]: ...
 
     @overload
-    def worker(
-        self,
-        *,
-        tube: str | None = ...,
-        workers: int = ...,
-        kind: WorkerKind = ...,
-        max_attempts: int | None = ...,
-        backoff: Any = ...,
-        timeout: float | None = ...,
-        prefetch: int = ...,
-        batch: int | None = ...,
-        concurrency: Concurrency | None = ...,
-    ) -> Callable[[Callable[..., Any]], Worker[T]]: ...
+    def worker(self, **options: Unpack[WorkerOptions]) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
     def worker(
         self,
@@ -293,13 +268,8 @@ class Queue(Operators[T]):
         `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
         """
         brought = {} if task is MISSING else task
-        if timeout is not MISSING:
-            if wait is not MISSING:
-                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            return run_steps(self._waiting.putting(brought, options, self._waiting.seconds(timeout)))
-        if wait is not MISSING:
-            return run_steps(self._waiting.putting_and_waiting(brought, options, self._waiting.seconds(wait, "wait")))
-        return self._inserts.put([brought], options)[0]
+        steps = steps_of_put(self._waiting, brought, wait, timeout, options)
+        return self._inserts.put([brought], options)[0] if steps is None else run_steps(steps)
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
@@ -373,11 +343,7 @@ class Queue(Operators[T]):
         return self._finish.many("release", keys, options, update)
 
     def bury_many(
-        self,
-        keys: Iterable[object],
-        *,
-        update: Update = None,
-        error: str | Sequence[str | None] | None = None,
+        self, keys: Iterable[object], *, update: Update = None, error: str | Sequence[str | None] | None = None
     ) -> list[T]:
         """Bury all of the tasks, or none, as `bury`. `update` is one for all, or a list with one for each.
 
@@ -679,6 +645,17 @@ class Queue(Operators[T]):
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
         self._database.run(self._database.dialect.records.set_setting, values)
+
+
+def steps_of_put(
+    waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
+) -> Wait[Any] | None:
+    """Return the steps of a put that waits; None if it does not. Raises BadType and BadValue."""
+    if timeout is not MISSING:
+        if wait is not MISSING:
+            raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+        return waiting.putting(task, options, waiting.seconds(timeout))
+    return None if wait is MISSING else waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
 
 
 def queue_of(given: object) -> Queue[Any]:
