@@ -79,10 +79,8 @@ class NotInstalled(Error):
             f"{queue}.xq.install() installs the queue as this process defines it; where processes differ, give all "
             "of them the same definition first"
         )
-        told = [
-            *self.missing[:MISSING],
-            *([f"{len(self.missing) - MISSING} more"] if len(self.missing) > MISSING else []),
-        ]
+        rest = len(self.missing) - MISSING
+        told = [*self.missing[:MISSING], *[f"{rest} more"] * (rest > 0)]
         super().__init__(f"{advice}. The queue {queue} is not installed as this process defines it: {'; '.join(told)}")
 
 

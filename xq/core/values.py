@@ -104,7 +104,7 @@ class New:
         return [row[place] for row in self.rows]
 
     def at(self, places: Sequence[int]) -> New:
-        """Return the same tasks without those at other places."""
+        """Return the tasks at these places."""
         tasks = [self.tasks[place] for place in places] if len(self.tasks) == len(self.rows) else []
         return replace(self, tasks=tasks, rows=[self.rows[place] for place in places])
 
@@ -163,7 +163,9 @@ class Tasks(Generic[T]):
         self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
         # Returns the key of a row as the application writes it.
-        self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
+        self.app_key_of: Callable[[Row], Any] = itemgetter(*self._key_at)
+        if self._key_is_read:
+            self.app_key_of = lambda row: self.app_key(self.key_of(row))
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
@@ -209,9 +211,6 @@ class Tasks(Generic[T]):
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
-    def _app_key_of(self, row: Row) -> Any:
-        return self.app_key(self.key_of(row))
-
     def sort(self, rows: list[Row]) -> None:
         """Sort rows as take does: lower priority first, NULL before any number, then by key."""
         try:
@@ -232,7 +231,7 @@ class Tasks(Generic[T]):
         if data is None:
             return task if isinstance(task, Taken) else (self._key_named(task), None)
         if (field := self._only_key) is None:
-            parts = self._key_in(data)
+            parts = self._key([data.get(field.name) for field in self.table.key])
         else:
             value = data.get(field.name)
             # As _key_part does.
@@ -240,9 +239,6 @@ class Tasks(Generic[T]):
                 value = self._key_part(field, value)
             parts = (value,)
         return parts, getattr(task, TOKEN_ATTRIBUTE, None)
-
-    def _key_in(self, data: Mapping[str, Any]) -> Parts:
-        return self._key([data.get(field.name) for field in self.table.key])
 
     def _key_named(self, task: object) -> Parts:
         """Return the key that a caller names otherwise than by an instance. Raises BadType and BadValue."""
@@ -293,7 +289,8 @@ class Tasks(Generic[T]):
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
         if field.kind in INTEGERS:
-            if not _may_be_an_integer(value):
+            is_fraction = isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral)
+            if is_fraction or isinstance(value, (bool, str, bytes)):  # ack(7.9) must not ack 7
                 raise self._bad_key(field, f"is an integer, not {shown(value)}")
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
@@ -349,17 +346,16 @@ class Tasks(Generic[T]):
             return self.new(dict(zip(shape.fields, brought.values(), strict=True)))
         for name in shape.keys:
             if brought[name] is None:  # put makes the missing key
-                return self.new(_without(brought, name))
+                return self.new({other: value for other, value in brought.items() if other != name})
         values = brought
         if shape.defaults:
             values = {**shape.defaults, **brought}
             for name in shape.called:
                 values[name] = values[name]()
-        row, own = shape.row, self._own(shape, values) if shape.own else _NOTHING
+        row, own = shape.row, _NOTHING
+        if shape.own:
+            own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
         return New([values], names, shape.names, [row(values)], own)
-
-    def _own(self, shape: Shape, values: Mapping[str, Any]) -> Seconds:
-        return {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
@@ -657,20 +653,9 @@ def named(parts: Parts) -> dict[str, Any]:
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
-def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {other: value for other, value in values.items() if other != name}
-
-
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
     return (items[i : i + size] for i in range(0, len(items), size))
-
-
-def _may_be_an_integer(value: object) -> bool:
-    """Return whether int() may be applied: ack(7.9) must not ack 7."""
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, numbers.Integral) or not isinstance(value, (str, bytes, numbers.Number))
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
