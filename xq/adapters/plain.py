@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -13,7 +13,7 @@ from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
 from xq.adapters.stores import ClassifiesErrors, Connection
-from xq.core.ports import Address, Driver, Row
+from xq.core.ports import Address, Driver
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
 FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
@@ -51,12 +51,6 @@ class PlainStore(ClassifiesErrors):
     def ready(self) -> Connection:
         self._connection.in_transaction = self.in_transaction()
         return self._connection
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._connection.execute(sql, values)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return self._connection.change(sql, values)
 
     @contextmanager
     def atomic(self, own: bool = True) -> Iterator[None]:

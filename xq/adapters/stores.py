@@ -49,6 +49,15 @@ class ClassifiesErrors(ABC):
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
         return error
 
+    @abstractmethod
+    def ready(self) -> Connection: ...
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self.ready().execute(sql, values)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self.ready().change(sql, values)
+
     def bookkeeping(self) -> AbstractContextManager[object]:
         return nullcontext()  # for those that record no statements
 
@@ -136,7 +145,6 @@ class Connection:
         return not (self.in_transaction or self.gathers or self.ahead)
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
-        """Run a statement on a new cursor, and return that."""
         made = self.cursor()
         self.driver.execute(made, sql, values)
         return made
@@ -194,7 +202,6 @@ class Connection:
         return self._whole(lambda: cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then))
 
     def _whole(self, run: Callable[[], R]) -> R:
-        """Run what is a transaction of its own."""
         try:
             return run()
         except BaseException as error:
@@ -285,9 +292,6 @@ class OrmConnections(ClassifiesErrors):
     connected: Callable[[Any], bool]
 
     @abstractmethod
-    def ready(self) -> Connection: ...
-
-    @abstractmethod
     def in_transaction(self) -> bool: ...
 
     @abstractmethod
@@ -314,12 +318,6 @@ class OrmConnections(ClassifiesErrors):
             for *_, rows in ahead:  # they were rolled back
                 rows.clear()
             raise
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self.ready().execute(sql, values)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return self.ready().change(sql, values)
 
     def _set_up(self, connection: Connection) -> None:
         """Set a connection up once. If a transaction is open, set it up again afterwards: it may be rolled back."""
