@@ -65,8 +65,8 @@ UNLISTED |= {"adapter", "machine", "pipeline"}
 class Queue(Operators[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
-    The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
-    method returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
+    The argument `key` of a method is a key (a tuple for a composite one), a mapping with it, or a task that a method
+    returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
     before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
     timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
 
@@ -143,7 +143,7 @@ class Queue(Operators[T]):
         self._clock = self._database.clock = clock
 
     def __dir__(self) -> list[str]:
-        """Return the names that an application uses: those of operators and adapters stand apart."""
+        """Return the names that an application uses, without those of operators and adapters."""
         return [name for name in super().__dir__() if name not in UNLISTED]
 
     def __repr__(self) -> str:
@@ -191,9 +191,9 @@ class Queue(Operators[T]):
         `timeout` seconds has failed: an `async def` is cancelled, and a process ends and is replaced. A thread cannot
         be stopped, so `timeout` is a ConfigurationError there.
 
-        With `prefetch` a thread takes that many tasks at once, and acks together those that are finished within 5 ms.
-        With `batch` the function gets an `xq.Batch`, a list of up to that many tasks: all are acked when it returns but
-        those named by `batch.fail(task, error)`, and all have failed when it raises.
+        With `prefetch` a thread takes that many tasks at once, and acks together all that end within 5 ms. With `batch`
+        the function gets an `xq.Batch`, a list of up to that many tasks. When it returns, all are acked but those named
+        by `batch.fail(task, error)`. When it raises, all have failed.
 
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
@@ -233,8 +233,8 @@ class Queue(Operators[T]):
         """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
         With `until_empty`, fire the due schedules, then run until no task is ready; with `max_tasks`, until that many
-        are taken. `workers` replaces the number given to `worker`. With `tubes`, take only from these, with that many
-        workers for each tube. Raises InTransaction within a transaction, and ConfigurationError if several threads
+        are taken. `workers` replaces the number given to `worker`. With `tubes`, take from these tubes only; `workers`
+        are for each of them. Raises InTransaction within a transaction, and ConfigurationError if several threads
         would have to share one connection.
         """
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
@@ -478,7 +478,7 @@ class Queue(Operators[T]):
 
         `spec` is a cron text ("*/5 * * * *", "@daily"), a number of seconds or a timedelta, a datetime
         (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
-        or of a datetime that has none; else it is UTC. `task` and `options` are those of `put`, of values that JSON can
+        or of a datetime that has none; else it is UTC. `task` and `options` are as in `put`, of values that JSON can
         hold. Without a `name` the schedule is named by its task.
 
         Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
@@ -639,7 +639,7 @@ class Queue(Operators[T]):
     def configure(self, *, session_ttr: float | None) -> None:
         """Store a setting that all queues of this database share.
 
-        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0), so that
+        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0). Until then
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)

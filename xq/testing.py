@@ -1,6 +1,6 @@
 """Test programs that use xq: a clock, a queue in memory, the workers run at once, and what was put.
 
-Pytest loads `xq.pytest_plugin` by itself, which makes these available as fixtures.
+Pytest loads `xq.pytest_plugin` by itself: its fixtures are these functions.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
 
 
 def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:
-    """Assert that the table of a queue has exactly `count` tasks with these fields, in any state, and return them.
+    """Assert that the table of a queue has exactly `count` tasks with the given fields, in any state. Return them.
 
     `assert_put(Page, {"url": "https://example.org"})`. A task that was acked is there with the feature keep only.
     """

@@ -258,7 +258,7 @@ class UnknownSession(Error):
 class TubeExists(BadValue):
     """A tube of this name exists already, and `create_tube` was called without `if_not_exists=True`.
 
-    With `if_not_exists=True` the call returns the existing tube. `name` and `type` are those of that tube.
+    With `if_not_exists=True` the call returns the existing tube. `name` and `type` are its own.
     """
 
     def __init__(self, name: str, type: str) -> None:

@@ -151,7 +151,7 @@ class Feature:
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
     structure: Any = True  # what must be equal in every process; durations and callables need not be
-    # methods that need the feature; its options -> the methods that take them
+    # the methods of the feature; its options -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -220,7 +220,7 @@ class Machine:
     """The transition table of one queue, composed of its features. Immutable. `print` shows it.
 
     `rows` are its transitions, `states` the letters of its states, and `timers` those of each state.
-    Raises Conflict if two features decide the same thing, and ConfigurationError if a feature leaves a state that
+    Raises Conflict if two features decide the same thing. Raises ConfigurationError if a feature leaves a state that
     nothing enters, or requires a feature that is off.
     """
 

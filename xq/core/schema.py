@@ -100,7 +100,7 @@ def used_by(features: Sequence[Feature]) -> set[str]:
 
 
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
-    """Return the offered fields that the queue maps beside `roles`: its features' and those of ALWAYS.
+    """Return the offered fields that the queue maps beside `roles`: for its features, and for ALWAYS.
 
     A role of ALWAYS is left out if the application has replaced its field by one of an unsuitable kind.
     """

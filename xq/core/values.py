@@ -535,7 +535,7 @@ class Tasks(Generic[T]):
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds that a call of `event` brings, without options that are None; `at` is seconds since 1970.
+        """Return the seconds of a call of `event`, without options that are None; `at` is seconds since 1970.
 
         Raises FeatureOff for an option whose feature is off, BadType for an unknown one.
         """

@@ -57,13 +57,11 @@ class Meant:
         return f"({' OR '.join(f'({self.database.dialect.by_key(row=row)})' for row in rows)})"
 
     def _value(self, value: Any) -> str:
-        """Return a value as a named one."""
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f":{name}"
 
     def _within(self, states: Collection[str | None], negated: bool = False) -> None:
-        """Narrow the states."""
         self.states = tuple(each for each in self.states if (each in states) != negated)
 
     def _state(self, term: Term) -> None:
@@ -141,7 +139,6 @@ def _equal(term: Term) -> tuple[str, ...]:
 
 
 def _sent(term: Term, named: Field, value: str) -> Any:
-    """Return a value of a term as the database holds it."""
     if named.kind == "text":
         return value
     if named.kind in NUMBERS:
