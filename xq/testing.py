@@ -86,11 +86,13 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 def _run(worker: Worker[Any], raises: bool) -> int:
     attempts: Attempts[Any] = Attempts(worker, worker.queue.adapter.finish, threading.Event(), alone=True)
-    if worker.options.kind == "asyncio" and _on_a_loop():
-        raise ConfigurationError(
-            "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
-            "await asyncio.to_thread(run_pending, worker)"
-        )
+    if worker.options.kind == "asyncio":
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
+                "await asyncio.to_thread(run_pending, worker)"
+            )
     calls, source = 0, supply_of(worker, worker.options.tube)
     worker.queue.adapter.maintenance.schedules.declare()
     try:
@@ -100,14 +102,6 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     finally:
         attempts.release_tried()
     return calls
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
-from xq.adapters.stores import ClassifiesErrors, Connection
+from xq.adapters.stores import BaseStore, Connection
 from xq.core.ports import Address, Driver
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
@@ -22,7 +22,7 @@ for kind in (Decimal, datetime.date, datetime.time):
     sqlite3.register_adapter(kind, str)  # as Peewee does, which a process without a model does not import
 
 
-class PlainStore(ClassifiesErrors):
+class PlainStore(BaseStore):
     """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
 
     installs = ""

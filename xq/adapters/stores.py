@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
@@ -31,8 +31,11 @@ ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.REA
 RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}
 
 
-class ClassifiesErrors(ABC):
-    """Classifies errors: detects the ORM's errors and lost connections, and asks the driver for the other kinds."""
+class BaseStore(ABC):
+    """The base of all stores: runs a text on the connection of this thread, and classifies its errors.
+
+    It detects the ORM's errors and lost connections itself, and asks the driver for the other kinds.
+    """
 
     database_error: type[BaseException]  # the class of all of them
 
@@ -51,6 +54,9 @@ class ClassifiesErrors(ABC):
 
     @abstractmethod
     def ready(self) -> Connection: ...
+
+    @abstractmethod
+    def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self.ready().execute(sql, values)
@@ -78,16 +84,6 @@ class ClassifiesErrors(ABC):
         raise error
 
 
-class Of(Protocol):
-    """The part of a store that a connection needs."""
-
-    def failed(self, error: BaseException) -> NoReturn: ...
-
-    def of_the_driver(self, error: BaseException) -> BaseException: ...
-
-    def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
-
-
 class NoPipelineError(Exception):
     """The first of two calls needs rows before the second begins. It has sent nothing."""
 
@@ -109,7 +105,7 @@ class Connection:
         "store",
     )
 
-    def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+    def __init__(self, store: BaseStore, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
         self.driver = driver
         self.raw = raw
@@ -243,7 +239,7 @@ class FileConnection(Connection):
 
     idle: Any  # a cursor that no statement uses; None if there is none
 
-    def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+    def __init__(self, store: BaseStore, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         super().__init__(store, driver, raw, cursor, database)
         self.idle = None
 
@@ -286,7 +282,7 @@ class PendingCalls:
             call()
 
 
-class OrmConnections(ClassifiesErrors):
+class OrmConnections(BaseStore):
     """The base of the connections of all ORMs: implementations of `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
