@@ -105,8 +105,9 @@ class Aio(Generic[T]):
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
-        if (steps := steps_of_put(self._turns.waiting, brought, wait, timeout, options)) is not None:
-            waited: T | tuple[T, bool] = await self._steps(steps)
+        if not (wait is MISSING is timeout):
+            waited: T | tuple[T, bool]
+            waited = await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
             return waited
         if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
             # It may wait for another transaction, and the others of its turn with it.

@@ -268,8 +268,9 @@ class Queue(Operators[T]):
         `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
         """
         brought = {} if task is MISSING else task
-        steps = steps_of_put(self._waiting, brought, wait, timeout, options)
-        return self._inserts.put([brought], options)[0] if steps is None else run_steps(steps)
+        if wait is MISSING is timeout:
+            return self._inserts.put([brought], options)[0]
+        return run_steps(steps_of_put(self._waiting, brought, wait, timeout, options))
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
@@ -647,15 +648,13 @@ class Queue(Operators[T]):
         self._database.run(self._database.dialect.records.set_setting, values)
 
 
-def steps_of_put(
-    waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
-) -> Wait[Any] | None:
-    """Return the steps of a put that waits; None if it does not. Raises BadType and BadValue."""
-    if timeout is not MISSING:
-        if wait is not MISSING:
-            raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-        return waiting.putting(task, options, waiting.seconds(timeout))
-    return None if wait is MISSING else waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
+def steps_of_put(waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]) -> Wait[Any]:
+    """Return the steps of a put that waits. Raises BadType and BadValue."""
+    if timeout is MISSING:
+        return waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
+    if wait is not MISSING:
+        raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+    return waiting.putting(task, options, waiting.seconds(timeout))
 
 
 def queue_of(given: object) -> Queue[Any]:
