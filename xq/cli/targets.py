@@ -114,4 +114,6 @@ def connected(target: Queue | str) -> Iterator[Queue]:
 
 def key_of(queue: Queue, text: str | None) -> Any:
     """Return a key as the application has it; None if there is none."""
-    return None if text is None else queue.adapter.tasks.key_in_text(text)
+    from xq.operators.keys import key_in_text
+
+    return None if text is None else key_in_text(queue.adapter.tasks, text)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import decimal
-import json
 import math
 import numbers
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +16,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine, Transition
-from xq.core.ports import BYTES, INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -257,28 +255,6 @@ class Tasks(Generic[T]):
             names = ", ".join(field.name for field in self.table.key)
             raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {shown(task)}")
         return self._key(list(task))
-
-    def key_in_text(self, text: str) -> Any:
-        """Return the key that a person wrote, as methods take it: one of several parts as a JSON array.
-
-        Raises BadValue.
-        """
-        given: Any = [text]
-        if self._only_key is None:
-            try:
-                given = json.loads(text)
-            except (ValueError, RecursionError):
-                given = None
-            if not isinstance(given, list) or len(given) != len(self.table.key):
-                names = ", ".join(field.name for field in self.table.key)
-                raise BadValue(f"a key of {self.store.name} is a JSON array of {names}, not {shown(text)}")
-        parts = tuple(_part_in_text(field, str(part)) for field, part in zip(self.table.key, given, strict=True))
-        return parts[0] if len(parts) == 1 else parts
-
-    def key_as_text(self, parts: Sequence[Any]) -> str:
-        """Return a key, in the parts that the application has, as `key_in_text` reads it."""
-        texts = [part_as_text(part) for part in parts]
-        return str(texts[0]) if len(texts) == 1 else json.dumps(texts, default=str)
 
     def _key(self, parts: list[Any]) -> tuple[Any, ...]:
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
@@ -664,25 +640,6 @@ def _ranked(value: Any) -> tuple[int, Any]:
         return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value
-
-
-def part_as_text(part: Any) -> Any:
-    """Return a part of a key as a person writes it: bytes in hexadecimal digits, as the history has them."""
-    return bytes(part).hex().upper() if isinstance(part, (bytes, bytearray, memoryview)) else part
-
-
-def _part_in_text(field: Field, text: str) -> Any:
-    if (kind := field.type.upper().partition("(")[0]) in BYTES:
-        read, wanted = (uuid.UUID, "a UUID") if kind == "UUIDB" else (bytes.fromhex, "hexadecimal digits, as 00FF27")
-        try:
-            return read(text)
-        except ValueError:
-            raise BadValue(f"the key {field.name!r} is {wanted}, not {shown(text)}") from None
-    if field.kind not in INTEGERS:
-        return text
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-        raise BadValue(f"the key {field.name!r} is a whole number of up to 64 bits, not {shown(text)}")
-    return int(text)
 
 
 def count_of(n: object) -> int:

@@ -17,6 +17,7 @@ from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.run import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
+from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
 
@@ -106,7 +107,7 @@ class Search(Generic[T]):
 
     def _cursor(self, walk: Walk, position: Parts) -> str:
         key = self.tasks.app_key(self._key_of(position))
-        written = self.tasks.key_as_text(key if len(self.tasks.table.key) > 1 else [key])
+        written = key_as_text(key if len(self.tasks.table.key) > 1 else [key])
         text = json.dumps([walk.name, *position[: -len(self.tasks.table.key)], written])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -118,7 +119,7 @@ class Search(Generic[T]):
             text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
             name, *numbers, key = json.loads(text)
             whole = all(type(number) is int and fits_a_column(number) for number in numbers)
-            position = (*numbers, *self.tasks.identify(self.tasks.key_in_text(key))[0])
+            position = (*numbers, *self.tasks.identify(key_in_text(self.tasks, key))[0])
             if name == walk.name and whole and len(position) == len(walk.columns):
                 return position
         raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")

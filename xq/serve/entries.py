@@ -16,6 +16,7 @@ from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.ports import NUMBERS, ErrorKind, fits_a_column
 from xq.handle import Queue, queue_of
+from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
 
 R = TypeVar("R")
@@ -59,14 +60,14 @@ class ConsoleQueue:
     def key(self, text: str) -> Any:
         """Return a key as the application has it. Raises HTTPException."""
         try:
-            return self.queue.adapter.tasks.key_in_text(text)
+            return key_in_text(self.queue.adapter.tasks, text)
         except BadValue as error:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
         """Return a key, or the one among the fields of a task, as text for `key`."""
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
-        return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
+        return key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
         """Return the permitted verbs that move tasks in some of the states."""
