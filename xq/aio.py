@@ -106,9 +106,7 @@ class Aio(Generic[T]):
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
         if not (wait is MISSING is timeout):
-            waited: T | tuple[T, bool]
-            waited = await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
-            return waited
+            return await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
         if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
             # It may wait for another transaction, and the others of its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))

@@ -648,7 +648,9 @@ class Queue(Operators[T]):
         self._database.run(self._database.dialect.records.set_setting, values)
 
 
-def steps_of_put(waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]) -> Wait[Any]:
+def steps_of_put(
+    waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
+) -> Wait[T | tuple[T, bool]]:
     """Return the steps of a put that waits. Raises BadType and BadValue."""
     if timeout is MISSING:
         return waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
