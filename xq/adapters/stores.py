@@ -46,7 +46,7 @@ class BaseStore(ABC):
     @property
     @abstractmethod
     def in_use(self) -> Any:
-        """Return the driver's connection of this thread; None if none is open."""
+        """The driver's connection of this thread; None if none is open."""
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""

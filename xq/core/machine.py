@@ -422,7 +422,7 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """Return the table without durations and names of features."""
+        """The table without durations and names of features."""
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in self.rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
@@ -441,7 +441,7 @@ class Machine:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Return the states from which a task may still be taken without a further call: it has not ended."""
+        """The states from which a task may still be taken without a further call: it has not ended."""
         found = {"R", TAKEN, *(detour.via for detour in self.detours)}
         while more := {row.source for row in self.due if row.target in found} - found:
             found |= more
@@ -507,7 +507,7 @@ class Machine:
 
     @property
     def ack_deletes(self) -> bool:
-        """Returns whether an ack deletes the task."""
+        """Whether an ack deletes the task."""
         acked = self.choose(TAKEN, "ack", ())
         return acked is not None and acked.target == ABSENT
 
