@@ -87,7 +87,6 @@ class Queue(Operators[T]):
     ) -> None:
         self._store = store
         self.model = store.model
-        self._clock = clock
         self._machine = machine = definition.machine
         self._handlers: dict[str | None, Worker[T]] = {}
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
@@ -136,11 +135,11 @@ class Queue(Operators[T]):
     @property
     def clock(self) -> Clock | None:
         """The clock of a test; None if the queue uses the clock of the database. A test may set it."""
-        return self._clock
+        return self._database.clock
 
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
-        self._clock = self._database.clock = clock
+        self._database.clock = clock
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses, without those of operators and adapters."""
@@ -487,7 +486,7 @@ class Queue(Operators[T]):
         fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
-        if self._clock is None:
+        if self.clock is None:
             self._database.begin(locks=True)
             self._maintenance.maintain()
         named = self._schedules.every(spec, task, name, tz, options)
@@ -633,7 +632,7 @@ class Queue(Operators[T]):
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        if self._clock is None and not self._maintenance.is_maintained:
+        if self.clock is None and not self._maintenance.is_maintained:
             self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
