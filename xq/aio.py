@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta, tzinfo
@@ -11,11 +11,10 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from xq.core.errors import BadValue, ConfigurationError, LeftOpen
+from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Connections
 from xq.core.values import PutOptions, Span, Times, count_of
-from xq.engine.finish import Update
-from xq.handle import MISSING, Queue
+from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
 from xq.runtime.callers import DatabaseCallers, Job, Runner
@@ -106,15 +105,8 @@ class Aio(Generic[T]):
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
         brought = {} if task is MISSING else task
-        if timeout is not MISSING:
-            if wait is not MISSING:
-                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            waiting = self._turns.waiting
-            return await self._steps(waiting.putting(brought, options, waiting.seconds(timeout)))
-        if wait is not MISSING:
-            waiting = self._turns.waiting
-            seconds = waiting.seconds(wait, "wait")
-            return await self._steps(waiting.putting_and_waiting(brought, options, seconds))
+        if not (wait is MISSING is timeout):
+            return await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
         if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
             # It may wait for another transaction, and the others of its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
@@ -169,20 +161,13 @@ class Aio(Generic[T]):
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
 
-    # Methods with **options are written in full: a type checker takes `self` for one of the options.
-
-    async def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
-        return await self._call(partial(self._queue.put_many, tasks, **options))
-
-    async def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
-        return await self._call(partial(self._queue.ack_many, keys, update=update, **options))
-
-    async def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
-        return await self._call(partial(self._queue.release_many, keys, update=update, **options))
-
-    bury_many = twin(Queue.bury_many)
-    touch_many = twin(Queue.touch_many)
-    transaction = twin(Queue.transaction)
+    # Queue[T], as pyright would not know what a method of a bare Queue returns.
+    put_many = twin(Queue[T].put_many)
+    ack_many = twin(Queue[T].ack_many)
+    release_many = twin(Queue[T].release_many)
+    bury_many = twin(Queue[T].bury_many)
+    touch_many = twin(Queue[T].touch_many)
+    transaction = twin(Queue[T].transaction)
 
     # operators
 
@@ -207,18 +192,7 @@ class Aio(Generic[T]):
 
     kick = dig
 
-    async def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
-        return await self._call(partial(self._queue.plow, n, **options))
-
-    async def snatch(self, key: object, **options: Unpack[Times]) -> T:
-        return await self._call(partial(self._queue.snatch, key, **options))
-
-    async def restart(self, key: object, **options: Unpack[Times]) -> T:
-        return await self._call(partial(self._queue.restart, key, **options))
-
-    async def switch(self, key: object, to: str, **options: Unpack[Times]) -> T:
-        return await self._call(partial(self._queue.switch, key, to, **options))
-
+    # These two in full, as any name may be an option: a type checker takes `self` for one.
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         return await self._call(partial(self._queue.call, event, key, update=update, **options))
 
@@ -264,49 +238,53 @@ class Aio(Generic[T]):
         running = await self._call(start, lambda running: running.stop())
         await running.joined()
 
-    pauses = twin(Queue.pauses)
-    kill = twin(Queue.kill)
-    kill_many = twin(Queue.kill_many)
-    release_all = twin(Queue.release_all)
-    truncate = twin(Queue.truncate)
-    sweep = twin(Queue.sweep)
-    pause = twin(Queue.pause)
-    resume = twin(Queue.resume)
-    paused = twin(Queue.paused)
-    unschedule = twin(Queue.unschedule)
-    run_schedule = twin(Queue.run_schedule)
-    pause_schedule = twin(Queue.pause_schedule)
-    resume_schedule = twin(Queue.resume_schedule)
-    schedules = twin(Queue.schedules)
+    plow = twin(Queue[T].plow)
+    snatch = twin(Queue[T].snatch)
+    restart = twin(Queue[T].restart)
+    switch = twin(Queue[T].switch)
+    pauses = twin(Queue[T].pauses)
+    kill = twin(Queue[T].kill)
+    kill_many = twin(Queue[T].kill_many)
+    release_all = twin(Queue[T].release_all)
+    truncate = twin(Queue[T].truncate)
+    sweep = twin(Queue[T].sweep)
+    pause = twin(Queue[T].pause)
+    resume = twin(Queue[T].resume)
+    paused = twin(Queue[T].paused)
+    unschedule = twin(Queue[T].unschedule)
+    run_schedule = twin(Queue[T].run_schedule)
+    pause_schedule = twin(Queue[T].pause_schedule)
+    resume_schedule = twin(Queue[T].resume_schedule)
+    schedules = twin(Queue[T].schedules)
 
     # looking, installing
 
-    peek = twin(Queue.peek)
-    by_state = twin(Queue.by_state)
-    count = twin(Queue.count)
-    taken = twin(Queue.taken)
-    waiting = twin(Queue.waiting)
-    sessions = twin(Queue.sessions)
-    processes = twin(Queue.processes)
-    snapshot = twin(Queue.snapshot)
-    stats = twin(Queue.stats)
+    peek = twin(Queue[T].peek)
+    by_state = twin(Queue[T].by_state)
+    count = twin(Queue[T].count)
+    taken = twin(Queue[T].taken)
+    waiting = twin(Queue[T].waiting)
+    sessions = twin(Queue[T].sessions)
+    processes = twin(Queue[T].processes)
+    snapshot = twin(Queue[T].snapshot)
+    stats = twin(Queue[T].stats)
     queue_stats = stats
-    why = twin(Queue.why)
-    doctor = twin(Queue.doctor)
-    health = twin(Queue.health)
-    find = twin(Queue.find)
-    failures = twin(Queue.failures)
-    timeline = twin(Queue.timeline)
-    reset = twin(Queue.reset)
-    history = twin(Queue.history)
-    current_session = twin(Queue.current_session)
-    configure = twin(Queue.configure)
-    sql = twin(Queue.sql)
-    install = twin(Queue.install)
-    ddl = twin(Queue.ddl)
-    check = twin(Queue.check)
-    recount = twin(Queue.recount)
-    uninstall = twin(Queue.uninstall)
+    why = twin(Queue[T].why)
+    doctor = twin(Queue[T].doctor)
+    health = twin(Queue[T].health)
+    find = twin(Queue[T].find)
+    failures = twin(Queue[T].failures)
+    timeline = twin(Queue[T].timeline)
+    reset = twin(Queue[T].reset)
+    history = twin(Queue[T].history)
+    current_session = twin(Queue[T].current_session)
+    configure = twin(Queue[T].configure)
+    sql = twin(Queue[T].sql)
+    install = twin(Queue[T].install)
+    ddl = twin(Queue[T].ddl)
+    check = twin(Queue[T].check)
+    recount = twin(Queue[T].recount)
+    uninstall = twin(Queue[T].uninstall)
 
     @asynccontextmanager
     async def session(self, uuid: object = None) -> AsyncIterator[Session]:
@@ -375,7 +353,7 @@ class Aio(Generic[T]):
         database = store.database
         if known is None or known.database is not database:
             local = self._turns.waiting.database.definition.dialects[store.engine].is_local
-            rule = store.for_coroutine(_nothing)
+            rule = store.for_coroutine(lambda: None)
             if rule is not None:
                 rule.close()
             shared = callers.of(database, local)
@@ -498,10 +476,6 @@ class Aio(Generic[T]):
             except BaseException:
                 self._run(steps.close)
                 raise
-
-
-def _nothing() -> None:
-    pass
 
 
 def _begin(store: Connections) -> AbstractContextManager[object]:

@@ -88,7 +88,7 @@ def build(
     """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
 
     With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
-    the messages. A call that waits calls `woken` whenever it wakes: that raises to end the call.
+    the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call.
     """
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
@@ -127,7 +127,7 @@ def build(
 def _mapped(
     store: Store[Any], fields: Mapping[str, Any], chosen: Sequence[Feature], tube_stats: object, detached: bool
 ) -> dict[str, Field]:
-    """Return the roles and their fields: those of `fields`, of the ORM's base, and new ones, which the model gets."""
+    """Return the roles and their fields: by `fields`, by the ORM's base, and new fields, which the model gets."""
     mapped, used = roles_of(store, fields), used_by(chosen)
     if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
         tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query

@@ -35,10 +35,10 @@ from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
-from xq.runtime.waiters import Waiting, run_steps
+from xq.runtime.waiters import Wait, Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
-from xq.runtime.workers.worker import Options, Worker, WorkerKind
+from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 
@@ -65,8 +65,8 @@ UNLISTED |= {"adapter", "machine", "pipeline"}
 class Queue(Operators[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
-    The argument `key` of a method is a key (a tuple for a composite one), a mapping that has it, or a task that a
-    method returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
+    The argument `key` of a method is a key (a tuple for a composite one), a mapping with it, or a task that a method
+    returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
     before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
     timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
 
@@ -87,7 +87,6 @@ class Queue(Operators[T]):
     ) -> None:
         self._store = store
         self.model = store.model
-        self._clock = clock
         self._machine = machine = definition.machine
         self._handlers: dict[str | None, Worker[T]] = {}
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
@@ -136,14 +135,14 @@ class Queue(Operators[T]):
     @property
     def clock(self) -> Clock | None:
         """The clock of a test; None if the queue uses the clock of the database. A test may set it."""
-        return self._clock
+        return self._database.clock
 
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
-        self._clock = self._database.clock = clock
+        self._database.clock = clock
 
     def __dir__(self) -> list[str]:
-        """Return the names that an application uses: those of operators and adapters stand apart."""
+        """Return the names that an application uses, without those of operators and adapters."""
         return [name for name in super().__dir__() if name not in UNLISTED]
 
     def __repr__(self) -> str:
@@ -152,35 +151,10 @@ class Queue(Operators[T]):
     # workers
 
     @overload
-    def worker(
-        self,
-        function: Callable[..., Any],
-        *,
-        tube: str | None = ...,
-        workers: int = ...,
-        kind: WorkerKind = ...,
-        max_attempts: int | None = ...,
-        backoff: Any = ...,
-        timeout: float | None = ...,
-        prefetch: int = ...,
-        batch: int | None = ...,
-        concurrency: Concurrency | None = ...,
-    ) -> Worker[T]: ...
+    def worker(self, function: Callable[..., Any], **options: Unpack[WorkerOptions]) -> Worker[T]: ...
 
     @overload
-    def worker(
-        self,
-        *,
-        tube: str | None = ...,
-        workers: int = ...,
-        kind: WorkerKind = ...,
-        max_attempts: int | None = ...,
-        backoff: Any = ...,
-        timeout: float | None = ...,
-        prefetch: int = ...,
-        batch: int | None = ...,
-        concurrency: Concurrency | None = ...,
-    ) -> Callable[[Callable[..., Any]], Worker[T]]: ...
+    def worker(self, **options: Unpack[WorkerOptions]) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
     def worker(
         self,
@@ -216,9 +190,9 @@ class Queue(Operators[T]):
         `timeout` seconds has failed: an `async def` is cancelled, and a process ends and is replaced. A thread cannot
         be stopped, so `timeout` is a ConfigurationError there.
 
-        With `prefetch` a thread takes that many tasks at once, and acks together those that are finished within 5 ms.
-        With `batch` the function gets an `xq.Batch`, a list of up to that many tasks: all are acked when it returns but
-        those named by `batch.fail(task, error)`, and all have failed when it raises.
+        With `prefetch` a thread takes that many tasks at once, and acks together all that end within 5 ms. With `batch`
+        the function gets an `xq.Batch`, a list of up to that many tasks. When it returns, all are acked but those named
+        by `batch.fail(task, error)`. When it raises, all have failed.
 
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
@@ -258,8 +232,8 @@ class Queue(Operators[T]):
         """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
         With `until_empty`, fire the due schedules, then run until no task is ready; with `max_tasks`, until that many
-        are taken. `workers` replaces the number given to `worker`. With `tubes`, take only from these, with that many
-        workers for each tube. Raises InTransaction within a transaction, and ConfigurationError if several threads
+        are taken. `workers` replaces the number given to `worker`. With `tubes`, take from these tubes only; `workers`
+        are for each of them. Raises InTransaction within a transaction, and ConfigurationError if several threads
         would have to share one connection.
         """
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
@@ -293,13 +267,9 @@ class Queue(Operators[T]):
         `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
         """
         brought = {} if task is MISSING else task
-        if timeout is not MISSING:
-            if wait is not MISSING:
-                raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
-            return run_steps(self._waiting.putting(brought, options, self._waiting.seconds(timeout)))
-        if wait is not MISSING:
-            return run_steps(self._waiting.putting_and_waiting(brought, options, self._waiting.seconds(wait, "wait")))
-        return self._inserts.put([brought], options)[0]
+        if wait is MISSING is timeout:
+            return self._inserts.put([brought], options)[0]
+        return run_steps(steps_of_put(self._waiting, brought, wait, timeout, options))
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
@@ -373,11 +343,7 @@ class Queue(Operators[T]):
         return self._finish.many("release", keys, options, update)
 
     def bury_many(
-        self,
-        keys: Iterable[object],
-        *,
-        update: Update = None,
-        error: str | Sequence[str | None] | None = None,
+        self, keys: Iterable[object], *, update: Update = None, error: str | Sequence[str | None] | None = None
     ) -> list[T]:
         """Bury all of the tasks, or none, as `bury`. `update` is one for all, or a list with one for each.
 
@@ -512,7 +478,7 @@ class Queue(Operators[T]):
 
         `spec` is a cron text ("*/5 * * * *", "@daily"), a number of seconds or a timedelta, a datetime
         (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
-        or of a datetime that has none; else it is UTC. `task` and `options` are those of `put`, of values that JSON can
+        or of a datetime that has none; else it is UTC. `task` and `options` are as in `put`, of values that JSON can
         hold. Without a `name` the schedule is named by its task.
 
         Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
@@ -520,7 +486,7 @@ class Queue(Operators[T]):
         fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
-        if self._clock is None:
+        if self.clock is None:
             self._database.begin(locks=True)
             self._maintenance.maintain()
         named = self._schedules.every(spec, task, name, tz, options)
@@ -666,16 +632,35 @@ class Queue(Operators[T]):
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        if self._clock is None and not self._maintenance.is_maintained:
+        if self.clock is None and not self._maintenance.is_maintained:
             self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None) -> None:
         """Store a setting that all queues of this database share.
 
-        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0), so that
+        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0). Until then
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
         self._database.run(self._database.dialect.records.set_setting, values)
+
+
+def steps_of_put(
+    waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
+) -> Wait[T | tuple[T, bool]]:
+    """Return the steps of a put that waits. Raises BadType and BadValue."""
+    if timeout is MISSING:
+        return waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
+    if wait is not MISSING:
+        raise BadValue("put waits for room (timeout=) or for the end of the task (wait=), not for both")
+    return waiting.putting(task, options, waiting.seconds(timeout))
+
+
+def queue_of(given: object) -> Queue[Any]:
+    """Return the queue of a model, of a tube or of a queue's handle. Raises BadType."""
+    for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
+        if isinstance(found, Queue):
+            return found
+    raise BadType(f"{shown(given)} is not a queue: give an upgraded model, its xq, or a tube")

@@ -52,7 +52,7 @@ class QueueAdapter(Generic[T]):
     def definition(self) -> dict[str, Any]:
         """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
 
-        Features that are off, and statuses that all equal their letters, are left out.
+        Features that are off are left out, and statuses if all equal their letters.
         """
         definition = self._database.definition
         return {

@@ -1,6 +1,6 @@
 """Test programs that use xq: a clock, a queue in memory, the workers run at once, and what was put.
 
-Pytest loads `xq.pytest_plugin` by itself, which makes these available as fixtures.
+Pytest loads `xq.pytest_plugin` by itself: its fixtures are these functions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from xq.core.errors import BadType, ConfigurationError, NotInstalled, shown
-from xq.handle import Queue
+from xq.core.errors import ConfigurationError, NotInstalled, shown
+from xq.handle import Queue, queue_of
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
 from xq.runtime.workers.worker import Worker
@@ -38,7 +38,7 @@ class Clock:
 @contextmanager
 def clock(*queues: Any) -> Iterator[Clock]:
     """Set one clock for queues (models, their handles or tubes) for the block, store their schedules, and return it."""
-    found, clock = [_queue(each) for each in queues], Clock()
+    found, clock = [queue_of(each) for each in queues], Clock()
     before = [queue.clock for queue in found]
     for queue in found:
         queue.clock = clock
@@ -76,7 +76,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     """
     calls = 0
     for given in workers:
-        found = [given] if isinstance(given, Worker) else [*_queue(given).handlers.values()]
+        found = [given] if isinstance(given, Worker) else [*queue_of(given).handlers.values()]
         if not found:
             raise ConfigurationError(f"{shown(given)} has no worker: decorate a function with @Page.xq.worker")
         calls += sum(_run(worker, raises) for worker in found)
@@ -85,11 +85,13 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 def _run(worker: Worker[Any], raises: bool) -> int:
     attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
-    if worker.options.kind == "asyncio" and _on_a_loop():
-        raise ConfigurationError(
-            "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
-            "await asyncio.to_thread(run_pending, worker)"
-        )
+    if worker.options.kind == "asyncio":
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
+                "await asyncio.to_thread(run_pending, worker)"
+            )
     calls, source = 0, supply_of(worker, worker.options.tube)
     worker.queue.adapter.maintenance.schedules.declare()
     try:
@@ -99,14 +101,6 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     finally:
         attempts.release_tried()
     return calls
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:
@@ -130,11 +124,11 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
 
 
 def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:
-    """Assert that the table of a queue has exactly `count` tasks with these fields, in any state, and return them.
+    """Assert that the table of a queue has exactly `count` tasks with the given fields, in any state. Return them.
 
     `assert_put(Page, {"url": "https://example.org"})`. A task that was acked is there with the feature keep only.
     """
-    handle = _queue(queue)
+    handle = queue_of(queue)
     model: Any = handle.model
     rows = model._default_manager if hasattr(model, "_default_manager") else model
     found = list(rows.filter(**(fields or {})))
@@ -144,10 +138,3 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
         which = f"with {shown(fields)}" if fields else "in all"
         raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {count}:{listed or ' none'}")
     return found
-
-
-def _queue(given: Any) -> Queue[Any]:
-    for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
-        if isinstance(found, Queue):
-            return found
-    raise BadType(f"{shown(given)} is not a queue: give an upgraded model, its xq, or a tube")

@@ -274,7 +274,7 @@ def test_failures_are_shown_in_groups(make, run, monkeypatch):
     assert (group["message"], group["states"], group["first"][:10]) == ("no answer of <n>", {"B": 2}, "2023-11-14")
     assert listed(run, Task, group["filter"]) == keys[::-1]
     assert ["2", "B:2", "OSError:", "no", "answer"] in [line[:5] for line in run(Task, "failures").lines]
-    monkeypatch.setattr("xq.operators.search.LOOK", 2)
+    monkeypatch.setattr("xq.operators.search.EXAMINED", 2)
     assert ["1+", "B:1+"] in [line[:2] for line in run(Task, "failures", "state:B").lines], "at least"
 
 

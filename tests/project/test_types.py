@@ -35,6 +35,8 @@ WRONG = (
     + """
 {queue}.put({{}}, dealy=5)  # wrong
 {queue}.take().ack()  # wrong: take returns None if there is no task
+async def kill() -> None:
+    print((await {queue}.xq.aio.kill(7)).nothing)  # wrong: a {queue} has no such attribute
 upgrade({queue}, features={{"dealyed": True}})  # wrong
 """
 )

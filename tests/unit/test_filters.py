@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import xq
 from xq.operators.failures import failure_of
-from xq.operators.filters import LONGEST, MOST, Term, number, parse, quoted, seconds
+from xq.operators.filters import LONGEST_FILTER, MOST_VALUES, Term, number, parse, quoted, seconds
 
 READ = {
     "": [],
@@ -39,8 +39,8 @@ WRONG = {
     '"a",b': "is none",
     "a\0b": "zero byte",
     "a\ud800": "half of a character",
-    "a" * (LONGEST + 1): "at most 2,000 characters",
-    "state:" + ",".join(map(str, range(MOST))) + " a": "at most 50 values",
+    "a" * (LONGEST_FILTER + 1): "at most 2,000 characters",
+    "state:" + ",".join(map(str, range(MOST_VALUES))) + " a": "at most 50 values",
 }
 
 texts = st.one_of(
@@ -118,4 +118,4 @@ HOSTILE = ["'", '"', "`'", "a", "a-", "1.", "0x", "12345678-", "a1", "'\"", "Z."
 def test_a_hostile_error_or_filter_is_read_in_one_pass(text):
     assert len(failure_of("E: " + text * (500 // len(text))).id) == 12
     with suppress(xq.BadValue):
-        assert parse('"' * ("\\" in text) + text * ((LONGEST - 1) // len(text)))
+        assert parse('"' * ("\\" in text) + text * ((LONGEST_FILTER - 1) // len(text)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
-from xq.adapters.stores import ClassifiesErrors, Connection
-from xq.core.ports import Address, Driver, Row
+from xq.adapters.stores import BaseStore, Connection
+from xq.core.ports import Address, Driver
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
 FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
@@ -22,7 +22,7 @@ for kind in (Decimal, datetime.date, datetime.time):
     sqlite3.register_adapter(kind, str)  # as Peewee does, which a process without a model does not import
 
 
-class PlainStore(ClassifiesErrors):
+class PlainStore(BaseStore):
     """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
 
     installs = ""
@@ -51,12 +51,6 @@ class PlainStore(ClassifiesErrors):
     def ready(self) -> Connection:
         self._connection.in_transaction = self.in_transaction()
         return self._connection
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._connection.execute(sql, values)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return self._connection.change(sql, values)
 
     @contextmanager
     def atomic(self, own: bool = True) -> Iterator[None]:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
@@ -31,8 +31,11 @@ ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.REA
 RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}
 
 
-class ClassifiesErrors(ABC):
-    """Classifies errors: detects the ORM's errors and lost connections, and asks the driver for the other kinds."""
+class BaseStore(ABC):
+    """The base of all stores: runs a text on the connection of this thread, and classifies its errors.
+
+    It detects the ORM's errors and lost connections itself, and asks the driver for the other kinds.
+    """
 
     database_error: type[BaseException]  # the class of all of them
 
@@ -43,11 +46,23 @@ class ClassifiesErrors(ABC):
     @property
     @abstractmethod
     def in_use(self) -> Any:
-        """Return the driver's connection of this thread; None if none is open."""
+        """The driver's connection of this thread; None if none is open."""
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
         return error
+
+    @abstractmethod
+    def ready(self) -> Connection: ...
+
+    @abstractmethod
+    def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self.ready().execute(sql, values)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self.ready().change(sql, values)
 
     def bookkeeping(self) -> AbstractContextManager[object]:
         return nullcontext()  # for those that record no statements
@@ -67,16 +82,6 @@ class ClassifiesErrors(ABC):
         if raised is not None:
             raise raised(f"the database cannot hold a value given: {error}") from error
         raise error
-
-
-class Of(Protocol):
-    """The part of a store that a connection needs."""
-
-    def failed(self, error: BaseException) -> NoReturn: ...
-
-    def of_the_driver(self, error: BaseException) -> BaseException: ...
-
-    def atomic(self, own: bool = False) -> AbstractContextManager[object]: ...
 
 
 class NoPipelineError(Exception):
@@ -100,7 +105,7 @@ class Connection:
         "store",
     )
 
-    def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+    def __init__(self, store: BaseStore, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         self.store = store
         self.driver = driver
         self.raw = raw
@@ -136,7 +141,6 @@ class Connection:
         return not (self.in_transaction or self.gathers or self.ahead)
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
-        """Run a statement on a new cursor, and return that."""
         made = self.cursor()
         self.driver.execute(made, sql, values)
         return made
@@ -194,7 +198,6 @@ class Connection:
         return self._whole(lambda: cast(PipelineDriver, self.driver).admitted(self.cursor, turn, look, then))
 
     def _whole(self, run: Callable[[], R]) -> R:
-        """Run what is a transaction of its own."""
         try:
             return run()
         except BaseException as error:
@@ -236,7 +239,7 @@ class FileConnection(Connection):
 
     idle: Any  # a cursor that no statement uses; None if there is none
 
-    def __init__(self, store: Of, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
+    def __init__(self, store: BaseStore, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
         super().__init__(store, driver, raw, cursor, database)
         self.idle = None
 
@@ -279,13 +282,10 @@ class PendingCalls:
             call()
 
 
-class OrmConnections(ClassifiesErrors):
+class OrmConnections(BaseStore):
     """The base of the connections of all ORMs: implementations of `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
-
-    @abstractmethod
-    def ready(self) -> Connection: ...
 
     @abstractmethod
     def in_transaction(self) -> bool: ...
@@ -314,12 +314,6 @@ class OrmConnections(ClassifiesErrors):
             for *_, rows in ahead:  # they were rolled back
                 rows.clear()
             raise
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self.ready().execute(sql, values)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return self.ready().change(sql, values)
 
     def _set_up(self, connection: Connection) -> None:
         """Set a connection up once. If a transaction is open, set it up again afterwards: it may be rolled back."""

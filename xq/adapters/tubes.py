@@ -21,21 +21,14 @@ READABLE = 20  # characters of a tube's name that the name of its table shows
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
-# The parameters with which Peewee uses the supported drivers and SQL.
-PARAMETERS: Mapping[str, Mapping[str, Any]] = {
-    "postgres": {"prefer_psycopg3": True},
-    "postgresql": {"prefer_psycopg3": True},
-    "mysql": {"mariadb": True},
-    "mariadb": {"mariadb": True},
-}
-
-# By the scheme of a URL: the package of the driver, and the extra of xq that installs it.
-DRIVERS: Mapping[str, tuple[str, str]] = {
-    "postgres": ("psycopg", "postgres"),
-    "postgresql": ("psycopg", "postgres"),
-    "psycopg3": ("psycopg", "postgres"),
-    "mysql": ("pymysql", "mariadb"),
-    "mariadb": ("pymysql", "mariadb"),
+# By the scheme of a URL: the package of the driver, the extra of xq that installs it, and the parameters with which
+# Peewee uses this driver and its SQL.
+DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
+    "postgresql": ("psycopg", "postgres", {"prefer_psycopg3": True}),
+    "psycopg3": ("psycopg", "postgres", {}),
+    "mysql": ("pymysql", "mariadb", {"mariadb": True}),
+    "mariadb": ("pymysql", "mariadb", {"mariadb": True}),
 }
 
 # The fields by role.
@@ -82,7 +75,7 @@ def database(where: object) -> pw.Database:
     url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
     if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
         raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
-    needed, extra = DRIVERS.get(scheme.partition("+")[0], ("", ""))
+    needed, extra, _ = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
     if needed and find_spec(needed) is None:
         raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
     try:
@@ -99,7 +92,8 @@ def database(where: object) -> pw.Database:
 def for_peewee(where: str) -> tuple[str, Mapping[str, Any]]:
     """Return a URL as `playhouse.db_url.connect` takes it, and the parameters with which xq supports the database."""
     scheme = where.partition("://")[0]
-    return where.replace(scheme, scheme.replace("mariadb", "mysql"), 1), PARAMETERS.get(scheme.partition("+")[0], {})
+    _, _, parameters = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
+    return where.replace(scheme, scheme.replace("mariadb", "mysql"), 1), parameters
 
 
 def without_password(where: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typer import BadParameter, echo
 
-from xq.core.errors import BadValue, Error, shown
+from xq.core.errors import BadType, BadValue, Error, shown
 
 if TYPE_CHECKING:  # else it is imported when a command runs: --help does without
     from xq import handle
@@ -53,15 +53,13 @@ def queue_in(thing: Any, text: str) -> Queue:
     from xq import handle
     from xq.runtime.workers.worker import Worker
 
-    for each in (thing, getattr(thing, "xq", None), getattr(getattr(thing, "model", None), "xq", None)):
-        if isinstance(each, handle.Queue):
-            return each
-        if isinstance(each, Worker):
-            return each.queue
-    raise BadValue(
-        f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
-        "For a plain function there is xq worker module:function --queue module:Model"
-    )
+    try:
+        return thing.queue if isinstance(thing, Worker) else handle.queue_of(thing)
+    except BadType:
+        raise BadValue(
+            f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
+            "For a plain function there is xq worker module:function --queue module:Model"
+        ) from None
 
 
 def queue_named(text: str) -> Queue:
@@ -116,4 +114,6 @@ def connected(target: Queue | str) -> Iterator[Queue]:
 
 def key_of(queue: Queue, text: str | None) -> Any:
     """Return a key as the application has it; None if there is none."""
-    return None if text is None else queue.adapter.tasks.key_in_text(text)
+    from xq.operators.keys import key_in_text
+
+    return None if text is None else key_in_text(queue.adapter.tasks, text)

@@ -212,7 +212,7 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
 
 def _key(key: Any) -> Any:
     """Return a key of the application as documents have it: a list if it has several parts."""
-    from xq.core.values import part_as_text
+    from xq.operators.keys import part_as_text
 
     return [part_as_text(part) for part in key] if isinstance(key, tuple) else part_as_text(key)
 

@@ -21,10 +21,6 @@ def corrections(counters: Iterable[Counter], actual: Mapping[tuple[str, str], in
     for tube, source, target, n in counters:
         counted[tube, target] = counted.get((tube, target), 0) + n
         counted[tube, source] = counted.get((tube, source), 0) - n
-    outside = (ABSENT, ELSEWHERE, "")
-    names = {name for name in {*counted, *actual} if name[1] not in outside}
-    return {
-        name: actual.get(name, 0) - counted.get(name, 0)
-        for name in names
-        if actual.get(name, 0) != counted.get(name, 0)
-    }
+    names = [name for name in {*counted, *actual} if name[1] not in (ABSENT, ELSEWHERE, "")]
+    missing = {name: actual.get(name, 0) - counted.get(name, 0) for name in names}
+    return {name: n for name, n in missing.items() if n}

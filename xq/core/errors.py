@@ -79,10 +79,8 @@ class NotInstalled(Error):
             f"{queue}.xq.install() installs the queue as this process defines it; where processes differ, give all "
             "of them the same definition first"
         )
-        told = [
-            *self.missing[:MISSING],
-            *([f"{len(self.missing) - MISSING} more"] if len(self.missing) > MISSING else []),
-        ]
+        rest = len(self.missing) - MISSING
+        told = [*self.missing[:MISSING], *[f"{rest} more"] * (rest > 0)]
         super().__init__(f"{advice}. The queue {queue} is not installed as this process defines it: {'; '.join(told)}")
 
 
@@ -260,7 +258,7 @@ class UnknownSession(Error):
 class TubeExists(BadValue):
     """A tube of this name exists already, and `create_tube` was called without `if_not_exists=True`.
 
-    With `if_not_exists=True` the call returns the existing tube. `name` and `type` are those of that tube.
+    With `if_not_exists=True` the call returns the existing tube. `name` and `type` are its own.
     """
 
     def __init__(self, name: str, type: str) -> None:

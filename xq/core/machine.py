@@ -151,7 +151,7 @@ class Feature:
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
     structure: Any = True  # what must be equal in every process; durations and callables need not be
-    # methods that need the feature; its options -> the methods that take them
+    # the methods of the feature; its options -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -191,13 +191,7 @@ RESERVED: Final = frozenset(
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
 
-
-def _never(task: Mapping[str, Any]) -> int:
-    """Return how often a new task has been taken: 0."""
-    return 0
-
-
-ROLE_FILL: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"attempts": _never}
+ROLE_DEFAULTS: Final = {"attempts": 0}  # what a new task has in a mapped role
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
@@ -226,7 +220,7 @@ class Machine:
     """The transition table of one queue, composed of its features. Immutable. `print` shows it.
 
     `rows` are its transitions, `states` the letters of its states, and `timers` those of each state.
-    Raises Conflict if two features decide the same thing, and ConfigurationError if a feature leaves a state that
+    Raises Conflict if two features decide the same thing. Raises ConfigurationError if a feature leaves a state that
     nothing enters, or requires a feature that is off.
     """
 
@@ -380,7 +374,7 @@ class Machine:
         return tuple(columns.values())
 
     def _fill(self, claim: _Claims) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-        fill = {role: maker for role, maker in ROLE_FILL.items() if role in self.roles}
+        fill: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
         for feature in self.features:
             for role, maker in feature.fill.items():
                 claim(feature.name, "fill", role, what=f"what put writes into {role!r}")
@@ -428,7 +422,7 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """Return the table without durations and names of features."""
+        """The table without durations and names of features."""
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in self.rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
@@ -447,7 +441,7 @@ class Machine:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Return the states from which a task may still be taken without a further call: it has not ended."""
+        """The states from which a task may still be taken without a further call: it has not ended."""
         found = {"R", TAKEN, *(detour.via for detour in self.detours)}
         while more := {row.source for row in self.due if row.target in found} - found:
             found |= more
@@ -513,7 +507,7 @@ class Machine:
 
     @property
     def ack_deletes(self) -> bool:
-        """Returns whether an ack deletes the task."""
+        """Whether an ack deletes the task."""
         acked = self.choose(TAKEN, "ack", ())
         return acked is not None and acked.target == ABSENT
 

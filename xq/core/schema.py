@@ -100,7 +100,7 @@ def used_by(features: Sequence[Feature]) -> set[str]:
 
 
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
-    """Return the offered fields that the queue maps beside `roles`: its features' and those of ALWAYS.
+    """Return the offered fields that the queue maps beside `roles`: for its features, and for ALWAYS.
 
     A role of ALWAYS is left out if the application has replaced its field by one of an unsuitable kind.
     """
@@ -148,24 +148,19 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
     return roles
 
 
-def _said(field: Field) -> str:
-    """Return the kind of a field, or its declared type if no role accepts its kind."""
-    return (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
-
-
 def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     """Return why a field cannot hold a role, in words; None if it can."""
     if field.kind not in ROLES[role]:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
-        return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {_said(field)}"
+        said = (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
+        return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {said}"
     if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
         return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"
-    if role == "owner" and field.max_length is not None and field.max_length < OWNER_LENGTH:
-        return f"role 'owner': {store.name}.{field.name} holds {field.max_length} characters, {OWNER_LENGTH} are needed"
-    if role == "trace" and field.max_length is not None and field.max_length < TRACEPARENT:
-        return f"role 'trace': {store.name}.{field.name} holds {field.max_length} characters, {TRACEPARENT} are needed"
+    least = {"owner": OWNER_LENGTH, "trace": TRACEPARENT}.get(role, 0)
+    if field.max_length is not None and field.max_length < least:
+        return f"role {role!r}: {store.name}.{field.name} holds {field.max_length} characters, {least} are needed"
     return None
 
 
@@ -225,9 +220,8 @@ def check_that_ack_keeps(machine: Machine, statuses: Mapping[str, str | int]) ->
 
 def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
     # a model is a Collection: it has a length and an iterator, which run queries
-    if isinstance(tube_stats, (str, type)) or not isinstance(tube_stats, Collection):
-        raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
-    if not all(isinstance(tube, str) for tube in tube_stats):
+    listed = isinstance(tube_stats, Collection) and not isinstance(tube_stats, (str, type))
+    if not listed or not all(isinstance(tube, str) for tube in tube_stats):
         raise ConfigurationError(f"tube_stats is a list of names of tubes, not {shown(tube_stats)}")
     if tube_stats and "tube" not in table.roles:
         raise ConfigurationError("tube_stats needs the role 'tube': map it to a field")

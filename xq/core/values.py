@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import decimal
-import json
 import math
 import numbers
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +15,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, Machine, Transition
-from xq.core.ports import BYTES, INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
+from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine, Transition
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
@@ -104,7 +102,7 @@ class New:
         return [row[place] for row in self.rows]
 
     def at(self, places: Sequence[int]) -> New:
-        """Return the same tasks without those at other places."""
+        """Return the tasks at these places."""
         tasks = [self.tasks[place] for place in places] if len(self.tasks) == len(self.rows) else []
         return replace(self, tasks=tasks, rows=[self.rows[place] for place in places])
 
@@ -163,7 +161,9 @@ class Tasks(Generic[T]):
         self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
         # Returns the key of a row as the application writes it.
-        self.app_key_of: Callable[[Row], Any] = self._app_key_of if self._key_is_read else itemgetter(*self._key_at)
+        self.app_key_of: Callable[[Row], Any] = itemgetter(*self._key_at)
+        if self._key_is_read:
+            self.app_key_of = lambda row: self.app_key(self.key_of(row))
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
@@ -209,9 +209,6 @@ class Tasks(Generic[T]):
             parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
-    def _app_key_of(self, row: Row) -> Any:
-        return self.app_key(self.key_of(row))
-
     def sort(self, rows: list[Row]) -> None:
         """Sort rows as take does: lower priority first, NULL before any number, then by key."""
         try:
@@ -232,7 +229,7 @@ class Tasks(Generic[T]):
         if data is None:
             return task if isinstance(task, Taken) else (self._key_named(task), None)
         if (field := self._only_key) is None:
-            parts = self._key_in(data)
+            parts = self._key([data.get(field.name) for field in self.table.key])
         else:
             value = data.get(field.name)
             # As _key_part does.
@@ -240,9 +237,6 @@ class Tasks(Generic[T]):
                 value = self._key_part(field, value)
             parts = (value,)
         return parts, getattr(task, TOKEN_ATTRIBUTE, None)
-
-    def _key_in(self, data: Mapping[str, Any]) -> Parts:
-        return self._key([data.get(field.name) for field in self.table.key])
 
     def _key_named(self, task: object) -> Parts:
         """Return the key that a caller names otherwise than by an instance. Raises BadType and BadValue."""
@@ -262,28 +256,6 @@ class Tasks(Generic[T]):
             raise BadType(f"a key of {self.store.name} is a tuple ({names}), not {shown(task)}")
         return self._key(list(task))
 
-    def key_in_text(self, text: str) -> Any:
-        """Return the key that a person wrote, as methods take it: one of several parts as a JSON array.
-
-        Raises BadValue.
-        """
-        given: Any = [text]
-        if self._only_key is None:
-            try:
-                given = json.loads(text)
-            except (ValueError, RecursionError):
-                given = None
-            if not isinstance(given, list) or len(given) != len(self.table.key):
-                names = ", ".join(field.name for field in self.table.key)
-                raise BadValue(f"a key of {self.store.name} is a JSON array of {names}, not {shown(text)}")
-        parts = tuple(_part_in_text(field, str(part)) for field, part in zip(self.table.key, given, strict=True))
-        return parts[0] if len(parts) == 1 else parts
-
-    def key_as_text(self, parts: Sequence[Any]) -> str:
-        """Return a key, in the parts that the application has, as `key_in_text` reads it."""
-        texts = [part_as_text(part) for part in parts]
-        return str(texts[0]) if len(texts) == 1 else json.dumps(texts, default=str)
-
     def _key(self, parts: list[Any]) -> tuple[Any, ...]:
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
@@ -293,7 +265,8 @@ class Tasks(Generic[T]):
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
         if field.kind in INTEGERS:
-            if not _may_be_an_integer(value):
+            is_fraction = isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral)
+            if is_fraction or isinstance(value, (bool, str, bytes)):  # ack(7.9) must not ack 7
                 raise self._bad_key(field, f"is an integer, not {shown(value)}")
         elif field.kind == "text" and not isinstance(value, str):
             if not isinstance(value, uuid.UUID):
@@ -349,17 +322,16 @@ class Tasks(Generic[T]):
             return self.new(dict(zip(shape.fields, brought.values(), strict=True)))
         for name in shape.keys:
             if brought[name] is None:  # put makes the missing key
-                return self.new(_without(brought, name))
+                return self.new({other: value for other, value in brought.items() if other != name})
         values = brought
         if shape.defaults:
             values = {**shape.defaults, **brought}
             for name in shape.called:
                 values[name] = values[name]()
-        row, own = shape.row, self._own(shape, values) if shape.own else _NOTHING
+        row, own = shape.row, _NOTHING
+        if shape.own:
+            own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
         return New([values], names, shape.names, [row(values)], own)
-
-    def _own(self, shape: Shape, values: Mapping[str, Any]) -> Seconds:
-        return {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
         """Compile how tasks with these names become rows. Raises BadValue for a name that a task cannot bring."""
@@ -367,11 +339,7 @@ class Tasks(Generic[T]):
         if fields != names:
             shape = Shape(fields, (), {}, (), (), tuple, None, ())
         else:
-            defaults = {
-                name: default
-                for name, default in self.store.declared_defaults().items()
-                if name not in names and name not in self._never_default
-            }
+            defaults = {name: default for name, default in self.defaults().items() if name not in names}
             roles, fill = self.table.roles, self.machine.fill
             makers = {roles[role].name: maker for role, maker in fill.items() if role in roles}
             columns = tuple(dict.fromkeys([*defaults, *names, *makers]))
@@ -436,9 +404,11 @@ class Tasks(Generic[T]):
         """Return whether a field, or its column, has this name."""
         return name in self._fields
 
-    def may_have_default(self, name: str) -> bool:
-        """Return whether a default of the model applies to this field."""
-        return name not in self._never_default
+    def defaults(self) -> dict[str, Any]:
+        """Return the defaults of a new task, by field name: values, and callables that make them."""
+        declared, roles = self.store.declared_defaults(), self.table.roles
+        own = {roles[role].name: value for role, value in ROLE_DEFAULTS.items() if role in roles}
+        return {name: value for name, value in declared.items() if name not in self._never_default} | own
 
     def may_be_option(self, event: str, name: str) -> bool:
         """Return whether `event` takes such an option, here or in a queue with other features."""
@@ -541,7 +511,7 @@ class Tasks(Generic[T]):
         return float(value)
 
     def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds that a call of `event` brings, without options that are None; `at` is seconds since 1970.
+        """Return the seconds of a call of `event`, without options that are None; `at` is seconds since 1970.
 
         Raises FeatureOff for an option whose feature is off, BadType for an unknown one.
         """
@@ -659,20 +629,9 @@ def named(parts: Parts) -> dict[str, Any]:
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
-def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {other: value for other, value in values.items() if other != name}
-
-
 def chunks(items: list[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
     return (items[i : i + size] for i in range(0, len(items), size))
-
-
-def _may_be_an_integer(value: object) -> bool:
-    """Return whether int() may be applied: ack(7.9) must not ack 7."""
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, numbers.Integral) or not isinstance(value, (str, bytes, numbers.Number))
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
@@ -681,25 +640,6 @@ def _ranked(value: Any) -> tuple[int, Any]:
         return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value
-
-
-def part_as_text(part: Any) -> Any:
-    """Return a part of a key as a person writes it: bytes in hexadecimal digits, as the history has them."""
-    return bytes(part).hex().upper() if isinstance(part, (bytes, bytearray, memoryview)) else part
-
-
-def _part_in_text(field: Field, text: str) -> Any:
-    if (kind := field.type.upper().partition("(")[0]) in BYTES:
-        read, wanted = (uuid.UUID, "a UUID") if kind == "UUIDB" else (bytes.fromhex, "hexadecimal digits, as 00FF27")
-        try:
-            return read(text)
-        except ValueError:
-            raise BadValue(f"the key {field.name!r} is {wanted}, not {shown(text)}") from None
-    if field.kind not in INTEGERS:
-        return text
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-        raise BadValue(f"the key {field.name!r} is a whole number of up to 64 bits, not {shown(text)}")
-    return int(text)
 
 
 def count_of(n: object) -> int:

@@ -28,7 +28,7 @@ def in_utc(at: float) -> str:
 
 
 class Finding(NamedTuple):
-    """A problem, and what to do: words, a command of the shell in which TARGET is this queue, or SQL that mends it."""
+    """A problem, and what to do: words, a command of the shell (TARGET is this queue), or SQL."""
 
     what: str
     do: str
@@ -38,10 +38,7 @@ class Doctor(Inspection):
     """The reasons why a task is not running, and the problems of a queue."""
 
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
-        """Return why a task is not running, in sentences; that it may be taken at any moment if nothing holds it.
-
-        `moment` returns a time, in seconds since 1970, as text. Raises NotFound.
-        """
+        """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
         parts, _ = self.tasks.identify(key)
         rows = self._run(self.database.dialect.looks.look(), **named(parts))
         if not rows:
@@ -132,7 +129,6 @@ class Doctor(Inspection):
         return f"xq resume {self.target}{'' if tube is None else f' --tube {quote(tube)}'}"
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
-        """Return the seconds until the time in a role; None if there is none."""
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
         if isinstance(at, datetime):
             at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -13,8 +13,8 @@ from typing import Final
 from xq.core.errors import BadValue, shown
 from xq.core.ports import fits_a_column
 
-LONGEST: Final = 2_000  # characters of a filter
-MOST: Final = 50  # values of all terms: each may be looked for in 10,000 rows
+LONGEST_FILTER: Final = 2_000  # characters
+MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
 NAME: Final = r"([^\W\d]\w{0,99})(>=|<=|[:=<>])"
 QUOTED: Final = r"""(?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')"""
 VALUE: Final = rf"""(?:{QUOTED}|[^\s,"'][^\s,]*+)"""
@@ -54,8 +54,8 @@ def quoted(value: object) -> str:
 
 def parse(text: str) -> list[Term]:
     """Return the terms of a filter, which must all hold. Raises BadValue with the one that is wrong."""
-    if len(text) > LONGEST:
-        raise BadValue(f"a filter has at most {LONGEST:,} characters, and this one has {len(text):,}")
+    if len(text) > LONGEST_FILTER:
+        raise BadValue(f"a filter has at most {LONGEST_FILTER:,} characters, and this one has {len(text):,}")
     if not fits_a_column(text) or any("\ud800" <= each <= "\udfff" for each in text):
         raise BadValue("a filter holds no zero byte and no half of a character: no database can look for these")
     terms: list[Term] = []
@@ -71,8 +71,8 @@ def parse(text: str) -> list[Term]:
         each = map(_plain, re.findall(VALUE, values, re.DOTALL) or [word])
         terms.append(Term(name, operator or ":", tuple(dict.fromkeys(each)), bool(negated)))
         rest = rest[found.end() :]
-    if sum(len(each.values) for each in terms) > MOST:
-        raise BadValue(f"a filter has at most {MOST} values")
+    if sum(len(each.values) for each in terms) > MOST_VALUES:
+        raise BadValue(f"a filter has at most {MOST_VALUES} values")
     return terms
 
 

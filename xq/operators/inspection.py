@@ -109,18 +109,15 @@ class Inspection:
     # tasks
 
     def stats(self) -> Stats:
-        """Return the number of tasks in each state, and the number of transitions."""
         usual = self.machine.usual_event if self.machine.settings.counts_events else None
         return stats(self.database.counters(), self.machine.states, self.database.definition.tube_stats, usual)
 
     def by_state(self, state: str, n: int | None) -> list[Any]:
-        """Return the `n` oldest tasks in a state (None: all)."""
         dialect = self.database.dialect
         rows = self._run(dialect.looks.by_state(state), n=dialect.no_limit if n is None else n)
         return [self.tasks.returned(row) for row in rows]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        """Return key, session and time of the taken tasks, the longest first; those of another program, last."""
         rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.looks.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
@@ -128,11 +125,9 @@ class Inspection:
     # processes
 
     def sessions(self) -> list[tuple[str, float]]:
-        """Return the open sessions of the database, the earliest first: uuid, and since when."""
         return [(uuid, since) for uuid, since in self._run(self.database.dialect.records.sessions)]
 
     def processes(self) -> list[Process]:
-        """Return the open sessions of the database with their processes, and what each has taken of this queue."""
         online, takes = self.online(), defaultdict[str | None, list[float | None]](list)
         for _, session, since in self.taken():
             takes[session].append(since)
@@ -142,11 +137,11 @@ class Inspection:
         ]
 
     def takers(self) -> int:
-        """Return the number of open sessions that take from this queue, without those whose process is gone."""
+        """Return the number of open sessions with a live process that take from this queue."""
         return sum(self.database.dialect.source_name in queues for queues in self.online().values())
 
     def online(self) -> dict[str, set[str]]:
-        """Return the open sessions of this database whose process lives, each with the queues from which it takes.
+        """Return the open sessions with a live process, each with the queues from which it takes.
 
         A process that takes ends the others within a second. Until then their tasks are taken.
         """
@@ -168,13 +163,12 @@ class Inspection:
     def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
         """Return the last `n` transitions of a task (`key` None: of all), in order: those before an id.
 
-        Those of all tasks lack the time in a state that began more than LAST transitions earlier.
+        Those of all tasks have no time in a state if it began more than LAST transitions earlier.
         """
         end = self.newest() + 1 if before is None else before
         return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
 
     def timeline(self, key: object) -> list[Step]:
-        """Return the transitions of a task, with the time in each state. Raises FeatureOff."""
         rows, found = [row for row in self.history.read(key, None, None) if row.source != row.target], []
         for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.database.time_us()]):
             there = row.target in self.machine.states
@@ -193,7 +187,7 @@ class Inspection:
     def times(self) -> dict[str, dict[int, Age]]:
         """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
 
-        Of a task that came into its state before these transitions only a bound is known.
+        For a task that came into its state earlier, only a bound is known.
         """
         found = defaultdict[str, list[Age]](list)
         for state, microseconds, longer in self._run(self.database.dialect.durations, since=self.newest() - LAST):
@@ -208,7 +202,6 @@ class Inspection:
     # the queue as a whole
 
     def snapshot(self) -> Snapshot:
-        """Return the numbers of now."""
         numbers, pauses = self.stats(), self.pauses.all()
         room = self.database.room(numbers.counts)
         by_history = self.machine.settings.history is not None

@@ -185,7 +185,7 @@ class Operators(Generic[T]):
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
 
-        Of a session that several processes have joined, the process is the last one that registered or resumed it.
+        If several processes have joined a session, its process is the last one to register or resume it.
         """
         return self._inspection.processes()
 

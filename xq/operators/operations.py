@@ -1,7 +1,7 @@
-"""Operations: what an operator does to all tasks that a filter shows, in chunks, each of which is one transaction.
+"""Operations: what an operator does to all tasks of a filter, in chunks. Each chunk is one transaction.
 
-Nothing of an operation is stored. What it has left, because its process was killed, say, another one with the same
-filter moves: the tasks that were moved are in states that its event does not leave.
+Nothing of an operation is stored. If its process is killed, another operation with the same filter moves the other
+tasks: its event does not leave the states of the moved ones.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from xq.core.values import Parts, count_of
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
 from xq.operators.filters import Term
-from xq.operators.search import LOOK, Search
+from xq.operators.search import EXAMINED, Search
 
 T = TypeVar("T")
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
 ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
-CHUNK: Final = 500  # tasks of one transaction
-LARGEST: Final = 1_000
+CHUNK: Final = 500  # tasks of one transaction, unless the call says
+LARGEST_CHUNK: Final = 1_000  # tasks
 SHOWN: Final = 20  # tasks of a preview
 
 
@@ -43,9 +43,9 @@ class Preview(NamedTuple):
 class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
 
-    `done` counts the tasks that moved, `skipped` those that the search found and that did not: another call was
-    faster, or the database rejected the move. `looked` counts the rows that were examined. `state` is
-    new, running, done or cancelled. After an error, `run` goes on behind the last whole chunk.
+    `done` counts the moved tasks. `skipped` counts the tasks that were found and not moved: another call was faster, or
+    the database rejected the move. `looked` counts the examined rows. `state` is new, running, done or cancelled. After
+    an error, `run` goes on behind the last whole chunk.
     """
 
     event: str
@@ -80,8 +80,8 @@ class Operation(Generic[T]):
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, not {shown(filter)}: act({event!r}, 'state:buried')")
-        if not 1 <= (size := count_of(chunk)) <= LARGEST:
-            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST:,}, not {shown(chunk)}")
+        if not 1 <= (size := count_of(chunk)) <= LARGEST_CHUNK:
+            raise BadValue(f"chunk is a number of tasks from 1 to {LARGEST_CHUNK:,}, not {shown(chunk)}")
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         self.event, self.filter, self.chunk = event, filter, size
@@ -110,7 +110,7 @@ class Operation(Generic[T]):
             counts = stats(self._finish.database.counters(), self._finish.machine.states).counts
             n = sum(counts[state] for state in self._states if state in states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
-        page = self._search.movable(self._movable, LOOK, None)
+        page = self._search.movable(self._movable, EXAMINED, None)
         return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
 
     def __iter__(self) -> Iterator[Operation[T]]:
@@ -132,7 +132,7 @@ class Operation(Generic[T]):
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
-        """Move those of the tasks that are still in these states, in one transaction, and return their number.
+        """Move the tasks in one transaction, unless they have left these states, and return the number of moved ones.
 
         If the database rejects one, move each half by itself, and skip that one.
         """

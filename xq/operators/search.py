@@ -17,6 +17,7 @@ from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.run import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
+from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOK = 10_000  # rows that one call examines
-MOST = 1_000  # tasks of a page
+EXAMINED = 10_000  # rows of one call
+LONGEST_PAGE = 1_000  # tasks
 FEW = 50_000  # tasks of a state that are sorted for each statement
 FETCHED = 100  # tasks that one statement reads by their keys
 STEP = 2_000  # rows of the queries after the first one of a call
@@ -76,9 +77,8 @@ class Search(Generic[T]):
         return None if meant.keys or meant.tests or meant.checks else meant.states
 
     def find(self, filter: str, n: int, after: str | None = None) -> Found[T]:
-        """Return the next `n` tasks that a filter means, behind a cursor."""
-        if not 1 <= n <= MOST:
-            raise BadValue(f"find returns 1 to {MOST:,} tasks, not {shown(n)}: go on with the cursor")
+        if not 1 <= n <= LONGEST_PAGE:
+            raise BadValue(f"find returns 1 to {LONGEST_PAGE:,} tasks, not {shown(n)}: go on with the cursor")
         meant = self.meant(filter)
         page = self._page(meant, n, after)
         rows = self._whole(meant, [key for key, _ in page.tasks])
@@ -95,7 +95,7 @@ class Search(Generic[T]):
         tasks: list[tuple[Parts, str]] = []
         looked = 0
         for row, passes in self._rows(meant, walk, n + 1, position):
-            if len(tasks) == n or looked == LOOK:
+            if len(tasks) == n or looked == EXAMINED:
                 return Page(tasks, self._cursor(walk, position), looked)
             looked, position = looked + 1, row.position
             if passes:
@@ -106,9 +106,8 @@ class Search(Generic[T]):
         return position[-len(self.tasks.table.key) :]
 
     def _cursor(self, walk: Walk, position: Parts) -> str:
-        """Return a position as text for URLs."""
         key = self.tasks.app_key(self._key_of(position))
-        written = self.tasks.key_as_text(key if len(self.tasks.table.key) > 1 else [key])
+        written = key_as_text(key if len(self.tasks.table.key) > 1 else [key])
         text = json.dumps([walk.name, *position[: -len(self.tasks.table.key)], written])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -120,7 +119,7 @@ class Search(Generic[T]):
             text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
             name, *numbers, key = json.loads(text)
             whole = all(type(number) is int and fits_a_column(number) for number in numbers)
-            position = (*numbers, *self.tasks.identify(self.tasks.key_in_text(key))[0])
+            position = (*numbers, *self.tasks.identify(key_in_text(self.tasks, key))[0])
             if name == walk.name and whole and len(position) == len(walk.columns):
                 return position
         raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
@@ -160,7 +159,6 @@ class Search(Generic[T]):
         return [found[key] for key in keys if key in found]
 
     def failures(self, filter: str, n: int) -> Failures:
-        """Return the largest groups of failures among the tasks that a filter means."""
         if "error" not in self.tasks.table.roles:
             raise FeatureOff("failures() needs the role 'error': map it to a field", role="error")
         meant = self.meant(filter)
@@ -168,7 +166,7 @@ class Search(Generic[T]):
         meant.test([self.database.dialect.is_empty(self.tasks.table.roles["error"])], negated=True)
         walks = (self._walk(meant, [state]) for state in FAILED if state in meant.states)
         rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
-        examined = list(islice(rows, LOOK))
+        examined = list(islice(rows, EXAMINED))
         failed = [row for row, passes in examined if passes]
         groups: dict[str, list[tuple[Seen, float | None]]] = {}
         for row, at in zip(failed, self.since.of(failed), strict=True):

@@ -15,6 +15,7 @@ from xq.core.values import Parts, Tasks
 from xq.engine.run import Database
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
+from xq.operators.keys import key_in_text
 from xq.operators.since import Seen, Since
 
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
@@ -57,13 +58,11 @@ class Meant:
         return f"({' OR '.join(f'({self.database.dialect.by_key(row=row)})' for row in rows)})"
 
     def _value(self, value: Any) -> str:
-        """Return a value as a named one."""
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f":{name}"
 
     def _within(self, states: Collection[str | None], negated: bool = False) -> None:
-        """Narrow the states."""
         self.states = tuple(each for each in self.states if (each in states) != negated)
 
     def _state(self, term: Term) -> None:
@@ -80,7 +79,7 @@ class Meant:
         self.test([self.database.dialect.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, term: Term) -> None:
-        keys = [self.tasks.identify(self.tasks.key_in_text(value))[0] for value in _equal(term)]
+        keys = [self.tasks.identify(key_in_text(self.tasks, value))[0] for value in _equal(term)]
         among = self.among(keys, f"f{len(self.values)}")
         if term.negated:
             self.test([among], negated=True)
@@ -141,7 +140,6 @@ def _equal(term: Term) -> tuple[str, ...]:
 
 
 def _sent(term: Term, named: Field, value: str) -> Any:
-    """Return a value of a term as the database holds it."""
     if named.kind == "text":
         return value
     if named.kind in NUMBERS:

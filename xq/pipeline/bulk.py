@@ -256,7 +256,7 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     """Return how other processes put tasks into the queue of a database."""
     dialect, store, definition = database.dialect, database.store, database.definition
     machine, table = definition.machine, definition.table
-    defaults = {name: value for name, value in store.declared_defaults().items() if tasks.may_have_default(name)}
+    defaults = tasks.defaults()
     fields = {"key": table.key[0], **table.roles}
     # made with each statement: two processes would make the same keys
     made_later = ("key",) * (machine.settings.id == "time64")

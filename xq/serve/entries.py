@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.ports import NUMBERS, ErrorKind, fits_a_column
-from xq.handle import Queue
+from xq.handle import Queue, queue_of
+from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
 
 R = TypeVar("R")
@@ -59,14 +60,14 @@ class ConsoleQueue:
     def key(self, text: str) -> Any:
         """Return a key as the application has it. Raises HTTPException."""
         try:
-            return self.queue.adapter.tasks.key_in_text(text)
+            return key_in_text(self.queue.adapter.tasks, text)
         except BadValue as error:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
         """Return a key, or the one among the fields of a task, as text for `key`."""
         parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
-        return self.queue.adapter.tasks.key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
+        return key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
         """Return the permitted verbs that move tasks in some of the states."""
@@ -97,15 +98,13 @@ def entries_of(given: object) -> tuple[ConsoleQueue, ...]:
     for called, each in given.items() if isinstance(given, Mapping) else ((None, each) for each in given):
         if called is not None and (not isinstance(called, str) or not called or not fits_a_column(called)):
             raise BadType(f"a queue is named by text, not by {shown(called)}")
-        own = each if isinstance(each, Queue) else getattr(each, "xq", None)
-        queue = own or getattr(getattr(each, "model", None), "xq", None)  # of a tube
-        if not isinstance(queue, Queue):
-            raise BadType(f"a console shows queues: models made queues by xq.upgrade, and tubes, not {shown(each)}")
-        name = called or str(queue.name if own else getattr(each, "name", queue.name))
+        queue = queue_of(each)
+        is_tube = each is not queue and getattr(each, "xq", None) is not queue
+        name = called or str(getattr(each, "name", queue.name) if is_tube else queue.name)
         plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:80] or "queue"
         slug = next(slug for n in count(1) if (slug := plain if n == 1 else f"{plain}-{n}") not in found)
         if all(queue is not other.queue for other in found.values()):
-            found[slug] = ConsoleQueue(slug, name, queue, not own)
+            found[slug] = ConsoleQueue(slug, name, queue, is_tube)
     if not found:
         raise BadValue("a console shows at least one queue: xq.serve.app([Page])")
     return tuple(found.values())

@@ -23,6 +23,7 @@ from xq.core.errors import (
     shown,
 )
 from xq.core.ports import fits_a_column
+from xq.core.values import count_of
 from xq.runtime.waiters import UNATTENDED, Deadline
 from xq.sessions import session as sessions
 from xq.sessions.records import Owner
@@ -238,11 +239,7 @@ class CustomTube(Tube, Owner):
     def kick(self, count: int = 1) -> Any:
         """Make up to `count` buried tasks ready. Returns what the class returns: the number of these tasks."""
         with self._calls:
-            if isinstance(count, bool) or not isinstance(count, int):
-                raise BadType(f"a number of tasks is an integer, not {shown(count)}")
-            if not 0 <= count < 2**63:
-                raise BadValue(f"a number of tasks is not negative: {shown(count)}")
-            return self._object.kick(count)
+            return self._object.kick(count_of(count))
 
     @by_name
     def delete(self, id: object) -> Task:

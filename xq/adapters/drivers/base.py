@@ -49,7 +49,7 @@ def of_another(server: str, driver: str, connection: Any, advice: str) -> Config
     return ConfigurationError(f"{text}: {advice}" if advice else text)
 
 
-class Server(ServerDriver):
+class BaseDriver(ServerDriver):
     """The base of the drivers of servers."""
 
     def transaction(self, connection: Any) -> bool | None:

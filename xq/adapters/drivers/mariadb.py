@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xq.adapters.drivers.base import Server, is_gone, kind_by_class, kinds, of_another
+from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
 from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent
 
@@ -44,7 +44,7 @@ def as_transaction(sql: str) -> str:
     return f"{TRANSACTION}{sql}; COMMIT; END"
 
 
-class Pymysql(Server):
+class Pymysql(BaseDriver):
     """pymysql, in autocommit."""
 
     begin = "BEGIN"

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from xq.adapters.drivers.base import Server, is_gone, kind_by_class, kinds, of_another
+from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
 from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent
 
@@ -33,12 +33,12 @@ KINDS = kinds(
         ErrorKind.PERMANENT: ("55000",),  # object not in prerequisite state, which triggers often raise
     }
 )
-# These states are of their kind only if a function of PostgreSQL whose name begins like this has raised them. A row
+# These states are of their kind only if a function of PostgreSQL with such a name has raised them. A row
 # security policy also raises 42501, but for one row. 0A000 (not supported) counts for NaN as an integer only.
 RAISED_BY: Mapping[str, str] = {"42501": "aclcheck_error", "0A000": "numeric_"}
 
 
-class Psycopg(Server):
+class Psycopg(BaseDriver):
     """psycopg 3, in autocommit."""
 
     begin = "BEGIN"

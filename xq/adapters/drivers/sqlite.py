@@ -36,10 +36,7 @@ class Sqlite3:
         pass
 
     def in_transaction(self, connection: Any) -> bool:
-        try:
-            return bool(connection.in_transaction)
-        except sqlite3.ProgrammingError:  # it was closed
-            return False
+        return bool(self.transaction(connection))
 
     def is_broken(self, connection: Any) -> bool:
         return connection is not None and self.transaction(connection) is None

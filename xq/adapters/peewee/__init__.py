@@ -55,13 +55,13 @@ def upgrade(
     `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
     the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
     each task, in `workers` threads (see `Queue.worker`). `schedules` maps names to (spec, task) or (spec, task,
-    options), as of `Queue.every`; tz is one of the options. When workers start, these replace the schedules that
-    programs have declared before; None leaves them as they are. `methods` adds the queue's methods to the model; a
-    sequence names those to add. `clock` is the clock of a test.
+    options), as of `Queue.every`; tz is one of the options. When workers start, they replace all schedules declared
+    before; None leaves them as they are. `methods` adds the queue's methods to the model; a sequence names some of
+    them. `clock` is the clock of a test.
 
-    save() of the model writes what it wrote before, but for the fields of the queue that the application has not
-    changed, so a stale instance cannot overwrite a status that the queue has changed. Raises ConfigurationError if the
-    model, the fields or the features do not match.
+    save() of the model leaves out the fields of the queue, unless the application has changed them: so a stale instance
+    cannot overwrite a status that the queue has changed. Raises ConfigurationError if the model, the fields or the
+    features do not match.
     """
     store: Store[T] = PeeweeStore(model)  # type: ignore[type-var]
     return build(

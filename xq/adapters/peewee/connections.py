@@ -185,10 +185,15 @@ class _AtWork(AbstractContextManager[None]):
         pass
 
     def __exit__(self, kind: object, *exception: object) -> None:
-        if self._store.is_left_open:
-            self._store.abandon()
+        store = self._store
+        database: Any = store._known_database
+        # Of threads that share a connection, another may have the transaction open.
+        if database.thread_safe and (database._state.transactions or store.in_transaction()):
+            while database.top_transaction() is not None:
+                database.pop_transaction()
+            _Transaction(database, store.driver).rollback(begin=False)
             if kind is None:
-                raise LeftOpen(f"the database of {self._store.name}")
+                raise LeftOpen(f"the database of {store.name}")
 
 
 class PeeweeConnections(OrmConnections):
@@ -399,19 +404,6 @@ class PeeweeConnections(OrmConnections):
 
     def at_work(self) -> AbstractContextManager[None]:
         return _AtWork(self)
-
-    @property
-    def is_left_open(self) -> bool:
-        """Whether this thread has a transaction open. (Of threads that share a connection, another may have.)"""
-        database: Any = self._known_database
-        return bool(database.thread_safe and (database._state.transactions or self.in_transaction()))
-
-    def abandon(self) -> None:
-        """Roll back what is open, with all of Peewee's transactions and savepoints."""
-        database = self._known_database
-        while database.top_transaction() is not None:
-            database.pop_transaction()
-        _Transaction(database, self.driver).rollback(begin=False)
 
     def forked(self) -> None:
         database: Any = self._database

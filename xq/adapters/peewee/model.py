@@ -51,7 +51,7 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-# The conversions of these fields raise for no value that a driver returns; the other ones for none of this driver,
+# The conversions of these fields raise for no value of any driver. The others below raise for none of their driver,
 # which makes the objects itself.
 SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
 SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
@@ -136,7 +136,9 @@ class PeeweeModel(OrmModel[M]):
         if not isinstance(task, self.model):
             return None
         data: Mapping[str, Any] = task.__data__
-        return _with_keys(data, task.__rel__) if task.__rel__ else data
+        if task.__rel__:  # related instances whose keys it lacks: they were saved after their assignment
+            data = {**data, **{name: other for name, other in task.__rel__.items() if data.get(name) is None}}
+        return data
 
     def declared_defaults(self) -> dict[str, Any]:
         return {field.name: default for field, default in self.model._meta.defaults.items()}
@@ -286,12 +288,6 @@ def _field(field: pw.Field[Any]) -> Field:
         digits=(held.max_digits, held.decimal_places) if isinstance(held, pw.DecimalField) else None,
         declared=getattr(field, "declared", type(field).__name__),
     )
-
-
-def _with_keys(data: Mapping[str, Any], related: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `data` with the related instances whose keys it lacks: they were saved after their assignment."""
-    others = {name: other for name, other in related.items() if data.get(name) is None}
-    return {**data, **others} if others else data
 
 
 def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:

@@ -28,7 +28,6 @@ from xq.verbs import VERBS
 VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
 # The declared types that have the affinity REAL of SQLite, by its rules: the first ones are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
-TIMERS = ("runat", "deadline")  # roles of columns that only the queue writes
 
 
 def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:

@@ -28,9 +28,10 @@ from pyspark.sql.types import TimestampType
 import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
-from xq.adapters.spark.queues import check_session, queue_of
+from xq.adapters.spark.queues import check_session
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
+from xq.handle import queue_of
 from xq.pipeline.archive import Archive, Written
 from xq.pipeline.scan import Checkpoint, Extract, quoted
 

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from xq.adapters.spark.queues import check_session, context_of, named, not_connected, queue_of
+from xq.adapters.spark.queues import check_session, context_of, named, not_connected
 from xq.adapters.spark.source import options
 from xq.core.errors import BadType, BadValue, shown
+from xq.handle import queue_of
 from xq.pipeline.rollup import UNITS, Counted
 
 NAME = 160  # characters of the name of a queue in the table

@@ -8,16 +8,9 @@ from typing import Any
 import xq
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import Address
+from xq.handle import queue_of
 
 LOCAL = "local"  # how the names of masters begin whose workers run on this machine
-
-
-def queue_of(of: object) -> xq.Queue[Any]:
-    """Return the queue of a model, a tube or a handle. Raises BadType."""
-    for found in (of, getattr(of, "xq", None), getattr(getattr(of, "model", None), "xq", None)):
-        if isinstance(found, xq.Queue):
-            return found
-    raise BadType(f"{shown(of)} is not a queue: give an upgraded model, its xq, or a tube")
 
 
 def check_session(spark: object, *queues: xq.Queue[Any]) -> None:

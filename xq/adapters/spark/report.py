@@ -25,7 +25,7 @@ from xq.adapters.spark.moves import HISTORY, is_, moves
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.page import SHOWN, ReportPage
 from xq.adapters.spark.progress import progress
-from xq.adapters.spark.queues import check_session, named, queue_of
+from xq.adapters.spark.queues import check_session, named
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.spans import Span
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
@@ -34,6 +34,7 @@ from xq.adapters.spark.written import Tables
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
 from xq.core.values import microseconds
+from xq.handle import queue_of
 from xq.pipeline.scan import Extract, quoted
 
 WORK = ".report"  # the folder of an unfinished report

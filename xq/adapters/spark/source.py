@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
-from xq.adapters.spark.queues import queue_of
 from xq.adapters.spark.streaming import HistoryStream
 from xq.adapters.spark.writer import writer
 from xq.core.errors import BadValue, shown
+from xq.handle import queue_of
 from xq.pipeline.bulk import Bulk
 from xq.pipeline.scan import Checkpoint, Extract, What
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import LONGEST
@@ -22,6 +22,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WorkerKind = Literal["thread", "process", "asyncio"]
 HIGHEST = 1_000_000  # of what an option counts
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of `Queue.worker`, for type checkers."""
+
+    tube: str | None
+    workers: int
+    kind: WorkerKind
+    max_attempts: int | None
+    backoff: Any
+    timeout: float | None
+    prefetch: int
+    batch: int | None
+    concurrency: Concurrency | None
 
 
 @dataclass(frozen=True, slots=True)

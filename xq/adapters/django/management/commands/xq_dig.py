@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from xq.adapters.django.management.queues import QueueCommand, label, on_database, queue
+from xq.operators.keys import key_in_text
 
 
 class Command(QueueCommand):
@@ -28,7 +29,7 @@ class Command(QueueCommand):
         keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}
         if keys:
-            wanted = [found.adapter.tasks.key_in_text(text) for text in keys]
+            wanted = [key_in_text(found.adapter.tasks, text) for text in keys]
             dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
         else:
             dug = found.dig(n=n, **given)
