@@ -12,8 +12,7 @@ from xq.adapters.databases.session_connection import ServerNotifier, SessionConn
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard
-from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
-from xq.sessions.liveness import Liveness
+from xq.core.ports import PART, Connection, Connections, Liveness, Notifier, Row, Run, Values
 
 
 class Server(Dialect):

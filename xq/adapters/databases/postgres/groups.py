@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.adapters.databases.groups import COUNTED
 from xq.adapters.databases.postgres.triggers import dollars
 from xq.core.compile import Selector, Statement
+from xq.core.dialect import Runs
 from xq.core.ports import INTEGERS, Connections
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import parts_of_uuid
 from xq.core.compile import Selector, Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run, Values
-from xq.sessions.liveness import Liveness
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run, Values
 
 
 class Sqlite(Dialect):
