@@ -20,8 +20,8 @@ from xq.runtime.lease import Lease, leased
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import ASK, NoSlot
-from xq.runtime.workers.threads import PAUSE, Pool, Program, Supply
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.threads import PAUSE, Pool, Program
+from xq.runtime.workers.worker import Supply, Worker
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -21,8 +21,8 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import Connections
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, Shared, handled_by
-from xq.runtime.workers.threads import LISTEN, Budget, Pool, Program, Supply, Threads
-from xq.runtime.workers.worker import Options, Worker
+from xq.runtime.workers.threads import Budget, Pool, Program, Threads
+from xq.runtime.workers.worker import LISTEN, Options, Supply, Worker
 from xq.sessions.process import this_process
 
 if TYPE_CHECKING:
