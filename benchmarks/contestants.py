@@ -344,7 +344,8 @@ class Xq(OfXq):
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
             # There is no option for it: it shows what counting costs.
-            for item in self.queue._database.dialect.installer.objects.mine():
+            dialect: Any = self.queue._database.dialect
+            for item in dialect.installer.objects.mine():
                 if item.kind == "trigger":
                     self.db.execute_sql(item.drop)
 

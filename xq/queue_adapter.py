@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from xq.core.dialect import Installation
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
@@ -14,9 +15,6 @@ from xq.engine.stats import stats
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.installer.installation import Installation
 
 T = TypeVar("T")
 

@@ -24,7 +24,8 @@ from xq.adapters.databases import file_liveness
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program, Supply, Threads, _Hand
+from xq.runtime.workers.threads import Program, Threads, _Hand
+from xq.runtime.workers.worker import Supply
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
 TIMED = ("DISCARD PLANS", "INSERT INTO xq_alive (uuid, process, waits)")

@@ -9,9 +9,10 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
-from xq.adapters.databases.records import TEXTS, Records
-from xq.adapters.databases.sql_file import Text, texts
+from xq.adapters.databases.records import TEXTS
+from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
+from xq.core.dialect import Records, Text
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

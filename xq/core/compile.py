@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from xq.core.machine import ABSENT, KEEP, Machine, Timer, Transition
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take", "takes"]
@@ -157,21 +154,3 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         if value is not KEEP:
             roles[column.role] = value
     return Change(row.target, roles, update)
-
-
-class Statements:
-    """The statements of one queue for one database."""
-
-    def __init__(self, machine: Machine, dialect: Dialect) -> None:
-        self._machine = machine
-        self._dialect = dialect
-
-    def move(
-        self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
-    ) -> Statement:
-        """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        return self._dialect.move(rows, change(self._machine, row, given, update))
-
-    def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
-        """Compile the statement that puts `count` tasks with values for the fields `names`."""
-        return self._dialect.insert(change(self._machine, row, given), names, count)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
-from xq.core.compile import Statement, Statements
-from xq.core.machine import Machine
+from xq.core.compile import Selector, Statement, change
+from xq.core.dialect import Dialect, Installation
+from xq.core.machine import Machine, Transition
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.values import Catalogue
 from xq.core.words import Wording
 from xq.sessions import session as sessions
 from xq.sessions.session import Sessions
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.installer.installation import Installation
 
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory
@@ -72,11 +69,21 @@ class Binding:
 
     database: ref[Any]
     dialect: Dialect
-    statements: Statements
+    machine: Machine
     installation: Installation
     sessions: Sessions  # of this process with that database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
     steps: StepCache = field(default_factory=StepCache)  # compiled at first use
+
+    def move(
+        self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
+    ) -> Statement:
+        """Compile the statement that moves the selected rows as `row` of the transition table says."""
+        return self.dialect.move(rows, change(self.machine, row, given, update))
+
+    def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
+        """Compile the statement that puts `count` tasks with values for the fields `names`."""
+        return self.dialect.insert(change(self.machine, row, given), names, count)
 
     def text(self, sql: str) -> Step:
         """Return the step of a text of the dialect."""
@@ -112,7 +119,7 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
     return Binding(
         here,
         dialect,
-        Statements(definition.machine, dialect),
+        definition.machine,
         dialect.installation(store, definition.structure, definition.wording, values),
         sessions.of(database),
         store.may_fail_to_read,

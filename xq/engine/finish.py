@@ -499,7 +499,7 @@ class Finish(Generic[T]):
             # The tasks are counted by state: lock them all, then move one state after the other.
             self.database.run(binding.dialect.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
-        statement = binding.statements.move(Selector("all", transition.source, more=more), transition)
+        statement = binding.move(Selector("all", transition.source, more=more), transition)
         ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
         return int(moved)

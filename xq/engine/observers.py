@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from xq.core.dialect import Connected
 from xq.core.ports import Connections, Row
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 T = TypeVar("T")
 
@@ -66,7 +64,7 @@ class Observers(Generic[T]):
         self._counting = threading.Lock()
         self.count()
 
-    def notify(self, dialect: Dialect, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+    def notify(self, dialect: Connected, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Notify the observers of a change by a statement once it is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
@@ -81,7 +79,7 @@ class Observers(Generic[T]):
             except Exception as error:  # the change is committed, and a lost notification costs only time
                 self._log.debug("the waiters were not notified of %s-%s: %s", source, target, error)
 
-    def once_committed(self, dialect: Dialect, call: Callable[[], None]) -> None:
+    def once_committed(self, dialect: Connected, call: Callable[[], None]) -> None:
         """Call `call` when the last write is committed, or at once outside a transaction; not if it is rolled back.
 
         Some ORMs still run their on-commit calls after the savepoint was rolled back, or do not notice the rollback.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from xq.core.dialect import Dialect
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 # How often a take may find that another one has taken the last token of its task. Within a transaction with an old
 # snapshot it always does.

@@ -6,10 +6,11 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from xq.core.clock import Clock
 from xq.core.compile import Statement
+from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
 from xq.core.values import Seconds
@@ -17,10 +18,6 @@ from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-
 
 R = TypeVar("R")
 

@@ -57,7 +57,7 @@ class Steps:
         name = kept_as or (event, which, moves, given, update)
         step = binding.steps.get(name)
         if step is None:
-            statement = binding.statements.move(which, transition, frozenset(given), update)
+            statement = binding.move(which, transition, frozenset(given), update)
             left = transition if transition.source != ABSENT else replace(transition, source=which.state)
             step = binding.steps.keep(name, self._move(binding, event, which, left, statement, bool(update)))
         return step
@@ -67,7 +67,7 @@ class Steps:
         name = row.target, row.given, given, names, n
         step = binding.steps.get(name)
         if step is None:
-            statement = binding.statements.insert(row, frozenset(given), names, n)
+            statement = binding.insert(row, frozenset(given), names, n)
             run = binding.dialect.runner(statement, row.event, width=len(names))
             made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
             step = binding.steps.keep(name, made, n * len(names))

@@ -6,9 +6,10 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.compile import Selector, Way
+from xq.core.dialect import Moves
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import Connection, Row
@@ -19,9 +20,6 @@ from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 T = TypeVar("T")
 Then = Callable[[str | None], None]  # gets the token of a take
@@ -128,7 +126,7 @@ class Takes(Generic[T]):
         return self.store.ready(), skipped, done
 
     def _catch_up(
-        self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
+        self, connection: Connection, dialect: Moves, transition: Transition, time_to_sweep: bool
     ) -> Prepared:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None

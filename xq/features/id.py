@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from xq.core.forking import at_fork
 from xq.core.machine import Feature, Settings, Strategy
-from xq.sessions.forking import at_fork
 
 
 class _Increasing:

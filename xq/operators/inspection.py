@@ -215,7 +215,11 @@ class Inspection:
             return False
         dialect, looks = self.database.dialect, self.database.dialect.looks
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
-        query = looks.any_ready if dialect.groups else looks.ready(Selector("first", READY, skips=len(skipped)))
+        query = (
+            looks.any_ready
+            if self.machine.guard("utube")
+            else looks.ready(Selector("first", READY, skips=len(skipped)))
+        )
         return bool(self._run(query, **skipped))
 
     def _by_history(self) -> tuple[Age | None, float]:

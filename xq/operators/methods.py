@@ -69,12 +69,12 @@ class Operators(Generic[T]):
 
         def statement(row: Transition) -> Statement:
             if event == "put":
-                return binding.statements.insert(row, given, names, n)
+                return binding.insert(row, given, names, n)
             which = Selector("key", row.source, "take" if row.fenced else "")
             if row.picks:
                 one = n == 1 or (machine.guard("rate") is not None and row.target == TAKEN)
                 which = Selector("first" if one else "oldest", row.source, tube="tube" in options)
-            return binding.statements.move(which, row, given, names)
+            return binding.move(which, row, given, names)
 
         return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
 

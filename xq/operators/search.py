@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import Machine
 from xq.core.ports import fits_a_column
@@ -20,9 +21,6 @@ from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.searches import Walk
 
 T = TypeVar("T")
 

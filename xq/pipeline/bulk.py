@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from xq.adapters.plain import PlainStore
 from xq.core.compile import Statement, change
+from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
 from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
@@ -22,9 +23,6 @@ from xq.core.values import Catalogue, Tasks
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 AGE = 86_400.0  # seconds for which the partitions of a job without a name are remembered, for attempts that are late
 TRIES = 20  # attempts to put a partition while other processes make the same keys

@@ -46,7 +46,8 @@ class Pipeline:
         """
         self._history.check(what)
         store = self._database.store
-        return self._database.dialect.extract(what, store.name, store.address(), states)
+        found: Extract = self._database.dialect.extract(what, store.name, store.address(), states)
+        return found
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""

@@ -13,10 +13,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
 from xq.sessions import session as sessions
-from xq.sessions.forking import at_fork
-from xq.sessions.liveness import members_of
+from xq.sessions.session import members_of
 
 log = logging.getLogger("xq")
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
+from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
 from xq.sessions import session as sessions
-from xq.sessions.forking import at_fork
-from xq.sessions.liveness import members_of
 from xq.sessions.records import Owner, rows_of
+from xq.sessions.session import members_of
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import Error, NotInstalled
 from xq.core.ports import UNANSWERED, ErrorKind
@@ -23,9 +23,6 @@ from xq.core.values import Taken
 from xq.runtime.callers import Runner
 from xq.runtime.waiters import Awake, Waiting
 from xq.sessions.session import entered
-
-if TYPE_CHECKING:
-    from xq.handle import Queue
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -191,9 +188,9 @@ class Turns(Generic[T]):
     An item of a put is the task, of a take the number of tasks, of any other event a key and the `update`.
     """
 
-    def __init__(self, queue: Queue[T], runner: Runner) -> None:
-        self._queue = queue
-        self.waiting: Waiting[T] = queue.adapter.waiting
+    def __init__(self, waiting: Waiting[T], put: Callable[..., T], runner: Runner) -> None:
+        self.waiting = waiting
+        self._put = put
         self._runner = runner
         self._calls: deque[Call[Any]] = deque()
 
@@ -286,7 +283,7 @@ class Turns(Generic[T]):
     def one(self, kind: CallKind, item: Any, tokens: list[str | None] | None = None) -> Any:
         if kind.event == "put":
             options: Mapping[str, Any] = dict(kind.options)
-            return self._queue.put(item, **options)
+            return self._put(item, **options)
         if kind.event == "take":
             return self._take(kind, item, [] if tokens is None else tokens)
         key, update = item

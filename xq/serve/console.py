@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,11 +21,11 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xq.core.errors import BadValue, Error, shown
+from xq.operators.operations import Operation
 from xq.serve import login
 from xq.serve.charts import LINES
 from xq.serve.entries import ConsoleQueue, entries_of, on, status_of
 from xq.serve.login import NOBODY, VIEW, ConsoleOptions, FromScope, Visit
-from xq.serve.operations import Begun, of_queue
 from xq.serve.snapshot import EVERY, looks_of
 from xq.serve.texts import Texts
 
@@ -57,6 +58,21 @@ class Route(NamedTuple):
     answer: Answer | str
 
 
+class Begun(NamedTuple):
+    """An operation that a thread of this process runs, or has run."""
+
+    entry: ConsoleQueue
+    operation: Operation[Any]
+    ended: Future[Any]
+
+    @property
+    def state(self) -> str:
+        if not self.ended.done():
+            return "waits for others" if self.operation.state == "new" else "running"
+        error = self.ended.exception()
+        return f"failed: {getattr(error, 'detail', error)}" if error else self.operation.state
+
+
 class Console:
     """The console of some queues."""
 
@@ -70,9 +86,14 @@ class Console:
         self._templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self._templates.filters |= {**Texts(settings.hide).filters, "operations": of_queue}
+        self._templates.filters |= Texts(settings.hide).filters
         self._templates.globals |= {"console": self, "settings": settings, "LINES": LINES, "now": time.time}
         self._templates.globals |= vars(self._templates.get_template("macros.html").module)
+
+    def operations_of(self, entry: ConsoleQueue) -> list[Begun]:
+        """Return the operations on a queue that have not ended, and the newest one."""
+        mine = [each for each in reversed([*self.operations.values()]) if each.entry is entry]
+        return mine[:1] + [each for each in mine[1:] if not each.ended.done()]
 
     # answering
 

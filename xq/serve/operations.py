@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
 from xq.operators.operations import Operation, act_on
+from xq.serve.console import Begun, Console
 from xq.serve.entries import ConsoleQueue, on
 from xq.serve.login import Visit
 from xq.serve.snapshot import Look, begun
-
-if TYPE_CHECKING:
-    from xq.serve.console import Console
 
 log = logging.getLogger("xq.serve")
 
@@ -75,21 +72,6 @@ def act(console: Console, visit: Visit) -> Response:
     return RedirectResponse(visit.here(filter=form.filter), 303)
 
 
-class Begun(NamedTuple):
-    """An operation that a thread of this process runs, or has run."""
-
-    entry: ConsoleQueue
-    operation: Operation[Any]
-    ended: Future[Any]
-
-    @property
-    def state(self) -> str:
-        if not self.ended.done():
-            return "waits for others" if self.operation.state == "new" else "running"
-        error = self.ended.exception()
-        return f"failed: {getattr(error, 'detail', error)}" if error else self.operation.state
-
-
 def _run(look: Look, entry: ConsoleQueue, operation: Operation[Any]) -> None:
     """Run an operation when it is its turn. A process that ends does not wait for it."""
     try:
@@ -98,12 +80,6 @@ def _run(look: Look, entry: ConsoleQueue, operation: Operation[Any]) -> None:
     except Exception:
         log.exception("%r of %s failed", operation, entry.name)
         raise
-
-
-def of_queue(console: Console, entry: ConsoleQueue) -> list[Begun]:
-    """Return the operations on a queue that have not ended, and the newest one."""
-    mine = [each for each in reversed([*console.operations.values()]) if each.entry is entry]
-    return mine[:1] + [each for each in mine[1:] if not each.ended.done()]
 
 
 async def cancel(console: Console, visit: Visit) -> Response:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from xq.core.clock import Clock
+from xq.core.dialect import Runs
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import Connections, ErrorKind, Row
-from xq.sessions.liveness import Liveness
+from xq.core.ports import ErrorKind, Liveness, Row
 from xq.sessions.process import process_name, this_process
 
 Q = TypeVar("Q")
@@ -20,24 +19,6 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
-
-
-class Runs(Protocol):
-    """How a queue runs SQL: its `Database`."""
-
-    clock: Clock | None
-
-    @property
-    def store(self) -> Connections: ...
-
-    @property
-    def dialect(self) -> Any: ...  # it has the SQL of sessions
-
-    def values(self) -> dict[str, Any]: ...
-
-    def run(self, step: str, values: dict[str, Any] | None = None) -> list[Row]: ...
-
-    def transaction(self, work: Callable[[], R]) -> R: ...
 
 
 class Owner(Protocol):

@@ -11,18 +11,20 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
+from xq.core.dialect import Runs
 from xq.core.errors import BadType, BadValue, NotInstalled, UnknownSession
-from xq.core.ports import ErrorKind
-from xq.sessions.forking import at_fork
-from xq.sessions.liveness import Liveness, members_of
+from xq.core.forking import at_fork
+from xq.core.ports import ErrorKind, Liveness
 from xq.sessions.reaper import REAPED, Reaper
-from xq.sessions.records import Owner, Records, Runs, forget_waits
+from xq.sessions.records import Owner, Records, forget_waits
+
+R = TypeVar("R")
 
 UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
@@ -34,9 +36,16 @@ _takes = itertools.count(1)
 _process = secrets.token_hex(4)
 _ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with multiprocessing
 before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
-
-
 owners: WeakSet[Owner] = WeakSet()  # all of this process: what may own tasks
+
+
+def members_of(weak: Iterable[R]) -> list[R]:
+    """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
+    while True:
+        try:
+            return list(weak)
+        except RuntimeError:
+            continue
 
 
 class Entry(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
+from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
@@ -23,7 +24,6 @@ from xq.sessions import session as sessions
 from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
     from xq.tubes.tube import Tube
 
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread

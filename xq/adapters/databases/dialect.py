@@ -19,12 +19,11 @@ from xq.adapters.databases.pipeline_tables import CheckpointTable, Jobs, RollupT
 from xq.adapters.databases.records import TEXTS, Records
 from xq.adapters.databases.searches import Searches
 from xq.adapters.databases.writes import Writes
+from xq.core import dialect as interface
 from xq.core.compile import Statement
 from xq.core.generated import arguments
-from xq.core.machine import Guard
-from xq.core.ports import Address, Connection, Connections, Notifier, Row, Run, Store, Values
+from xq.core.ports import Address, Connection, Connections, Row, Run, Store, Values
 from xq.core.words import PLAIN, Wording
-from xq.sessions.liveness import Liveness
 
 if TYPE_CHECKING:
     from xq.adapters.databases.scans import Scans
@@ -36,7 +35,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Dialect(Writes, Searches, Inspections):
+class Dialect(Writes, Searches, Inspections, interface.Dialect):
     """The SQL for one queue in one database.
 
     Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
@@ -161,17 +160,6 @@ class Dialect(Writes, Searches, Inspections):
     def in_context(self, run: Run, event: str) -> Run:
         """Return `run` with the event context of this event."""
 
-    @abstractmethod
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
-
-        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
-        """
-
-    @abstractmethod
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        """Return whether the message of a database error names the unique index of a guard."""
-
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         """Lock the queue until the transaction ends: callers of this method run one at a time.
 
@@ -212,20 +200,6 @@ class Dialect(Writes, Searches, Inspections):
         """Return the file that the database is; None if it is in memory or on a server."""
         return None
 
-    # processes and connections
-
-    @abstractmethod
-    def liveness(self, store: Connections) -> Liveness | None:
-        """Return the liveness locks of sessions; None if no other process can reach the database."""
-
-    @abstractmethod
-    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
-
-    @abstractmethod
-    def notifier(self, store: Connections) -> Notifier | None:
-        """Return the notifier of commits of other processes; None if no other process can write."""
-
     @cached_property
     def has_dirty_groups(self) -> bool:
         """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
@@ -237,8 +211,4 @@ class Dialect(Writes, Searches, Inspections):
         return self.has_dirty_groups
 
     def connected(self, store: Connections, connection: Connection) -> None:
-        """Set up a new connection of a store."""
-
-    @abstractmethod
-    def only_reads(self, store: Connections) -> bool:
-        """Return whether the database reports this connection as read-only. Some users may write all the same."""
+        """Do nothing: a server knows all that a connection needs."""

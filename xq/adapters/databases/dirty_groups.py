@@ -15,11 +15,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from xq.adapters.databases.groups import Groups
+from xq.core.dialect import Runs
 from xq.core.machine import READY, Guard
-from xq.core.ports import Connections, ErrorKind, Row
+from xq.core.ports import Connections, ErrorKind
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -30,17 +31,6 @@ DIRTY = "dirty_groups"
 MANY = 1_000  # rows to read at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
-
-
-class Runs(Protocol):
-    """Runs SQL in one database, and repeats it after a conflict: a query, or work in a transaction."""
-
-    @property
-    def store(self) -> Connections: ...
-
-    def run(self, step: str, values: dict[str, Any] | None = None) -> list[Row]: ...
-
-    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False) -> R: ...
 
 
 class DirtyGroup(NamedTuple):

@@ -22,8 +22,8 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
+from xq.core.forking import at_fork
 from xq.core.ports import Connections, Row
-from xq.sessions.forking import at_fork
 
 YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; until then a missing lock proves nothing
 POLL = 0.02  # seconds between two polls if no file can be watched

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from xq.adapters.databases.dirty_groups import Runs
 from xq.adapters.databases.named import filled
 from xq.core.compile import Selector, Statement
+from xq.core.dialect import Runs
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
 from xq.core.ports import Connections
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.databases.named import listed
-from xq.adapters.databases.sql_file import Holes, Text, filled_in, texts
+from xq.adapters.databases.sql_file import Holes, filled_in, texts
+from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 from xq.sessions.session import UUID_LENGTH, in_full
 
@@ -25,8 +26,8 @@ RATES = "xq_rate"  # the token buckets of the feature rate (rates.py)
 TEXTS = Path(__file__).parent / "records.sql"
 
 
-class Records:
-    """The texts of records.sql for one queue, by their names, and queries of many queues at once."""
+class Records(interface.Records):
+    """The texts of records.sql with what the dialect of a queue fills in."""
 
     table = QUEUES  # without it, no queue of the database is installed
 
@@ -54,56 +55,6 @@ class Records:
             **more,
         }
         return filled_in({**texts(TEXTS), **texts(of.records_file)}[name], (), holes)
-
-    installed = Text()
-    forget = Text()
-    queues = Text()
-    time_us = Text()
-    set_setting = Text()
-
-    sessions = Text()
-    processes = Text()
-    sessions_listed = Text()
-    session_queues = Text()
-    session_listed = Text()
-    session_is_there = Text()
-    session_rejoined = Text()
-    rejoin_session = Text()
-    expire_session_later = Text()
-    session_ends = Text()
-    session_over = Text()
-    deregister_session = Text()
-
-    pauses = Text()
-    my_pauses = Text()
-    pause = Text()
-    resume = Text()
-
-    schedules = Text()
-    declared_schedules = Text()
-    next_firings = Text()
-    add_schedule = Text()
-    schedule = Text()
-    task_of_schedule = Text()
-    due_schedule = Text()
-    set_schedule = Text()
-    fired_schedule = Text()
-    pause_schedule = Text()
-    resume_schedule = Text()
-    drop_schedule = Text()
-
-    add_slot = Text()
-    free_slots = Text()
-    take_slot = Text()
-    leave_slot = Text()
-    drop_full_buckets = Text()
-
-    begin_wait = Text()
-    end_wait = Text()
-    ends = Text()
-    waiting = Text()
-    taken_and_awaited = Text()
-    forget_waits = Text()
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         """Return SQL that records this queue as installed, in place of an earlier record."""

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from xq.adapters.databases.selectors import Selectors
+from xq.core.dialect import Walk
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import INTEGERS, Field
 
 ERROR_SHOWN = 500  # characters of an error of which failures are made
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """An order of rows. A page goes on at a position in it: the values of `columns`, the key last.
-
-    None has a column that a move changes, but for the state.
-    """
-
-    name: str  # in cursors; "" is the order of the keys, the greatest first
-    rows: str  # the FROM clause
-    condition: str  # of the rows that are read: a LIMIT bounds their number
-    columns: Sequence[str]  # NOT NULL
-    order: str
-    test: str = "TRUE"  # of the rows that are meant
 
 
 class Searches(Selectors):

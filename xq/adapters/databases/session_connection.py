@@ -26,8 +26,8 @@ from xq.adapters.databases.records import SESSIONS, TEXTS
 from xq.adapters.databases.sql_file import filled_in, texts
 from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
+from xq.core.forking import at_fork
 from xq.core.ports import Connections, Connector, ErrorKind, Row
-from xq.sessions.forking import at_fork
 
 ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows that it lives
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible

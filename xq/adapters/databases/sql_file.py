@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,6 @@ END = "end"
 LOADER: Any = __spec__.loader  # reads files of the package also if it is in a zip, as Spark sends xq to its workers
 
 Holes = Mapping[str, str | Callable[[str], str]]
-
-
-class Text(cached_property[str]):
-    """The SQL of a text for one queue, under the name of the text; `text` of the object that has it fills it in."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda part: part.text(self.attrname))
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from xq.core.errors import Error, NotFound, NotOwner, WrongState, shown
 from xq.core.ports import FAULTS, ErrorKind, Row
@@ -19,10 +19,7 @@ from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
-from xq.runtime.workers.worker import Worker
-
-if TYPE_CHECKING:
-    from xq.runtime.workers.threads import Supply
+from xq.runtime.workers.worker import Supply, Worker
 
 T = TypeVar("T")
 Hook = Callable[[Any, BaseException], object]

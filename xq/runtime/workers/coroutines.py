@@ -19,7 +19,8 @@ from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
-from xq.runtime.workers.threads import PAUSE, Assignment, Pool, Program, Supply
+from xq.runtime.workers.threads import PAUSE, Assignment, Pool, Program
+from xq.runtime.workers.worker import Supply
 
 R = TypeVar("R")
 

@@ -20,8 +20,8 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.runtime.workers.coroutines import Coroutines
 from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
-from xq.runtime.workers.threads import LISTEN, Assignment, Budget, Program, Supply, Threads
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.threads import Assignment, Budget, Program, Threads
+from xq.runtime.workers.worker import LISTEN, Supply, Worker
 from xq.sessions.process import this_process
 
 if TYPE_CHECKING:

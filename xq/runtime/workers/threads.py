@@ -11,71 +11,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, shown
-from xq.core.machine import READY
 from xq.core.ports import Connections
 from xq.runtime.lease import Lease
-from xq.runtime.waiters import run_steps
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.processes import REPLACED
-from xq.runtime.workers.worker import Options, Worker
-
-if TYPE_CHECKING:
-    from xq.handle import Queue
+from xq.runtime.workers.worker import LISTEN, Options, Supply, Worker
 
 T = TypeVar("T")
-Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
-LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
 KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
-
-
-@dataclass(frozen=True)
-class Supply(Generic[T]):
-    """Where a worker takes its tasks from: a queue, or one of its tubes."""
-
-    queue: Queue[T]
-    tube: str | None
-    but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
-
-    def take(
-        self,
-        n: int,
-        timeout: float,
-        until: threading.Event | None = None,
-        within: Within[T] | None = None,
-        looked: bool = False,
-    ) -> list[T]:
-        """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
-
-        The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
-        and the take, once a task may be ready. `looked`: the caller has just found nothing.
-        """
-        adapter, waiting = self.queue.adapter, self.queue.adapter.waiting
-        if (schedules := adapter.maintenance.schedules).pending:
-            schedules.begin()
-        if within is None:
-            return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
-        take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
-        waiting.listen()  # a process that has no slot reaps the sessions that may have one
-        look = partial(waiting.if_ready, partial(within, n, take))
-        return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
-
-    def patience(self) -> float:
-        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
-        rates = self.queue.adapter.takes.steps.rates
-        return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
-
-    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
-        """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
-        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
 @dataclass(frozen=True)

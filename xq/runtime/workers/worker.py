@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import LONGEST
+from xq.core.machine import LONGEST, READY
+from xq.runtime.waiters import run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.outcomes import Backoff
 
@@ -20,7 +24,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 WorkerKind = Literal["thread", "process", "asyncio"]
+LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 HIGHEST = 1_000_000  # of what an option counts
 
 
@@ -36,6 +42,47 @@ class WorkerOptions(TypedDict, total=False):
     prefetch: int
     batch: int | None
     concurrency: Concurrency | None
+
+
+@dataclass(frozen=True)
+class Supply(Generic[T]):
+    """Where a worker takes its tasks from: a queue, or one of its tubes."""
+
+    queue: Queue[T]
+    tube: str | None
+    but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
+
+    def take(
+        self,
+        n: int,
+        timeout: float,
+        until: threading.Event | None = None,
+        within: Within[T] | None = None,
+        looked: bool = False,
+    ) -> list[T]:
+        """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
+
+        The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
+        and the take, once a task may be ready. `looked`: the caller has just found nothing.
+        """
+        adapter, waiting = self.queue.adapter, self.queue.adapter.waiting
+        if (schedules := adapter.maintenance.schedules).pending:
+            schedules.begin()
+        if within is None:
+            return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
+        take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
+        waiting.listen()  # a process that has no slot reaps the sessions that may have one
+        look = partial(waiting.if_ready, partial(within, n, take))
+        return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
+
+    def patience(self) -> float:
+        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
+        rates = self.queue.adapter.takes.steps.rates
+        return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
+
+    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
+        """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
+        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, Runs, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Selector
+from xq.core.dialect import Runs
 from xq.core.ports import Connections
 
 if TYPE_CHECKING:

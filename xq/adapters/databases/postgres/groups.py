@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, Runs, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.adapters.databases.postgres.objects import dollars
 from xq.core.compile import Selector
+from xq.core.dialect import Runs
 from xq.core.ports import INTEGERS, Connections
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.core.compile import Statement
 from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Notifier, Row, Run
-from xq.sessions.liveness import Liveness
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run
 
 
 class Sqlite(Dialect):

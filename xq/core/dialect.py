@@ -1,0 +1,343 @@
+"""The interface of a dialect, which is the SQL of one queue in one database, and those of its parts.
+
+The dialects in xq/adapters/databases implement it, and say there what a name means. Most are SQL with named values; ""
+is nothing to run. A method for several queues is given their dialects.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+from xq.core.clock import Clock
+from xq.core.compile import Change, Selector, Statement
+from xq.core.errors import NotInstalled
+from xq.core.machine import Guard, Machine
+from xq.core.ports import Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run, Store, Table, Values
+from xq.core.words import PLAIN, Wording
+
+R = TypeVar("R")
+
+
+class Moves(Protocol):
+    """Puts and moves of tasks."""
+
+    afresh: str
+    forever: float
+    lock: str
+    most_values: int
+    no_limit: int | None
+
+    @property
+    def has_dirty_groups(self) -> bool: ...
+    @property
+    def may_pass_by(self) -> bool: ...
+    @property
+    def lock_task(self) -> str: ...
+    @property
+    def next_bucket(self) -> str: ...
+    def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement: ...
+    def move(self, rows: Selector, change: Change) -> Statement: ...
+    def write_many(self, names: Sequence[str], count: int) -> Statement: ...
+    def lock_all(self, states: Iterable[str]) -> str: ...
+    def listing(self, rows: Selector) -> str: ...
+    def listed(self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()) -> str | None: ...
+    def holders(self, guard: Guard, n: int) -> str: ...
+    def has_room(self, guard: Guard) -> str: ...
+    def unless_duplicate(self, guard: Guard) -> str: ...
+    def guarded_states(self, guard: Guard) -> list[str]: ...
+    def field_of(self, name: str) -> Field: ...
+    def state(self, row: Row) -> str | None: ...
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        """Return whether the message of a database error names the unique index of a guard."""
+
+
+class Connected(Protocol):
+    """How statements run on a connection, and what is known of it: the liveness of processes, what was committed."""
+
+    begin_writing: str
+    found_tables: str
+    read_only: str
+
+    def query(self, sql: str) -> Run: ...
+    def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]: ...
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
+
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
+
+        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
+        """
+
+    def connected(self, store: Connections, connection: Connection) -> None:
+        """Set up a new connection of a store."""
+
+    def liveness(self, store: Connections) -> Liveness | None:
+        """Return the liveness locks of sessions; None if no other process can reach the database."""
+
+    def notifier(self, store: Connections) -> Notifier | None:
+        """Return the notifier of commits of other processes; None if no other process can write."""
+
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+
+    def only_reads(self, store: Connections) -> bool:
+        """Return whether the database reports this connection as read-only. Some users may write all the same."""
+
+    def note_savepoint(self, store: Connections) -> int: ...
+    def was_committed(self, store: Connections, savepoint: int) -> bool: ...
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """An order of rows in which a page goes on at a position: the values of `columns`, of which the last are the key.
+
+    None has a column that a move changes, but for the state.
+    """
+
+    name: str  # in cursors; "" is the order of the keys, the greatest first
+    rows: str  # the FROM clause
+    condition: str  # of the rows that are read: a LIMIT bounds their number
+    columns: Sequence[str]  # NOT NULL
+    order: str
+    test: str = "TRUE"  # of the rows that are meant
+
+
+class Questions(Protocol):
+    """What operators ask: the search, and why a task is not running."""
+
+    open_transactions: str
+
+    @property
+    def bucket_left(self) -> str: ...
+    @property
+    def durations(self) -> str: ...
+    @property
+    def last_before(self) -> str: ...
+    @property
+    def newest_transition(self) -> str: ...
+    @property
+    def ready_since(self) -> str: ...
+    @property
+    def takers(self) -> str: ...
+    @property
+    def transitions_after(self) -> str: ...
+    def by_key(self, of: str = "", row: str = "") -> str: ...
+    def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk: ...
+    def by_state_index(self, state: str, of_tube: bool) -> Walk | None: ...
+    def compares(self, field: Field, operator: str, value: str) -> str: ...
+    def contains(self, field: Field, value: str) -> str: ...
+    def is_empty(self, field: Field) -> str: ...
+    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str: ...
+    def last_entries(self, n: int) -> str: ...
+    def number_in(self, walk: Walk) -> str: ...
+
+
+class Looks(Protocol):
+    """Queries of tasks, of the times of duties, of the counters and of the history."""
+
+    any_ready: str
+    anything: str
+    commits: str
+    highest_key: str
+    next_due: str
+    next_to_ready: str
+
+    @property
+    def any_untimed(self) -> str: ...
+    @property
+    def counters(self) -> str: ...
+    @property
+    def forget_history(self) -> str: ...
+    @property
+    def taken(self) -> str: ...
+    @property
+    def times_unowned(self) -> str: ...
+    def look(self, afresh: str = "") -> str: ...
+    def look_at_all(self, afresh: str = "") -> str: ...
+    def by_state(self, state: str) -> str: ...
+    def ready(self, rows: Selector) -> str: ...
+    def behind_due(self, rows: Selector) -> str: ...
+    def refresh_groups(self, database: Runs, mine: bool) -> int: ...
+    def history(self, of: Iterable[str]) -> str: ...
+    def done_again(self, checkpoint: Sequence[int]) -> str: ...
+    def forget_rows(self, ids: Sequence[int]) -> Statement: ...
+    def roll_up(self, store: Connections) -> bool: ...
+    def many_counters_of(self, queues: Sequence[Any], many: int) -> str: ...
+    def next_due_of(self, queues: Sequence[Any]) -> str: ...
+    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str: ...
+
+
+class Text(cached_property[str]):
+    """The SQL of a text for one queue, under the name of the text; `text` of the object that has it fills it in."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda part: part.text(self.attrname))
+
+
+class Records(ABC):
+    """The texts of records.sql for one queue, by their names, and queries of many queues at once."""
+
+    @abstractmethod
+    def text(self, name: str) -> str:
+        """Return a text with its holes filled in."""
+
+    installed = Text()
+    forget = Text()
+    queues = Text()
+    time_us = Text()
+    set_setting = Text()
+
+    sessions = Text()
+    processes = Text()
+    sessions_listed = Text()
+    session_queues = Text()
+    session_listed = Text()
+    session_is_there = Text()
+    session_rejoined = Text()
+    rejoin_session = Text()
+    expire_session_later = Text()
+    session_ends = Text()
+    session_over = Text()
+    deregister_session = Text()
+
+    pauses = Text()
+    my_pauses = Text()
+    pause = Text()
+    resume = Text()
+
+    schedules = Text()
+    declared_schedules = Text()
+    next_firings = Text()
+    add_schedule = Text()
+    schedule = Text()
+    task_of_schedule = Text()
+    due_schedule = Text()
+    set_schedule = Text()
+    fired_schedule = Text()
+    pause_schedule = Text()
+    resume_schedule = Text()
+    drop_schedule = Text()
+
+    add_slot = Text()
+    free_slots = Text()
+    take_slot = Text()
+    leave_slot = Text()
+    drop_full_buckets = Text()
+
+    begin_wait = Text()
+    end_wait = Text()
+    ends = Text()
+    waiting = Text()
+    taken_and_awaited = Text()
+    forget_waits = Text()
+
+    @abstractmethod
+    def records_of(self, queues: Sequence[Any]) -> str: ...
+    @abstractmethod
+    def orphans_of(self, queues: Sequence[Any]) -> str: ...
+    @abstractmethod
+    def of_sessions(self, sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]: ...
+
+
+class Installation(Protocol):
+    """What is installed of one queue in one database."""
+
+    fingerprint: str
+
+    @property
+    def dialect(self) -> Dialect: ...
+    @property
+    def remedy(self) -> str: ...
+    @property
+    def end_of_unowned(self) -> str: ...
+    def ddl(self) -> list[str]: ...
+    def install(
+        self,
+        move: Mapping[str, str] | None = None,
+        drop_history: bool = False,
+        online: bool = False,
+        lock_timeout: float = 1,
+    ) -> None: ...
+    def plan(self, online: bool) -> str: ...
+    def refuse(self) -> None: ...
+    def make_jobs(self) -> None: ...
+    def missing(self) -> list[str]: ...
+    def missing_columns(self) -> list[str]: ...
+    def not_installed(self) -> NotInstalled | None: ...
+    def is_recorded(self, records: list[Row] | None = None) -> bool: ...
+    def refused_words(self) -> list[str]: ...
+    def check(self) -> list[str]: ...
+    def problems(self) -> Iterator[tuple[list[str], str]]: ...
+    def add_counter(self, tube: str, source: str, target: str, n: int) -> None: ...
+    def recount(self) -> None: ...
+    def reset(self, within: bool) -> None: ...
+    def drop(self, drop: Callable[[], object]) -> int: ...
+    def uninstall(self, keep_columns: bool = False) -> None: ...
+
+
+class Installer(Protocol):
+    """How a database creates objects, and what it has."""
+
+    def creating(self, store: Connections) -> AbstractContextManager[None]: ...
+    def columns_of(self, store: Connections, table: str) -> dict[str, bool]: ...
+    def drifted(self, store: Connections) -> dict[str, str]: ...
+
+
+class Dialect(Moves, Connected, Questions, Protocol):
+    """The SQL of one queue in one database."""
+
+    is_local: ClassVar[bool]  # whether the database has one writer at a time
+    history_columns: ClassVar[Mapping[str, Kind]]
+    machine: Machine
+    roles: dict[str, str]
+    source: Table
+    source_name: str
+    words: Mapping[str, str | int]
+    looks: Looks
+    installer: Installer
+
+    @property
+    def records(self) -> Records: ...
+
+    def __init__(
+        self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
+    ) -> None: ...
+    def of_table(self, name: str) -> Self: ...
+    def name(self, suffix: str) -> str: ...
+    def installation(
+        self,
+        store: Store[Any],
+        structure: Mapping[str, Any],
+        wording: Wording = PLAIN,
+        values: Callable[[], Mapping[str, Any]] = ...,
+    ) -> Installation: ...
+
+    # of pipelines, which know what they are
+
+    @property
+    def jobs(self) -> Any: ...
+    @property
+    def checkpoints(self) -> Any: ...
+    def rollup(self, table: str) -> Any: ...
+    def extract(self, what: Any, name: str, address: Any, states: str) -> Any: ...
+
+
+class Runs(Protocol):
+    """How a queue runs SQL, and repeats it after a conflict: its `Database`."""
+
+    clock: Clock | None
+
+    @property
+    def store(self) -> Connections: ...
+    @property
+    def dialect(self) -> Dialect: ...
+    def values(self) -> dict[str, Any]: ...
+    def run(self, step: str, values: dict[str, Any] | None = None) -> list[Row]: ...
+    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False) -> R: ...
