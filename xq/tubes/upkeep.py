@@ -11,15 +11,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
-from xq.core.errors import Error, NotInstalled
+from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sessions import session as sessions
 from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ class Upkeep(Unopened):
         listed = of_sessions(database, database.dialect.records.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
             if (queue := self._opened(name)) is not None:
-                with suppress(NotInstalled):
-                    queue.give_back(uuids, event)
+                sessions.of(self.home).unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _opened(self, table: str) -> QueueMaintenance | None:
         """Open a tube and return its part of the maintenance; None if it cannot be opened."""
