@@ -975,7 +975,8 @@ class Witness:
             latest: Hold | None = None
             for hold in sorted(map(self._kept, holds), key=lambda hold: hold.begin):
                 if latest and hold.begin < latest.end and not latest.is_of_one_hand(hold):
-                    begin, since = hold.begin, latest.since
+                    # A process that stood still may hear of its take when the task was taken away and taken again.
+                    begin, since = hold.begin, min(latest.since, hold.since)
                     if not any(at <= begin and over >= since for at, over in self.away.get(key, ())):
                         yield f"task {key} was handed to {hold.token} while {latest.token} had it"
                 if latest is None or hold.end > latest.end:

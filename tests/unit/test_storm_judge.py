@@ -51,6 +51,12 @@ JUDGED: dict[str, tuple[list[Any], list[Any], dict[str, Any], bool]] = {
     "while another has it": (HELD, OTHER, {}, True),
     "whose ttr has passed": ([has(1, A, until=1.9), lets_go(4, A)], OTHER, {}, False),
     "taken away": (HELD, [[1.2, "takes away", 1], [1.8, "took away", 1], *OTHER], {}, False),
+    "who is told of it when it was taken away": (
+        [[2, "takes away", 1], [2.1, "took away", 1], has(3, A, since=2.2), lets_go(5, A)],
+        [has(4, B, since=1), lets_go(4.5, B)],
+        {},
+        False,
+    ),
     "whose server went away": (HELD, [has(3, B), lets_go(3.5, B)], {"away": [(1.5, 2.5)]}, False),
     "whose server went away later": (HELD, OTHER, {"away": [(2.5, 2.7)]}, True),
     "who was killed": ([has(3, B), lets_go(4, B)], [has(1, A)], {"killed": 2}, False),

@@ -73,12 +73,13 @@ class Reaper:
                 later = sessions.end(alone, "died") if alone else ()
             for name in alone:
                 ended, process = "ends after session_ttr" if name in later else "has ended", processes.get(name)
-                # The process that ended an orphaned session has logged it.
-                level = logging.DEBUG if name in orphans else logging.INFO
+                # The process that ended it in its other queues has logged it.
+                level = logging.INFO if name in processes else logging.DEBUG
                 log.log(level, "session %s is gone, and %s%s", name, ended, f": {process}" if process else "")
             self.reaped += len(alone)
         for name in sessions.end_expired(_some(expired)) if expired else ():
-            log.info("session %s, which was to end, has ended", name)
+            level = logging.INFO if name in processes else logging.DEBUG
+            log.log(level, "session %s, which was to end, has ended", name)
             self.reaped += 1
         left = max(len(gone), len(expired))
         self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
@@ -90,7 +91,8 @@ class Reaper:
     def _registered(self) -> tuple[dict[str, float | None], dict[str, str]] | None:
         """Return the sessions that may own tasks of the maintained queues: the seconds until each expires, its process.
 
-        The seconds are None for a session that lives. Returns None if there is no queue to query.
+        The seconds are None for a session that lives. One that was ended, but not in all queues, has no process.
+        Returns None if there is no queue to query.
         """
         rows = self._sessions.records.listed()
         if rows is None:
@@ -98,17 +100,19 @@ class Reaper:
         names, owners = {queue for _, queue, *_ in rows}, self._sessions.installed
         maintained = {"", *(owner.source_name for owner in owners)}  # "" is the list of all sessions
         maintained.update(*(owner.names(names - maintained) for owner in owners))
+        maintained = {queue for queue in maintained if not self._sessions.is_denied(queue)}
         ends: dict[str, float | None] = {}
         for name, queue, seconds, _ in rows:
             if queue in maintained and ends.get(name) is None:
                 ends[name] = seconds
-        return ends, {name: process for name, _, _, process in rows}
+        return ends, {name: process for name, queue, _, process in rows if not queue}
 
     def _orphans(self) -> set[str]:
         """Return the sessions that own tasks and are not registered."""
         self._orphans_at = self._at + ORPHANS
         owners = self._sessions.installed
-        queues = {owner.source_name: owner.database for owner in owners if owner.database}
+        may_end = [owner for owner in owners if not self._sessions.is_denied(owner.source_name)]
+        queues = {owner.source_name: owner.database for owner in may_end if owner.database}
         for owner in owners:
             for name in owner.names(queues.keys()):
                 del queues[name]  # it asks this one, too

@@ -12,8 +12,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
@@ -26,6 +27,7 @@ from xq.sessions.records import Owner, Records, forget_waits
 
 R = TypeVar("R")
 
+ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
 UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
 log = logging.getLogger("xq")
@@ -217,7 +219,8 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
-        self._denied: set[str] = set()  # queues in which this user of the database may not move tasks
+        # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
+        self._denied: dict[str, float] = {}
 
     @property
     def now(self) -> float:
@@ -416,27 +419,31 @@ class Sessions:
     def _give_back(self, names: Sequence[str], event: str) -> None:
         # The queues first: then the sessions are registered only in those that this process has not opened.
         for owner in self.installed:
-            with self.unless_denied(owner):
-                owner.give_back(names, event)
+            self.unless_denied(owner, partial(owner.give_back, names, event))
         self.records.deregister(names)
 
-    @contextmanager
-    def unless_denied(self, owner: Owner) -> Iterator[None]:
-        """Skip a queue that was dropped just now, or in which this user of the database may not move tasks.
+    def is_denied(self, queue: str) -> bool:
+        """Return whether this user of the database may not move tasks in a queue: tried ATTEMPT seconds ago at most."""
+        return time.monotonic() < self._denied.get(queue, 0.0)
+
+    def unless_denied(self, owner: Owner, work: Callable[[], object]) -> None:
+        """Call `work` in a queue. Skip one that was dropped just now, or in which this user may not move tasks.
 
         A process whose user may do so reaps the sessions there.
         """
+        if self.is_denied(owner.source_name):
+            return
         try:
-            yield
+            work()
         except NotInstalled:
             pass
         except Exception as error:
             if owner.database is None or owner.database.store.classify(error) is not ErrorKind.DENIED:
                 raise
             name = owner.database.store.name
-            level = logging.DEBUG if name in self._denied else logging.WARNING
+            level = logging.DEBUG if owner.source_name in self._denied else logging.WARNING
             log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
-            self._denied.add(name)
+            self._denied[owner.source_name] = time.monotonic() + ATTEMPT
 
     def end_expired(self, names: Sequence[str]) -> set[str]:
         """End expired sessions. Return them without those that another process has rejoined or ended meanwhile."""
@@ -463,8 +470,8 @@ class Sessions:
                     self.leave(session)
                 for owner in self.installed:
                     if owner.database is not None:
-                        with self.unless_denied(owner):
-                            forget_waits(owner.database, [session.uuid for session in known])
+                        uuids = [session.uuid for session in known]
+                        self.unless_denied(owner, partial(forget_waits, owner.database, uuids))
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xq.adapters.tubes import Record, TubeRecords
@@ -88,8 +89,7 @@ class Upkeep(Unopened):
         listed = of_sessions(database, database.dialect.records.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
             if (queue := self._opened(name)) is not None:
-                with sessions.of(queue.home).unless_denied(queue):
-                    queue.give_back(uuids, event)
+                sessions.of(self.home).unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _opened(self, table: str) -> QueueMaintenance | None:
         """Open a tube and return its part of the maintenance; None if it cannot be opened."""
