@@ -627,8 +627,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the timeout of a prefetched task counts from its take",
         "xq/runtime/lease.py",
-        "self.touched(self.touched_at)",
-        "self.touched(self.touched_at)\n        self.ends_at = self.touched_at + (self._timeout or math.inf)",
+        "self.touched(time.monotonic())",
+        "self.touched(time.monotonic())\n        self.ends_at = self.touched_at + (self._timeout or math.inf)",
         "unit/test_runtime.py",
     ),
     Mutant(

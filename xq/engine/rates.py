@@ -23,11 +23,6 @@ class Rates:
         # The monotonic time at which a bucket that was empty, and so hid a task from a take, has a token.
         self.opens_at = math.inf
 
-    @property
-    def seconds(self) -> float:
-        """The time until then: zero or more."""
-        return max(0.0, self.opens_at - time.monotonic())
-
     def wait_for(self, next_bucket: list[Row]) -> None:
         """Note when an empty bucket has a token. Then look again: one that has got it by now is not among them."""
         ((left,),) = next_bucket

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class Lease:
     finish: Any = None  # within a worker's handler, a call that finishes its only task
     ends_at: float = math.inf  # the monotonic time at which the handler must have returned
     started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
-    touched_at: float = field(default_factory=time.monotonic)
+    touched_at: float = 0.0  # the monotonic time at which its ttr began
     touch_at: float = math.inf  # the monotonic time of the next heartbeat
     is_lost: bool = False
     on_loss: Callable[[], object] | None = None
@@ -54,7 +54,7 @@ class Lease:
     _token: Any = None
 
     def __post_init__(self) -> None:
-        self.touched(self.touched_at)
+        self.touched(time.monotonic())
 
     def __enter__(self) -> None:
         """Make it the current one for the block."""

@@ -80,11 +80,8 @@ class Call(Generic[R]):
             result, error = self.context.run(work), None
         except BaseException as raised:
             result, error = None, raised
-        self.settle(result, error)
-        deliver([self])
-
-    def settle(self, result: Any, error: BaseException | None) -> None:
         settle([(self, result, error)])
+        deliver([self])
 
     def _undone(self, undo: Callable[[R], object]) -> None:
         try:
@@ -223,7 +220,7 @@ class Turns(Generic[T]):
         except BaseException as error:
             for call in calls:
                 if not call.settled:
-                    call.settle(None, error)
+                    settle([(call, None, error)])
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
@@ -243,7 +240,7 @@ class Turns(Generic[T]):
                 settle(ends)
                 return
         for call in calls:
-            call.settle(*self._end(call))
+            settle([(call, *self._end(call))])
 
     def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
         """Run alike calls within a transaction, and return each with its result and its error."""

@@ -10,6 +10,7 @@ sleeps on its event loop, and needs a thread only for the steps between.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import Counter
@@ -409,7 +410,8 @@ class Waiting(Generic[T]):
             return False
         try:
             rates = self.takes.steps.rates  # an empty bucket has a token at a time that wakes nobody
-            longest = UNATTENDED if self._alone() else LONGEST_SLEEP if rates is None else rates.seconds
+            opens_at = math.inf if rates is None else rates.opens_at
+            longest = UNATTENDED if self._alone() else max(0.0, opens_at - time.monotonic())
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN

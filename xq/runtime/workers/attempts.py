@@ -174,10 +174,6 @@ class Attempts(Generic[T]):
             for _ in range(n):
                 self._finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
-    def may_begin(self, lease: Lease) -> bool:
-        """Return whether the function may be called: the worker does not end, and the tasks are not lost."""
-        return not (self.stop.is_set() or lease.is_lost)
-
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
         move = partial(self._moves.one, event, taken, options, update)

@@ -180,7 +180,7 @@ class Coroutines(Pool):
         return len(tasks), [lease for each in together if (lease := self.attempts.begin(each)) is not None]
 
     async def _attempt(self, lease: Lease) -> None:
-        if not self.attempts.may_begin(lease):
+        if self._stop.is_set() or lease.is_lost:
             await self._call(partial(self.attempts.give_back, lease))
             return
         lease.start()

@@ -300,7 +300,7 @@ class Threads(Pool):
 
     def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
-        if not attempts.may_begin(lease):
+        if self._stop.is_set() or lease.is_lost:
             attempts.give_back(lease)
             return
         lease.start()

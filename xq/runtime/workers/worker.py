@@ -116,11 +116,8 @@ class Options:
         lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
         if self.max_attempts and lacking:
             raise ConfigurationError(f"max_attempts of {queue.adapter.store.name} needs {' and '.join(lacking)}")
-        if self.timeout is not None and (
-            isinstance(self.timeout, bool)
-            or not isinstance(self.timeout, (int, float))
-            or not 0 < self.timeout <= LONGEST
-        ):
+        limit, is_number = self.timeout, isinstance(self.timeout, (int, float)) and not isinstance(self.timeout, bool)
+        if limit is not None and not (is_number and 0 < limit <= LONGEST):
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
         if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
             raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')
