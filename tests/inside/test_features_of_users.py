@@ -83,3 +83,10 @@ def test_what_time_brings_under_the_name_of_a_method_opens_no_fence(make, event)
     Task.xq.clock.tick(61)
     assert Task.xq.sweep() == 1
     assert state(Task, taken) == target
+
+
+def test_an_event_that_needs_an_option_says_so_without_it(make):
+    snooze = feature(transitions=(Transition("R", "snooze", "W", given="delay"),))
+    Task = make({"delayed": True, "own": snooze})
+    with pytest.raises(xq.BadValue, match="snooze needs delay=seconds"):
+        Task.xq.call("snooze", Task.put({}))

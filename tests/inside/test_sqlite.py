@@ -37,7 +37,7 @@ from tests.steps import (
 )
 from tests.support.life import FEATURES, takes, watch
 from tests.support.wait import SOON
-from xq.adapters.databases import file_liveness
+from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import Place
 from xq.runtime import maintenance
@@ -74,8 +74,8 @@ def locks(path: Path) -> Path:
 @pytest.mark.parametrize("system", ["Linux", "macOS"])
 def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_program(path, monkeypatch, system):
     if system == "macOS":  # without inotify the process polls
-        monkeypatch.setattr(file_liveness, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
-    monkeypatch.setattr(file_liveness, "QUIET", 0.0)
+        monkeypatch.setattr(file_notifier, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
+    monkeypatch.setattr(file_notifier, "QUIET", 0.0)
     monkeypatch.setattr(maintenance, "REST", PATIENCE)
     Task, Other = queue_on(path), queue_on(path)
     found = [Work(Task._meta.database, lambda: Task.take(timeout=PATIENCE).id) for _ in range(2)]
@@ -87,7 +87,7 @@ def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_progra
 
 def test_a_file_is_not_at_rest_before_a_write_of_the_last_seconds_must_be_visible(path, monkeypatch):
     Task = queue_on(path)
-    notifier, written = file_liveness.FileNotifier([str(path)], ()), time.time()
+    notifier, written = file_notifier.FileNotifier([str(path)], ()), time.time()
     for seconds, rests in ((4.0, False), (6.0, True)):
         monkeypatch.setattr(time, "time", lambda after=seconds: written + after)
         notifier.has_changed(Task.xq.adapter.store, notified=False)

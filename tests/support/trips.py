@@ -20,7 +20,7 @@ import pytest
 import xq
 from tests.support.life import die
 from tests.timing import in_sequence
-from xq.adapters.databases import file_liveness
+from xq.adapters.databases import file_notifier
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.program import assignment_of
@@ -496,7 +496,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     thread = queues[0].adapter.maintenance._maintenance
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
         patch.setattr(waiters, "_sleep", sleep)
-        patch.setattr(file_liveness, "QUIET", 0.0)  # of the real time, which the files have
+        patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
         for queue in queues:
             waiting.enter_context(queue.adapter.waiting.takers.enter())

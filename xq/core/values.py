@@ -562,8 +562,10 @@ class Tasks(Generic[T]):
         options = ["delay" if option == "at" else option for option in options]
         row = self.machine.choose(source, event, options, to)
         if row is None:
-            needed = next(row.given for row in self.machine.rows if row.event == event and row.target == to)
-            raise BadValue(f"{event} to {self.wording.state(to or '')} needs {needed}=seconds")
+            rows = [row for row in self.machine.rows if (row.event, row.source) == (event, source)]
+            needed = next(row.given for row in rows if to in (None, row.target))
+            leads = f" to {self.wording.state(to)}" if to else ""
+            raise BadValue(f"{event}{leads} needs {needed}=seconds")
         for option in options:
             if option not in self.machine.accepts(row):
                 becomes = f"of a task that becomes {self.wording.state(row.target)}"

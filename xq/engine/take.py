@@ -250,7 +250,7 @@ class Takes(Generic[T]):
         """Return whether a query finds a task that this take may take."""
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
             return False
-        skips = sum(name.startswith("skip") for name in values)
+        skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)
         sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
         return bool(sql and self.database.run(sql, values))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.file_liveness import FileLocks, FileNotifier
+from xq.adapters.databases.file_liveness import FileLocks
+from xq.adapters.databases.file_notifier import FileNotifier
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.sqlite.event_context import EVENT, context_of, with_context
 from xq.adapters.databases.sqlite.groups import SqliteGroups
