@@ -400,9 +400,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of PostgreSQL a take does not lock the task that it picks",
-        "xq/adapters/databases/postgres/dialect.py",
-        'locked = f"{super().select(columns, rows)}{self.lock} SKIP LOCKED"',
-        "locked = super().select(columns, rows)",
+        "xq/adapters/databases/server.py",
+        'skip = f"{lock} SKIP LOCKED"',
+        'skip = ""',
         "guarantees/test_once.py::test_no_task_is_taken_twice",
     ),
     Mutant(
