@@ -644,6 +644,7 @@ class Queue(Operators[T]):
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
+        self._database.begin()
         self._database.run(self._database.dialect.records.set_setting, values)
 
 

@@ -123,6 +123,27 @@ def test_a_call_that_reads_before_it_writes_locks_the_file_before_both(make_file
     assert [sql for sql in seen if sql.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
 
 
+FIRST_CALLS = {
+    "configure": lambda queue: queue.configure(session_ttr=0),
+    "pause_schedule": lambda queue: queue.pause_schedule("none"),
+    "recount": lambda queue: queue.recount(),
+    "session": lambda queue: queue.session(),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_CALLS)
+def test_the_first_call_of_a_process_locks_the_file_before_it_looks_for_the_queue(make_file, name):
+    make_file()
+    make_file.INSTALLS = False
+    queue, seen = make_file().xq, list[str]()  # as another process has it
+    with make_file.db.atomic():
+        make_file.db.connection().set_trace_callback(seen.append)
+        FIRST_CALLS[name](queue)
+        make_file.db.connection().set_trace_callback(None)
+    first = next(sql for sql in seen if sql.startswith("UPDATE") or " FROM " in sql)
+    assert first.startswith("UPDATE"), "else it fails if another process has written since it looked"
+
+
 def test_a_take_that_waits_makes_one_update_before_it_sleeps_and_one_after(make_file):
     Task, seen = live(make_file.db)(), list[str]()
     make_file.db.connection().set_trace_callback(seen.append)

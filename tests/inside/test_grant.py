@@ -25,6 +25,7 @@ from xq.engine import run
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempts import Attempts
 from xq.sessions import session as sessions
+from xq.tubes import Tubes
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
 DOCS = Path(__file__).parents[2] / "docs" / "databases.md"
@@ -199,6 +200,17 @@ def test_who_may_only_put_puts_and_waits_for_nothing(land, kind):
     assert queue.check() == []
 
 
+def gone(db: pw.Database) -> sessions.Sessions:
+    """The sessions of a connection, as at the end of its process; only the test reaps."""
+    for thread in threads().values():
+        thread.end()
+        thread.thread.join(PATIENCE)
+    found = sessions.of(Place.of(db))
+    for session in found.live():
+        session.release()
+    return found
+
+
 def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, caplog):
     caplog.set_level(logging.INFO, "xq")
     task = land.queue("timed")
@@ -211,12 +223,7 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
         takes.put({"name": "more"})
         assert (task.take().id, other.take().id) == (kept.id, back.id)
         takes.take(PATIENCE)
-        for thread in threads().values():  # the test reaps
-            thread.end()
-            thread.thread.join(PATIENCE)
-        owners, mine = (sessions.of(Place.of(of)) for of in (land.owner, db))
-        for session in owners.live():
-            session.release()  # as at the end of its process
+        owners, mine = gone(land.owner), sessions.of(Place.of(db))
         for _ in range(3):
             mine.reaper.reap()
         assert mine.reaper.reaped == 1, "it does not try again what it may not do"
@@ -226,6 +233,26 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
     told = [(record.levelname, record.message) for record in caplog.records]
     assert [level for level, message in told if "may not" in message] == ["WARNING"]
     assert len([level for level, message in told if "has ended" in message]) == 1
+
+
+def test_a_process_takes_from_one_tube_and_may_only_put_into_another(land):
+    tubes: Any = Tubes(land.owner)
+    for name in ("mine", "other"):
+        tubes.create_tube(name, "fifo").put(name)
+    user, table = land.user(ALL), tubes.tube["other"].model._meta.table_name
+    land.server.run(f"REVOKE UPDATE, DELETE ON {table} FROM {user}", land.name)
+    tubes.tube["mine"].take()
+    tubes.tube["other"].take()
+    with land.connected(user) as db:
+        theirs: Any = Tubes(db).tube
+        owners = gone(land.owner)
+        for _ in range(3):
+            sessions.of(Place.of(db)).reaper.reap()
+        assert sessions.of(Place.of(db)).reaper.reaped == 1
+        assert is_denied(theirs["other"].take)
+        assert theirs["mine"].take(0).data == "mine"
+        owners.reaper.reap()
+        assert tubes.tube["other"].take(0).data == "other"
 
 
 def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_less_often(land):

@@ -252,6 +252,7 @@ class Operators(Generic[T]):
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
+        self._database.begin()
         retried(self._store, self._database.open().installation.recount)
 
     def reset(self) -> None:

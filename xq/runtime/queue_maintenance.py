@@ -189,6 +189,7 @@ class QueueMaintenance(Owner):
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
+        self.database.begin()
         mine = self.database.open().sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:

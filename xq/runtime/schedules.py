@@ -226,9 +226,10 @@ class Schedules(Generic[T]):
         """Drop, run, pause or resume a schedule. Return whether there was one that would have fired again."""
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
-        given, dialect = {"name": name}, self.database.dialect
+        given = {"name": name}
 
         def change() -> bool:
+            dialect = self.database.dialect
             found = [row for row in self.database.run(dialect.records.schedule, given) if row[2] is not None]
             if event == "drop":
                 self.database.run(dialect.records.drop_schedule, given)  # also one that has ended
