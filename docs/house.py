@@ -2,8 +2,8 @@
 
     python docs/house.py
 
-Lines are those of .py, .pyi and .sql files, with blank ones. A budget is lowered with each deletion, and raised only by what
-another one gives up: what moves between folders.
+Lines are those of .py, .pyi and .sql files, with blank ones. A budget is lowered with each deletion, and
+raised only by what another one gives up: what moves between folders.
 """
 
 from __future__ import annotations
