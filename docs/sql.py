@@ -307,17 +307,18 @@ def _database(queue: Any, notes: Mapping[str, str], title: str) -> Iterator[str]
 
 def _texts(dialect: Any) -> dict[str, str]:
     """What long texts of one database are shown as; `{x}` is a column."""
+    objects: Any = dialect.installer.objects
     if isinstance(dialect, Postgres):
         return {
             "⟨server time⟩": postgres_objects.SERVER_TIME,
             "⟨time as text⟩": postgres_objects.TEXT_OF_TIME,
-            "⟨event⟩": postgres_objects.Triggers(dialect.installer.objects).known["event"],
+            "⟨event⟩": postgres_objects.Triggers(objects).known["event"],
             "⟨part {x}⟩": postgres_objects.part("{x}"),
         }
     if isinstance(dialect, Mariadb):
         return {
             "⟨exact {x}⟩": dialect.exact("{x}"),
-            "⟨event⟩": dialect.installer.objects.in_triggers()["event"],
+            "⟨event⟩": objects.in_triggers()["event"],
             "⟨part {x}⟩": mariadb_objects.part("{x}"),
         }
     return {}
