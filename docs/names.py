@@ -97,7 +97,7 @@ SECTIONS = (
     ),
 )
 
-# Classes with the members of the ORM or of Django: their docstrings say what is xq's.
+# Classes with members of the ORM or of Django: their docstrings name xq's own.
 BARE = frozenset(("xq.adapters.peewee.task.Task", "xq.adapters.django.task_fields.TaskFields"))
 BARE |= {"xq.adapters.django.admin.queue_admin.QueueAdmin", "xq.adapters.django.migrations.InstallQueue"}
 BARE |= {"xq.adapters.django.tasks.backend.XQBackend"}

@@ -22,7 +22,7 @@ class History:
 
     @property
     def reader(self) -> Reader:
-        """Returns the reader of the history table, with the names of the model's current database if it has one.
+        """The reader of the history table, with the names of the model's current database if it has one.
 
         Raises FeatureOff.
         """

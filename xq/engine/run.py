@@ -87,7 +87,7 @@ class Database:
 
     @property
     def bound(self) -> Binding | None:
-        """Returns the binding of the last `open`; None if the model has another database since."""
+        """The binding of the last `open`; None if the model has another database since."""
         binding = self.binding
         return binding if binding is not None and binding.database() is self.store.database else None
 
@@ -344,7 +344,7 @@ class Database:
 
     @property
     def sessions(self) -> Sessions | None:
-        """Returns the sessions of this process in the model's current database; None if the model has none."""
+        """The sessions of this process in the model's current database; None if the model has none."""
         database = self.store.database
         return None if database is None else sessions.of(database)
 

@@ -54,7 +54,7 @@ class QueueMaintenance(Owner):
 
     @property
     def maintained(self) -> object:
-        """Returns the binding that has a maintenance thread or cannot have one; None before that is known."""
+        """The binding that has a maintenance thread or cannot have one; None before that is known."""
         return self.takes.maintained
 
     @maintained.setter
@@ -184,7 +184,7 @@ class QueueMaintenance(Owner):
 
     @property
     def sessions(self) -> Sessions | None:
-        """Returns the sessions of this process in the model's current database; None if the model has none."""
+        """The sessions of this process in the model's current database; None if the model has none."""
         return self.database.sessions
 
     def session(self, name: str | None) -> Session:

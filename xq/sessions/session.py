@@ -270,7 +270,7 @@ class Sessions:
 
     @property
     def installed(self) -> list[Owner]:
-        """Returns what may own tasks in this database, the queues first."""
+        """What may own tasks in this database, the queues first."""
         return sorted((owner for owner in self._owners if owner.installed), key=lambda owner: owner.database is None)
 
     def _databases(self) -> Iterator[Runs]:
@@ -281,7 +281,7 @@ class Sessions:
 
     @property
     def liveness(self) -> Liveness | None:
-        """Returns the liveness locks of this process; None if no other process can access the database."""
+        """The liveness locks of this process; None if no other process can access the database."""
         if not self._liveness_found:
             for database in itertools.islice(self._databases(), 1):
                 self.use_liveness(database)

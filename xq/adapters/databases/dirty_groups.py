@@ -98,7 +98,7 @@ class ServerGroups(Groups):
 
     @property
     def no_first_task(self) -> str:
-        """Return the assignments after SET that clear the first task of a head."""
+        """The assignments after SET that clear the first task of a head."""
         return ", ".join(f"{column} = NULL" for column in self.columns)
 
     @property

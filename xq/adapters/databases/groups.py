@@ -61,7 +61,7 @@ class Groups(ABC):
     @property
     @abstractmethod
     def first_known(self) -> str:
-        """Return SQL that initializes the first tasks of all heads."""
+        """SQL that initializes the first tasks of all heads."""
 
     @abstractmethod
     def select(self, columns: str, rows: Selector) -> str:
@@ -77,7 +77,7 @@ class Groups(ABC):
 
     @property
     def of_none(self) -> str:
-        """Return the condition that a row of the table has no utube."""
+        """The condition that a row of the table has no utube."""
         return f"{self.of.table}.{self.role} IS NULL"
 
     def is_open(self, of: str = "") -> str:
@@ -90,7 +90,7 @@ class Groups(ABC):
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        """Return the index that finds the first task of a utube: columns, condition, whether it is unique."""
+        """The index that finds the first task of a utube: columns, condition, whether it is unique."""
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
         return ", ".join([self.called(self.role), self.of.order]), ready, False
 
@@ -191,7 +191,7 @@ class Groups(ABC):
 
     @property
     def watched(self) -> list[str]:
-        """Return the columns, besides the utube, whose changes triggers must see."""
+        """The columns, besides the utube, whose changes triggers must see."""
         return [self.of.roles["status"], *self.of.ordered]
 
     def _status(self, version: str) -> str:
@@ -210,12 +210,12 @@ class Groups(ABC):
 
     @property
     def name(self) -> str:
-        """Returns the name of the table of heads, for use within a statement on it."""
+        """The name of the table of heads, for use within a statement on it."""
         return self.of.quote(self.of.name(self.suffix))
 
     @property
     def adding(self) -> str:
-        """Returns the ON CONFLICT clause that adds to existing heads."""
+        """The ON CONFLICT clause that adds to existing heads."""
         return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
 
     def count(self, utube: str, taken: str, rows: str = "") -> str:
@@ -227,7 +227,7 @@ class Groups(ABC):
 
     @property
     def built(self) -> list[str]:
-        """Return SQL that rebuilds all heads from the table."""
+        """SQL that rebuilds all heads from the table."""
         table = self.of.table
         return [
             f"DELETE FROM {self.heads}",
@@ -239,7 +239,7 @@ class Groups(ABC):
 
     @property
     def wrong(self) -> str:
-        """Return a query of the number of wrong heads. It reads all ready and taken tasks."""
+        """A query of the number of wrong heads. It reads all ready and taken tasks."""
         of, table = self.of, self.of.table
         utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self.is_in(table)}"
         differ = " OR ".join(

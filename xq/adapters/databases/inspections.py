@@ -11,7 +11,7 @@ class Inspections(Selectors):
 
     @property
     def takers(self) -> str:
-        """Returns a query of the keys of the taken tasks that have the utube of the task of a key."""
+        """A query of the keys of the taken tasks that have the utube of the task of a key."""
         role = self.roles["utube"]
         its = f"SELECT {self.as_text(f'xq_its.{role}')} FROM {self.table_in_schema} AS xq_its"
         same = f"{self.as_text(role)} = ({its} WHERE {self.by_key('xq_its.')})"
@@ -23,13 +23,13 @@ class Inspections(Selectors):
 
     @property
     def transitions_after(self) -> str:
-        """Returns a query of the first `:n` transitions whose id is greater than `:since`."""
+        """A query of the first `:n` transitions whose id is greater than `:since`."""
         columns = ", ".join(map(self.quote, self.history_columns))
         return f"SELECT {columns} FROM {self.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
 
     @property
     def ready_since(self) -> str:
-        """Returns a query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
+        """A query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
 
         That is the number of tasks that became ready in them and are still so, their first time, the time of the last
         take, and the time of the first transition. One statement: the numbers must be of one moment.
@@ -52,7 +52,7 @@ class Inspections(Selectors):
 
     @property
     def durations(self) -> str:
-        """Returns a query of (state, microseconds of a task in it) of the transitions whose id is > `:since`.
+        """A query of (state, microseconds of a task in it) of the transitions whose id is > `:since`.
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """

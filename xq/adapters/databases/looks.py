@@ -51,13 +51,13 @@ class Looks:
 
     @property
     def taken(self) -> str:
-        """Returns a query of the keys and tokens of the taken tasks."""
+        """A query of the keys and tokens of the taken tasks."""
         wanted = ", ".join([*self.of.keys, self.of.roles["owner"]])
         return f"SELECT {wanted} FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
 
     @cached_property
     def any_ready(self) -> str:
-        """Returns a query that finds a row if a take might find a task. It locks nothing."""
+        """A query that finds a row if a take might find a task. It locks nothing."""
         if self.of.groups:
             queries = self.of.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.of.groups.any_dirty])]]
@@ -85,12 +85,12 @@ class Looks:
 
     @property
     def unowned(self) -> str:
-        """Returns a query of the number of taken tasks without an owner: another program wrote their status."""
+        """A query of the number of taken tasks without an owner: another program wrote their status."""
         return f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self._is_unowned}"
 
     @property
     def times_unowned(self) -> str:
-        """Returns SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
+        """SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
         ttr = self.of.machine.timer(TAKEN, "runat")
         if ttr is None or ttr.default is None:
             return ""
@@ -99,7 +99,7 @@ class Looks:
 
     @property
     def any_untimed(self) -> str:
-        """Returns a query that finds a row, with a 0, if `times_unowned` would change one."""
+        """A query that finds a row, with a 0, if `times_unowned` would change one."""
         by = self.of.by_index(self.of.name("runat"))
         return f"SELECT 0 FROM {self.of.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
 
@@ -142,7 +142,7 @@ class Looks:
 
     @cached_property
     def next_due(self) -> str:
-        """Returns a query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
+        """A query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
 
         If groups may be dirty, a second column is whether one is. Returns "" if the queue has no timers.
         """
@@ -151,7 +151,7 @@ class Looks:
 
     @cached_property
     def next_to_ready(self) -> str:
-        """Returns a query of the seconds until a task becomes ready by itself; a dirty group is late, "" is never."""
+        """A query of the seconds until a task becomes ready by itself; a dirty group is late, "" is never."""
         is_dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
         return self._soonest(self._first_due(timer for timer in self.of.machine.due if timer.target == READY), is_dirty)
 
@@ -171,7 +171,7 @@ class Looks:
 
     @cached_property
     def _times_left(self) -> list[str]:
-        """Returns the parts of queries, after SELECT, of the seconds until each duty of this queue."""
+        """The parts of queries, after SELECT, of the seconds until each duty of this queue."""
         now = filled(self.of.now, now="NULL")
         dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
         times = [*self._first_due(self.of.machine.due, " AS at"), *self._due_beside(), *dirty]
@@ -183,7 +183,7 @@ class Looks:
 
     @cached_property
     def anything(self) -> str:
-        """Returns a condition that is true if a take might find a task, or a timer has passed."""
+        """A condition that is true if a take might find a task, or a timer has passed."""
         now = filled(self.of.now, now="NULL")
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
@@ -203,7 +203,7 @@ class Looks:
 
     @property
     def counters(self) -> str:
-        """Return a query of tube, source, target, number of transitions, and number of rows that make it up."""
+        """A query of tube, source, target, number of transitions, and number of rows that make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
 
     def many_counters_of(self, queues: Sequence[Dialect], many: int) -> str:
@@ -219,13 +219,13 @@ class Looks:
 
     @property
     def audit(self) -> str:
-        """Return a query of the counters and of the actual numbers of tasks (source NULL). It reads the whole table."""
+        """A query of the counters and of the actual numbers of tasks (source NULL). It reads the whole table."""
         actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
         return f"{self.counters} UNION ALL {actual}"
 
     @property
     def actual_counts(self) -> str:
-        """Return a query of tube, letter and actual number of tasks. It reads the whole table."""
+        """A query of tube, letter and actual number of tasks. It reads the whole table."""
         letter = self.of.letter(self.of.roles["status"])
         states = self.of.in_states(self.of.machine.states)
         rows = f"FROM {self.of.table_in_schema} WHERE {states}"
@@ -237,7 +237,7 @@ class Looks:
 
     @property
     def count_what_is_there(self) -> str:
-        """Return SQL that counts the existing tasks, unless counting has begun."""
+        """SQL that counts the existing tasks, unless counting has begun."""
         return (
             f"INSERT INTO {self.of.side('count')} (tube, source, target, n) "
             f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
@@ -246,7 +246,7 @@ class Looks:
 
     @property
     def begun(self) -> str:
-        """Return a query that finds a row if counting has begun."""
+        """A query that finds a row if counting has begun."""
         return f"SELECT 1 FROM {self.of.side('count')}"
 
     def roll_up(self, store: Connections) -> bool:
@@ -306,7 +306,7 @@ class Looks:
 
     @property
     def since_before(self) -> str:
-        """Returns SQL of the microseconds since the previous transition of the same task; NULL if it was absent."""
+        """SQL of the microseconds since the previous transition of the same task; NULL if it was absent."""
         before = f"LAG(at_us) OVER (PARTITION BY {self.of.quote('key')} ORDER BY id)"
         return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
 
@@ -316,12 +316,12 @@ class Looks:
 
     @property
     def _not_newest(self) -> str:
-        """Returns the condition that a row is not the newest. The newest stays, so that no id is used twice."""
+        """The condition that a row is not the newest. The newest stays, so that no id is used twice."""
         return f"id < (SELECT MAX(id) FROM {self.of.side('history')})"
 
     @property
     def forget_history(self) -> str:
-        """Returns SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
+        """SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
         if self.of.history_kept == math.inf:
             return ""
         table = self.of.side("history")

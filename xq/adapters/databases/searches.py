@@ -107,7 +107,7 @@ class Searches(Selectors):
 
     @property
     def last_before(self) -> str:
-        """Returns last id before `:at_us` among the newest `:n` transitions, and whether there are others."""
+        """Last id before `:at_us` among the newest `:n` transitions, and whether there are others."""
         history = self.side("history")
         least = f"(SELECT MAX(id) FROM {history}) - :n"
         before = f"SELECT id FROM {history} WHERE id > {least} AND at_us < :at_us ORDER BY id DESC LIMIT 1"

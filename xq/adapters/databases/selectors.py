@@ -62,7 +62,7 @@ class Selectors(TokenBuckets):
 
     @cached_property
     def ordered(self) -> list[str]:
-        """Returns the columns of the order of a take: of the roles that order tasks, then of the key."""
+        """The columns of the order of a take: of the roles that order tasks, then of the key."""
         return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
 
     @property
@@ -152,18 +152,18 @@ class Selectors(TokenBuckets):
 
     @property
     def index_of_taken(self) -> str:
-        """Returns the suffix of the index that has all taken tasks."""
+        """The suffix of the index that has all taken tasks."""
         # Their own index would cost a fifth of the throughput, so the index of runat also has tasks without a ttr.
         return "runat" if "runat" in self.timed_columns else "taken"
 
     @property
     def timed_columns(self) -> list[str]:
-        """Returns the roles that hold the times of timers."""
+        """The roles that hold the times of timers."""
         return list(dict.fromkeys(timer.column for timers in self.machine.timers.values() for timer in timers))
 
     @property
     def owner_for_range(self) -> str:
-        """Returns SQL of the role owner, for a comparison with a range."""
+        """SQL of the role owner, for a comparison with a range."""
         return self.roles["owner"]
 
     def listed(self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()) -> str | None:
@@ -184,7 +184,7 @@ class Selectors(TokenBuckets):
 
     @property
     def lock_task(self) -> str:
-        """Returns SQL that locks the task of a key against moves until the transaction ends.
+        """SQL that locks the task of a key against moves until the transaction ends.
 
         With row locks it does not wait, and returns a row if it has locked the task.
         """

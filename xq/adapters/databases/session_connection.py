@@ -61,17 +61,17 @@ class SessionSql:
 
     @property
     def join(self) -> str:
-        """Returns SQL by which the process `:process` records that it has the session `:uuid`."""
+        """SQL by which the process `:process` records that it has the session `:uuid`."""
         return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
 
     @property
     def renew(self) -> str:
-        """Returns SQL that extends the session `:uuid` to `:lease` seconds from now, unless it has expired."""
+        """SQL that extends the session `:uuid` to `:lease` seconds from now, unless it has expired."""
         return f"UPDATE {SESSIONS} SET ends = {self.time} + :lease WHERE uuid = :uuid AND ends > {self.time}"
 
     @property
     def there(self) -> str:
-        """Returns a query that finds a row if the session `:uuid` has not expired."""
+        """A query that finds a row if the session `:uuid` has not expired."""
         return filled_in(texts(TEXTS)["session_is_there"], (), {"now": self.time})
 
 

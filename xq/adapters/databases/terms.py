@@ -203,7 +203,7 @@ class Terms(ABC):
 
     @property
     def history_kept(self) -> float:
-        """Returns for how many seconds the rows of the history are kept (inf: for ever)."""
+        """For how many seconds the rows of the history are kept (inf: for ever)."""
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 

@@ -46,7 +46,7 @@ class TokenBuckets(Terms):
 
     @property
     def within_rate(self) -> str:
-        """Returns what follows a condition of a row of the table: that its bucket is not empty."""
+        """What follows a condition of a row of the table: that its bucket is not empty."""
         if self.machine.guard("rate") is None:
             return ""
         # A query of one value, since the planner might make a join of EXISTS, and sort all ready tasks for it.
@@ -75,12 +75,12 @@ class TokenBuckets(Terms):
 
     @property
     def next_bucket(self) -> str:
-        """Returns a query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
+        """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
         empty = f"{self._my_buckets} AND full_us > {self._latest}"
         return f"SELECT MIN(full_us) - ({self._latest}) FROM {RATES} WHERE {empty}"
 
     @property
     def bucket_left(self) -> str:
-        """Returns a query of the microseconds until the bucket of the task of a key has a token."""
+        """A query of the microseconds until the bucket of the task of a key has a token."""
         bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
         return f"SELECT full_us - ({self._latest}) FROM {RATES} WHERE {self._my_buckets} AND bucket = {bucket}"

@@ -156,7 +156,7 @@ class Writes(Selectors):
 
     @property
     def adopt_owners(self) -> str:
-        """Return SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
+        """SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
         owner, beside = self.roles["owner"], self.side("owner")
         taken = f"{self.is_state(TAKEN)} AND {owner} IS NULL"
         token = f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.same_wait('xq_o', self.table, self.keys)})"

@@ -135,7 +135,7 @@ class Operation(base.Operation):
 class InstallQueue(Operation):
     """Install the queue on a model as it is defined when the migration runs. `manage.py xq_makemigration` writes this.
 
-    It does nothing while the model lacks fields of the queue: `migrate` ends by installing it. Undoing it restores the
+    It does nothing while the model lacks fields of the queue: `migrate` installs it at its end. Undoing it restores the
     plain table. `online` installs as `Queue.install(online=True)` does, in a migration with `atomic = False`.
     """
 

@@ -221,7 +221,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        """Return the values of a new instance as Django sets them, without those of fields filled by the database."""
+        """The values of a new instance as Django sets them, without those of fields filled by the database."""
         found: dict[str, Any] = {}
         for field in self._concrete:
             if _is_of_now(field):

@@ -527,7 +527,7 @@ class Installation:
 
     @property
     def end_of_unowned(self) -> str:
-        """Returns how a taken task that has no owner ends, as the end of a sentence."""
+        """How a taken task that has no owner ends, as the end of a sentence."""
         if self.looks.times_unowned:
             return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
         return "never returns to ready by itself: call release_all() or snatch()"

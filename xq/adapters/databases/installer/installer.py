@@ -71,7 +71,7 @@ class Installer(ABC):
     @property
     @abstractmethod
     def definitions(self) -> str:
-        """Returns a query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
+        """A query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
 
     def drifted(self, store: Connections) -> dict[str, str]:
         """Return the indexes and triggers that differ from what installing creates, and SQL to create them."""
@@ -116,13 +116,13 @@ class Installer(ABC):
 
     @property
     def statuses_in_use(self) -> str:
-        """Returns a query of the number of rows by status, also foreign ones. It reads the whole table."""
+        """A query of the number of rows by status, also foreign ones. It reads the whole table."""
         status = self.of.exact(self.of.roles["status"], self.of.kind("status"))
         return f"SELECT {status}, COUNT(*) FROM {self.of.table_in_schema} GROUP BY 1"
 
     @property
     def statuses_alike(self) -> str:
-        """Returns a query of the first and last index of states whose statuses the column compares as equal."""
+        """A query of the first and last index of states whose statuses the column compares as equal."""
         listed = self._listed(self.of.exact(self.of.roles["status"], self.of.kind("status")))
         return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.of.roles['status']} HAVING COUNT(*) > 1"
 
@@ -194,7 +194,7 @@ class Installer(ABC):
 
     @property
     def estimate(self) -> str:
-        """Returns a query of about how many rows the table has."""
+        """A query of about how many rows the table has."""
         return f"SELECT COUNT(*) FROM {self.of.table_in_schema}"
 
     def online(self, sql: str) -> str:
@@ -211,7 +211,7 @@ class Installer(ABC):
 
     @property
     def own(self) -> dict[str, str]:
-        """Returns the definitions of the columns that xq brings, by name."""
+        """The definitions of the columns that xq brings, by name."""
         types = {"text": self.of.long_text, "double": self.of.double, "integer": "INTEGER"}
         own = {field.column: OWN[role] for role, field in self.of.source.own.items()}
         return {

@@ -38,7 +38,7 @@ class ServerInstaller(Installer):
 
     @property
     def like_mine(self) -> str:
-        """Returns the LIKE pattern, as SQL, of the names of this queue's objects."""
+        """The LIKE pattern, as SQL, of the names of this queue's objects."""
         escaped = re.sub("[|%_]", r"|\g<0>", self.of.name(""))  # | has no other meaning in SQL or re
         return f"{self.of.literal(escaped + '%')} ESCAPE '|'"
 

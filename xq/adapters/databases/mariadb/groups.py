@@ -35,7 +35,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def column(self) -> str:
-        """Returns the column of the table with the digest of the utube."""
+        """The column of the table with the digest of the utube."""
         return self.of.quote(self.of.name("turn"))
 
     def called(self, column: str) -> str:

@@ -220,7 +220,7 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _mine(self) -> str:
-        """Return the condition of the queue's table in the tables of information_schema."""
+        """The condition of the queue's table in the tables of information_schema."""
         return f"table_schema = {self.of.schema} AND table_name = {self.of.literal(self.of.source.name)}"
 
     @property
@@ -229,7 +229,7 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _tables(self) -> str:
-        """Return the condition of the queue's table, its side tables, and the tables that all queues share."""
+        """The condition of the queue's table, its side tables, and the tables that all queues share."""
         shared = ", ".join(self.of.literal(item.name) for item in self.objects.shared())
         return (
             f"((table_schema = {self.of.schema} AND (table_name = {self.of.literal(self.of.source.name)} "

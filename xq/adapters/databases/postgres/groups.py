@@ -103,7 +103,7 @@ class PostgresGroups(ServerGroups):
 
     @property
     def _refreshing(self) -> str:
-        """Return SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
+        """SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
         kind, passing = self.of.list_kinds[self.of.kind("utube")], self.of.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.

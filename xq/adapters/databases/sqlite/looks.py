@@ -28,12 +28,12 @@ class SqliteLooks(Looks):
 
     @property
     def counted_up_to(self) -> str:
-        """Returns the id up to which the counters have the rows of the history."""
+        """The id up to which the counters have the rows of the history."""
         return f"(SELECT n FROM {self.of.side('count')} WHERE {MARK})"
 
     @property
     def newest(self) -> str:
-        """Returns the id of the newest row of the history."""
+        """The id of the newest row of the history."""
         return f"(SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')})"
 
     @property
