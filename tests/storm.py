@@ -759,8 +759,8 @@ class Storm:
                     f"taken {held[:TOLD]}, of the dead {list(self._bereft)}"
                 )
                 return
-            if now - looked > LOOK:
-                looked = now
+            if now - looked > LOOK and not any(one.resumes for one in self._alive):
+                looked = now  # it locks rows, and must not wait for a process that only this one wakes
                 self.report.violations += disagreements(self.Task)
             yield part
             self._resume()
@@ -780,7 +780,7 @@ class Storm:
                     victim.killed = time.monotonic()
                 victim.process.kill()
                 victim.process.join()
-            elif victim.resumes is None:
+            elif victim.resumes is None and victim.process.is_alive():
                 self.report.stops += 1
                 victim.resumes = time.monotonic() + self.rng.uniform(0.05, 1.5)
                 os.kill(victim.process.pid, signal.SIGSTOP)
