@@ -39,8 +39,7 @@ from xq.runtime.waiters import Wait, Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
 from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
-from xq.sessions import session as sessions
-from xq.sessions.session import Session
+from xq.sessions.session import Session, checked
 
 if TYPE_CHECKING:
     from xq.aio import Aio
@@ -628,7 +627,7 @@ class Queue(Operators[T]):
 
     def session(self, uuid: object = None) -> Session:
         """Return a new session, or the open session of this uuid. Raises UnknownSession if there is none."""
-        return self._maintenance.session(None if uuid is None else sessions.checked(uuid))
+        return self._maintenance.session(None if uuid is None else checked(uuid))
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""

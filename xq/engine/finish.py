@@ -18,7 +18,8 @@ from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import NONE, check_open
 from xq.engine.timers import Batches
-from xq.sessions import session as sessions_of
+from xq.sessions.records import in_full
+from xq.sessions.session import owner_of, tokens_of
 
 T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
@@ -150,7 +151,7 @@ class Finish(Generic[T]):
     ) -> list[T]:
         """Take one named task, by an event that a feature adds."""
         session = binding.sessions.to_take()
-        taken_by = session.token(self.database, binding.dialect.source_name)
+        taken_by = binding.sessions.token(session, self.database, binding.dialect.source_name)
         try:
             again = partial(self._read, asked, transition, parts, token, taken_by=taken_by)
             moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
@@ -281,7 +282,7 @@ class Finish(Generic[T]):
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
         """Return tasks by state, and the rows found by one query. Raises as `_find` for the first."""
         if asked.event in self._fenced:
-            sessions = {token and sessions_of.owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
+            sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
         dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
@@ -312,8 +313,8 @@ class Finish(Generic[T]):
 
     def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
         sessions = self.database.open().sessions
-        session = sessions.current().uuid if token is None else sessions_of.owner_of(token)[0]
-        if sessions.notice_loss(session):
+        session = sessions.current().uuid if token is None else owner_of(token)[0]
+        if sessions.open.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
@@ -506,8 +507,8 @@ class Finish(Generic[T]):
 
     def give_back(self, sessions: Sequence[str], event: str) -> None:
         """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""
-        self.batches.give_back([*map(sessions_of.tokens_of, sessions_of.in_full(sessions))], event)
+        self.batches.give_back([*map(tokens_of, in_full(sessions))], event)
 
     def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except what the database rejects."""
-        self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")
+        self.batches.give_back_except_rejected(*tokens_of(session), event, "session")

@@ -16,8 +16,9 @@ from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Stor
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
-from xq.sessions import session as sessions
-from xq.sessions.session import Session, Sessions
+from xq.sessions import current as sessions
+from xq.sessions.current import Sessions
+from xq.sessions.session import Session
 
 R = TypeVar("R")
 
@@ -160,7 +161,7 @@ class Database:
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
         if self.sessions is not None:
-            self.sessions.forget_listed()
+            self.sessions.open.forget_listed()
 
     @property
     def dialect(self) -> Dialect:

@@ -89,7 +89,7 @@ class Takes(Generic[T]):
                 return self._run(connection, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TAKE_TRIES or self.database.open().sessions.is_registered(error.uuid):
+                if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
                     raise
         return []
 
@@ -182,7 +182,7 @@ class Takes(Generic[T]):
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:
-                token = values["owner"] = session.token(database, binding.dialect.source_name)
+                token = values["owner"] = binding.sessions.token(session, database, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
             elif rows := database.run(step, values, connection):

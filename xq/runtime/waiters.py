@@ -563,7 +563,8 @@ class Waiting(Generic[T]):
         if not locked or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
-        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
+        mine = {each.uuid for each in opened.sessions.open.live()}
+        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in mine
         session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._end_waiters[caller.waiter] = caller  # before the commit: a notification must find it

@@ -25,8 +25,7 @@ from xq.core.errors import (
 from xq.core.ports import fits_a_column
 from xq.core.values import count_of
 from xq.runtime.waiters import UNATTENDED, Deadline
-from xq.sessions import session as sessions
-from xq.sessions.records import Owner
+from xq.sessions.owners import Owner, owners
 from xq.tubes.arguments import by_name
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
@@ -85,7 +84,7 @@ class CustomTube(Tube, Owner):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        sessions.owners.add(self)
+        owners.add(self)
 
     @property
     def home(self) -> object | None:

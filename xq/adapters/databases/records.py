@@ -10,7 +10,8 @@ from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
 from xq.core import dialect as interface
 from xq.core.machine import TAKEN
-from xq.sessions.session import UUID_LENGTH, in_full
+from xq.sessions.records import in_full
+from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
