@@ -10,8 +10,8 @@ from weakref import ref
 from xq.core.compile import Selector, Statement, change
 from xq.core.dialect import Dialect, Installation
 from xq.core.machine import Machine, Transition
+from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
-from xq.core.values import Catalogue
 from xq.core.words import Wording
 from xq.sessions import current as sessions
 from xq.sessions.current import Sessions

@@ -12,8 +12,8 @@ from xq.core.clock import Clock
 from xq.core.compile import Statement
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.options import Spans
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
-from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sessions import current as sessions
@@ -263,7 +263,7 @@ class Database:
         for source, found in sources.items():
             self.observers.notify(dialect, step.event, source, step.target, found)
 
-    def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
+    def values(self, seconds: Spans | None = None) -> dict[str, Any]:
         """Return the named values that every statement may use: the time, and the options of a call in seconds."""
         values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
         if seconds:

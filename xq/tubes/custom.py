@@ -22,8 +22,8 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
+from xq.core.options import count_of
 from xq.core.ports import fits_a_column
-from xq.core.values import count_of
 from xq.runtime.waiters import UNATTENDED, Deadline
 from xq.sessions.owners import Owner, owners
 from xq.tubes.arguments import by_name
