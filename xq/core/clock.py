@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Protocol
 
 from xq.core.errors import BadType, BadValue, shown
 
@@ -12,10 +11,19 @@ LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
 LAST_DAY = LATEST - 86_400  # the last moment that Python can show in any time zone
 
 
-class Clock(Protocol):
-    """A clock that a test sets."""
+class Clock:
+    """A clock that a test sets: `xq.upgrade(..., clock=Clock(1_700_000_000))`, in seconds since 1970.
 
-    now: float  # seconds since 1970
+    The queue uses it for all times. No thread expires timers or fires schedules: `Page.xq.sweep()` does. The functions
+    and fixtures of xq.testing store the schedules that `upgrade` was given, as workers do when they start.
+    """
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = float(now)
+
+    def tick(self, seconds: float) -> None:
+        """Advance the clock by `seconds`."""
+        self.now += seconds
 
 
 def microseconds(name: str, value: object) -> int:

@@ -59,7 +59,7 @@ def _off(what: str) -> Callable[..., Any]:
     return off
 
 
-class Taken(NamedTuple):
+class SessionTake(NamedTuple):
     """The session that has taken a task; each take has an object of its own."""
 
     session: str
@@ -76,7 +76,7 @@ class CustomTube(Tube, Owner):
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._owners: dict[Any, Taken] = {}  # by the id of a taken task
+        self._owners: dict[Any, SessionTake] = {}  # by the id of a taken task
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -111,7 +111,7 @@ class CustomTube(Tube, Owner):
             owner = self._owners.get(task.id) if event != "touch" else None
             self._host.records.adapter.after_commit(lambda: self._committed(task, event, owner))
 
-    def _committed(self, task: Task, event: str, owner: Taken | None) -> None:
+    def _committed(self, task: Task, event: str, owner: SessionTake | None) -> None:
         self._forget({task.id: owner})
         with self._changes:
             self._counted[event] += 1
@@ -123,7 +123,7 @@ class CustomTube(Tube, Owner):
             except Exception:  # the change is committed already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _forget(self, owners: Mapping[Any, Taken | None]) -> None:
+    def _forget(self, owners: Mapping[Any, SessionTake | None]) -> None:
         """Forget the owners of these tasks, unless they have been taken again since."""
         for id, owner in owners.items():
             if owner is not None and self._owners.get(id) is owner:
@@ -185,7 +185,7 @@ class CustomTube(Tube, Owner):
             if row is None:
                 return None
             task = self._task_of(row)
-            self._owners[task.id] = Taken(session)
+            self._owners[task.id] = SessionTake(session)
             return task
 
     take_many, ack_many, worker, run = map(_off, ("take_many", "ack_many", "worker", "run"))
