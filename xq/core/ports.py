@@ -371,7 +371,7 @@ class Connector:
     driver: ServerDriver
     # a context in which the driver's errors are raised as the ORM's
     errors: Callable[[], AbstractContextManager[object]]
-    is_failure: Callable[[BaseException], bool]  # whether an error is one of these
+    failures: tuple[type[Exception], ...]  # the types of these
 
 
 @dataclass(frozen=True)
