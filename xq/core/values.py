@@ -111,9 +111,9 @@ class Tasks(Generic[T]):
         self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
         # Returns the key of a row as the application writes it.
-        self.app_key_of: Callable[[Row], Any] = itemgetter(*self._key_at)
-        if self._key_is_read:
-            self.app_key_of = lambda row: self.app_key(self.key_of(row))
+        self.app_key_of: Callable[[Row], Any] = (
+            (lambda row: self.app_key(self.key_of(row))) if self._key_is_read else itemgetter(*self._key_at)
+        )
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
@@ -164,10 +164,6 @@ class Tasks(Generic[T]):
             rows.sort(key=self._order)
         except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values of several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
-
-    def taken(self, task: T) -> Taken:
-        """Return the key and token of a returned task, independent of later changes to the object."""
-        return Taken(*self.identify(task))
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
         """Return the key that a caller means, as the database holds it, and the token of its take or None.

@@ -26,7 +26,7 @@ class Reaper:
 
     def __init__(self, sessions: OpenSessions) -> None:
         self._sessions = sessions
-        self.reaped = 0  # the number of sessions of other processes that this process has ended
+        self.reaped = 0  # sessions of other processes that this process has ended
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
         self._at = 0.0  # the monotonic time of the last run
@@ -61,6 +61,12 @@ class Reaper:
         ends |= dict.fromkeys(orphans)
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
+
+        def log_ended(name: str, text: str, *words: str) -> None:
+            # If it is not registered, the process that ended it in its other queues has logged it.
+            log.log(logging.INFO if name in processes else logging.DEBUG, text, name, *words)
+            self.reaped += 1
+
         gone = (liveness.gone(living) if liveness else living) if all_had_time else []
         expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]
         if gone:
@@ -68,14 +74,9 @@ class Reaper:
                 later = sessions.end(alone, "died") if alone else ()
             for name in alone:
                 ended, process = "ends after session_ttr" if name in later else "has ended", processes.get(name)
-                # The process that ended it in its other queues has logged it.
-                level = logging.INFO if name in processes else logging.DEBUG
-                log.log(level, "session %s is gone, and %s%s", name, ended, f": {process}" if process else "")
-            self.reaped += len(alone)
+                log_ended(name, "session %s is gone, and %s%s", ended, f": {process}" if process else "")
         for name in sessions.end_expired(_some(expired)) if expired else ():
-            level = logging.INFO if name in processes else logging.DEBUG
-            log.log(level, "session %s, which was to end, has ended", name)
-            self.reaped += 1
+            log_ended(name, "session %s, which was to end, has ended")
         left = max(len(gone), len(expired))
         self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
         self._left = left if left > REAPED else math.inf

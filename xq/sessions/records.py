@@ -30,7 +30,6 @@ def in_full(sessions: Sequence[str]) -> Sequence[str]:
 
 
 def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
-    """Run a statement of the dialect for these sessions."""
     text, names = database.dialect.records.of_sessions(sql, uuids) if uuids else (sql, {})
     return database.run(text, {**names, **values})
 
@@ -86,17 +85,13 @@ class SessionRecords:
         return nullcontext(uuids) if self.liveness is None else self.liveness.alone(uuids)
 
     def _by_any(self, work: Callable[[Runs], R], otherwise: S) -> R | S:
-        """Return the result of `work` for any of the queues."""
         for database in self._owners.databases:
             with suppress(NotInstalled):  # its table was dropped just now
                 return work(database)
         return otherwise
 
     def _on_own_connection(self, sql: str, values: dict[str, Any]) -> list[Row] | None:
-        """Run a statement on the session connection and return its rows; None if there is none.
-
-        It is independent of the application's transaction and its snapshot.
-        """
+        """Run a statement outside of the application's transaction and its snapshot. None if that is not possible."""
         return None if self.liveness is None else self.liveness.on_own_connection(sql, values)
 
     def _announce(self) -> None:
@@ -146,12 +141,12 @@ class SessionRecords:
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended; True without a queue."""
 
-        def ask(database: Runs) -> list[Row]:
+        def look(database: Runs) -> list[Row]:
             sql, values = database.dialect.records.session_is_there, {**database.values(), "uuid": uuid}
             rows = self._on_own_connection(sql, values)
             return database.run(sql, values) if rows is None else rows
 
-        return bool(self._by_any(ask, True))
+        return bool(self._by_any(look, True))
 
     def rejoin(self, uuid: str) -> bool:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
