@@ -36,7 +36,7 @@ from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
 from tests.steps import install_anew, wrong
 from xq.core.machine import FOREVER
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 from xq.testing import Clock
 
 Values = Mapping[str, Any]

@@ -36,7 +36,7 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import Place
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
 TICK = 0.01  # seconds between two looks of whoever watches the storm

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from xq.core.errors import ConfigurationError, LeftOpen
+from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections
-from xq.core.values import PutOptions, Span, Times, count_of
 from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
@@ -149,7 +149,7 @@ class Aio(Generic[T]):
         return await self._finish("bury", key, update, {})
 
     async def touch(self, key: object, increment: float | timedelta) -> T:
-        self._turns.waiting.tasks.seconds("increment", increment, ends=True)
+        seconds_of("increment", increment, ends=True)
         return await self._finish("touch", key, None, {"increment": increment})
 
     async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:

@@ -12,8 +12,9 @@ from xq.core.acting import By, block
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
+from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Store
-from xq.core.values import PutOptions, Span, Tasks, Times, count_of
+from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
@@ -39,8 +40,7 @@ from xq.runtime.waiters import Wait, Waiting, run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
 from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
-from xq.sessions import session as sessions
-from xq.sessions.session import Session
+from xq.sessions.session import Session, checked
 
 if TYPE_CHECKING:
     from xq.aio import Aio
@@ -326,12 +326,12 @@ class Queue(Operators[T]):
 
     def touch(self, key: object, increment: float | timedelta) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
-        self._tasks.seconds("increment", increment, ends=True)  # None is not left out here
+        seconds_of("increment", increment, ends=True)  # None is not left out here
         return self._finish.one("touch", key, {"increment": increment})
 
     def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
-        self._tasks.seconds("increment", increment, ends=True)
+        seconds_of("increment", increment, ends=True)
         return self._finish.many("touch", keys, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
@@ -628,7 +628,7 @@ class Queue(Operators[T]):
 
     def session(self, uuid: object = None) -> Session:
         """Return a new session, or the open session of this uuid. Raises UnknownSession if there is none."""
-        return self._maintenance.session(None if uuid is None else sessions.checked(uuid))
+        return self._maintenance.session(None if uuid is None else checked(uuid))
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
@@ -642,7 +642,7 @@ class Queue(Operators[T]):
         `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0). Until then
         `session(uuid)` can rejoin it.
         """
-        seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
+        seconds = None if session_ttr is None else seconds_of("session_ttr", session_ttr, ends=True)
         values = {"name": "session_ttr", "value": seconds or 0.0}
         self._database.begin()
         self._database.run(self._database.dialect.records.set_setting, values)

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self, Unpack, overload
 
-from xq.core.values import PutOptions, Span, Times
+from xq.core.options import PutOptions, Span, Times
 from xq.engine.stats import Stats
 from xq.handle import Queue
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature
-from xq.core.values import Catalogue
+from xq.core.options import Catalogue
 from xq.features import FEATURES
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.handle import Queue, queue_of
 from xq.runtime.workers.attempts import Attempts
@@ -18,21 +19,6 @@ from xq.runtime.workers.program import supply_of
 from xq.runtime.workers.worker import Worker
 
 SHOWN = 5  # tasks in the message of an assertion
-
-
-class Clock:
-    """A clock that a test sets: `xq.upgrade(..., clock=Clock(1_700_000_000))`, in seconds since 1970.
-
-    The queue uses it for all times. No thread expires timers or fires schedules: `Page.xq.sweep()` does. The functions
-    and fixtures of this module store the schedules that `upgrade` was given, as workers do when they start.
-    """
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = float(now)
-
-    def tick(self, seconds: float) -> None:
-        """Advance the clock by `seconds`."""
-        self.now += seconds
 
 
 @contextmanager

@@ -79,7 +79,7 @@ from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.sessions import session as sessions
+from xq.sessions.owners import owners
 from xq.testing import Clock
 
 ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}
@@ -161,7 +161,7 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
     try:
         yield database
     finally:
-        for queue in list(sessions.owners):  # of queues of the database, which no other test knows
+        for queue in list(owners):  # of queues of the database, which no other test knows
             if isinstance(queue, QueueMaintenance) and isinstance(queue.database.store, DjangoStore):
                 queue.stop_maintenance()
         forget_connections()

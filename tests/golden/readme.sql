@@ -474,11 +474,6 @@ SELECT "status", COUNT(*) FROM "page"
 SELECT name FROM xq_queue;
 
 -- sessions
-SELECT uuid, since FROM xq_session
-    WHERE queue = ''
-    ORDER BY since, uuid;
-
--- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;

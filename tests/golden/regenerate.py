@@ -163,7 +163,7 @@ NAMED = (
     "looks.count_what_is_there",
     "records.installed",
     "installer.statuses_in_use",
-    *(f"records.{name}" for name in ("queues", "sessions", "processes", "session_listed", "session_is_there")),
+    *(f"records.{name}" for name in ("queues", "sessions", "session_listed", "session_is_there")),
     *(f"records.{name}" for name in ("sessions_listed", "rejoin_session", "expire_session_later", "session_ends")),
     *(f"records.{name}" for name in ("session_over", "deregister_session", "set_setting", "pause", "resume")),
     *(f"records.{name}" for name in ("pauses", "time_us", "add_schedule", "schedule", "set_schedule")),

@@ -785,11 +785,6 @@ SELECT "status", COUNT(*) FROM "mail"
 SELECT name FROM xq_queue;
 
 -- sessions
-SELECT uuid, since FROM xq_session
-    WHERE queue = ''
-    ORDER BY since, uuid;
-
--- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;

@@ -11,14 +11,15 @@ import peewee as pw
 from tests.steps import Work, eventually
 from xq.adapters.peewee.connections import Place
 from xq.runtime import waiters
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 
 
 def look(db: pw.Database) -> None:
     """Check which sessions live, as the maintenance thread of each process does twice a second."""
     mine = sessions.of(Place.of(db))
-    assert mine.liveness is not None, "this process has taken nothing"
-    eventually(mine.liveness.renew)  # a new lock file proves no death yet
+    liveness = mine.open.records.liveness
+    assert liveness is not None, "this process has taken nothing"
+    eventually(liveness.renew)  # a new lock file proves no death yet
     mine.reaper.reap()
 
 

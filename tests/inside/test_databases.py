@@ -15,7 +15,7 @@ from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
 from xq.runtime.workers.program import assignment_of
 from xq.runtime.workers.threads import Program, Threads
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 
 
 def postgres(version: int, **status: str) -> Any:
@@ -69,7 +69,7 @@ def test_after_init_with_another_database_its_sessions_show_there_that_the_proce
         assert Other.take()
         db.init(other.database, **other.connect_params)
         taken, there = Task.take(), sessions.of(Place.of(other))
-        with there.alone([sessions.of(Place.of(db)).own().uuid]) as gone:
+        with there.open.records.alone([sessions.of(Place.of(db)).own().uuid]) as gone:
             assert not gone
         assert taken.ack()
     assert Place.of(db) is not before

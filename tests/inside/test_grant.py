@@ -24,7 +24,7 @@ from xq.adapters.peewee.tables import queue_of
 from xq.engine import run
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempts import Attempts
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 from xq.tubes import Tubes
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
@@ -90,7 +90,7 @@ class Land:
             try:
                 yield db
             finally:
-                sessions.of(Place.of(db)).exit()
+                sessions.of(Place.of(db)).open.exit()
 
     def remove(self) -> None:
         self.owner.close()
@@ -206,7 +206,7 @@ def gone(db: pw.Database) -> sessions.Sessions:
         thread.end()
         thread.thread.join(PATIENCE)
     found = sessions.of(Place.of(db))
-    for session in found.live():
+    for session in found.open.live():
         session.release()
     return found
 

@@ -11,21 +11,22 @@ from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import Work, another_process, eventually, is_exact, isolate, state, until_one_waits_for_a_lock
 from xq.adapters.peewee.connections import Place
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
+from xq.sessions.session import Session
 
 
 def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monkeypatch):
-    new_token = sessions.Session.new_token
+    token = sessions.Sessions.token
 
-    def makes_it_and_ends(self: sessions.Session, now: float) -> str:
-        made = new_token(self, now)
+    def makes_it_and_ends(self: sessions.Sessions, session: Session, *of: Any) -> str:
+        made = token(self, session, *of)
         monkeypatch.undo()
-        self.close()
+        session.close()
         return made
 
     Task = make()
     put = Task.put(task())
-    monkeypatch.setattr(sessions.Session, "new_token", makes_it_and_ends)
+    monkeypatch.setattr(sessions.Sessions, "token", makes_it_and_ends)
     with Task.xq.session(), pytest.raises(xq.UnknownSession):
         Task.take()
     assert state(Task, put) == "R"
@@ -42,7 +43,7 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
 
     with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(Place.of(make_live.db)).liveness
+        proof = sessions.of(Place.of(make_live.db)).open.records.liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)

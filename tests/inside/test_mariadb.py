@@ -15,7 +15,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.factories import task
 from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
 from tests.support.wait import take
-from xq.adapters.databases import session_connection
+from xq.adapters.databases import server_notifier
 from xq.adapters.databases.mariadb.dialect import Mariadb
 from xq.core.ports import ErrorKind
 from xq.runtime import maintenance
@@ -175,7 +175,7 @@ def test_who_waits_is_woken_though_the_server_has_no_connection_left_that_would_
         raise pw.OperationalError(1226, "User has exceeded the 'max_user_connections' resource")
 
     monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
-    monkeypatch.setattr(session_connection.Watch, "_begin", refuse)
+    monkeypatch.setattr(server_notifier.Watch, "_begin", refuse)
     Task = live(db)({})
     waits = waiter(Task, take(Task))
     another_program(db, INSERT)

@@ -42,7 +42,7 @@ from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import Place
 from xq.runtime import maintenance
 from xq.runtime.maintenance import threads
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
 
@@ -107,7 +107,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(Place.of(Task._meta.database)).liveness
+        proof = sessions.of(Place.of(Task._meta.database)).open.records.liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)

@@ -200,7 +200,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # sessions, waiting, workers
     Mutant(
         "two takes of one millisecond have the same token",
-        "xq/sessions/session.py",
+        "xq/sessions/current.py",
         "{int(now * 1000):x}.{_process}.{next(_takes):x}",
         "{int(now * 1000):x}.{_process}",
         "contract/core/test_ownership.py::test_an_object_is_refused_after_it_was_released_and_taken_again_at_the_same_moment",
@@ -229,7 +229,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the waits of a killed process stay in the database",
         "xq/runtime/queue_maintenance.py",
-        '        if event == "died":\n            forget_waits(self.database, uuids)\n',
+        '        if event == "died":\n            of_sessions(self.database, records.forget_waits, uuids)\n',
         "",
         "contract/core/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.steps import eventually, transitions
 from xq.adapters.peewee.connections import Place
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 
 FEATURES = {"buried": True, "delayed": True}
 LATE = 3600  # seconds
@@ -37,7 +37,7 @@ def die(queue: Any, n: int) -> None:
     queue.put_many([{}] * n)
     db, dead = queue.model._meta.database, [str(uuid.uuid4()) for _ in queue.take_many(n)]
     owner = queue._database.bind().dialect.roles["owner"]
-    if path := getattr(sessions.of(Place.of(db)).liveness, "path", None):
+    if path := getattr(sessions.of(Place.of(db)).open.records.liveness, "path", None):
         os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
     with db.atomic():
         for task, name in zip(queue.by_state("T", n), dead, strict=True):

@@ -12,7 +12,7 @@ from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries,
 from xq.adapters.databases.records import TEXTS
 from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
-from xq.core.dialect import Records, Text
+from xq.core.dialect import Records, Sql
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -31,7 +31,7 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
 def test_the_texts_about_the_tables_of_xq_are_those_that_records_names(database):
-    named = {name for name, found in vars(Records).items() if isinstance(found, Text)} | {"recorded", "forget_in"}
+    named = {name for name, found in vars(Records).items() if isinstance(found, Sql)} | {"recorded", "forget_in"}
     own = dialect(QUEUES["readme"](DATABASES[database]())).records_file
     assert named == texts(TEXTS).keys() >= texts(own).keys()
 

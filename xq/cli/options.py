@@ -28,7 +28,7 @@ Key = Annotated[str, Argument(metavar="KEY", help="the key of a task; one of sev
 AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one task")]
 Json = Annotated[bool, flag("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, flag("--yes", "-y", help="Do not ask.")]
-Tube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
+OneTube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
 Reason = Annotated[str | None, Option(help="Why, for the history.")]
 Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
 Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]

@@ -122,13 +122,13 @@ def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, ac
     return Answer({what: name}, [], f"{what}: the schedule {name}")
 
 
-def pause(queue: Queue, tube: o.Tube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
+def pause(queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """Stop all takes from a queue, or from one tube, until resume."""
     queue.pause(tube, actor=actor, reason=reason)
     return _paused(queue)
 
 
-def resume(queue: Queue, tube: o.Tube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
+def resume(queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """End a pause."""
     queue.resume(tube, actor=actor, reason=reason)
     return _paused(queue)

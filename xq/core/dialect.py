@@ -174,7 +174,7 @@ class Looks(Protocol):
     def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str: ...
 
 
-class Text(cached_property[str]):
+class Sql(cached_property[str]):
     """The SQL of a text for one queue, under the name of the text; `text` of the object that has it fills it in."""
 
     def __init__(self) -> None:
@@ -188,55 +188,54 @@ class Records(ABC):
     def text(self, name: str) -> str:
         """Return a text with its holes filled in."""
 
-    installed = Text()
-    forget = Text()
-    queues = Text()
-    time_us = Text()
-    set_setting = Text()
+    installed = Sql()
+    forget = Sql()
+    queues = Sql()
+    time_us = Sql()
+    set_setting = Sql()
 
-    sessions = Text()
-    processes = Text()
-    sessions_listed = Text()
-    session_queues = Text()
-    session_listed = Text()
-    session_is_there = Text()
-    session_rejoined = Text()
-    rejoin_session = Text()
-    expire_session_later = Text()
-    session_ends = Text()
-    session_over = Text()
-    deregister_session = Text()
+    sessions = Sql()
+    sessions_listed = Sql()
+    session_queues = Sql()
+    session_listed = Sql()
+    session_is_there = Sql()
+    session_rejoined = Sql()
+    rejoin_session = Sql()
+    expire_session_later = Sql()
+    session_ends = Sql()
+    session_over = Sql()
+    deregister_session = Sql()
 
-    pauses = Text()
-    my_pauses = Text()
-    pause = Text()
-    resume = Text()
+    pauses = Sql()
+    my_pauses = Sql()
+    pause = Sql()
+    resume = Sql()
 
-    schedules = Text()
-    declared_schedules = Text()
-    next_firings = Text()
-    add_schedule = Text()
-    schedule = Text()
-    task_of_schedule = Text()
-    due_schedule = Text()
-    set_schedule = Text()
-    fired_schedule = Text()
-    pause_schedule = Text()
-    resume_schedule = Text()
-    drop_schedule = Text()
+    schedules = Sql()
+    declared_schedules = Sql()
+    next_firings = Sql()
+    add_schedule = Sql()
+    schedule = Sql()
+    task_of_schedule = Sql()
+    due_schedule = Sql()
+    set_schedule = Sql()
+    fired_schedule = Sql()
+    pause_schedule = Sql()
+    resume_schedule = Sql()
+    drop_schedule = Sql()
 
-    add_slot = Text()
-    free_slots = Text()
-    take_slot = Text()
-    leave_slot = Text()
-    drop_full_buckets = Text()
+    add_slot = Sql()
+    free_slots = Sql()
+    take_slot = Sql()
+    leave_slot = Sql()
+    drop_full_buckets = Sql()
 
-    begin_wait = Text()
-    end_wait = Text()
-    ends = Text()
-    waiting = Text()
-    taken_and_awaited = Text()
-    forget_waits = Text()
+    begin_wait = Sql()
+    end_wait = Sql()
+    ends = Sql()
+    waiting = Sql()
+    taken_and_awaited = Sql()
+    forget_waits = Sql()
 
     @abstractmethod
     def records_of(self, queues: Sequence[Any]) -> str: ...

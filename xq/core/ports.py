@@ -176,10 +176,7 @@ class Liveness(Protocol):
         """Acquire lost locks again. Return whether all other processes have had the time to do so, too."""
 
     def on_own_connection(self, sql: str, values: Values) -> list[Row] | None:
-        """Run a statement, with named values, on the session connection, and return its rows.
-
-        Returns None if there is no such connection, or if the statement would have to wait.
-        """
+        """Run a statement on the session connection, and return its rows; None without one, or if it would wait."""
 
     def announce(self) -> None:
         """Notify other processes to check the locks of the sessions that are registered by now."""
@@ -307,10 +304,9 @@ class Driver(Protocol):
         """Run one statement, as a prepared one if the driver supports that."""
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        """Close a connection if `error` interrupted a statement on it before its result was read.
+        """Close a connection if `error`, as of a signal handler, interrupted a statement before its result was read.
 
-        An exception of a signal handler does that. Depending on the driver, the connection or the error shows whether
-        the statement is over.
+        Depending on the driver, the connection or the error shows whether the statement is over.
         """
 
     def rows(self, cursor: Any) -> list[Row]:
@@ -320,20 +316,14 @@ class Driver(Protocol):
         """Return the kind of an error that this driver, or any other program, raised. Never LOST."""
 
     def receive(self, connection: Any) -> bool:
-        """Return whether the server has sent a notification since the last call; notices when the connection is lost.
-
-        No other thread may use the connection meanwhile.
-        """
+        """Return whether the server has notified since the last call. Detects that the connection is lost."""
 
 
 class PipelineDriver(Driver, Protocol):
     """A driver that sends statements without waiting for their results: one that joins calls by a pipeline."""
 
     def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
-        """Run statements as one transaction and return the rows of each.
-
-        They are sent together, and their results arrive together.
-        """
+        """Send statements together, as one transaction, and return the rows of each."""
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         """Run `turn`, and `then` if the query `look` finds a row, as one transaction. Return the rows of `then`.
@@ -371,7 +361,7 @@ class Connector:
     driver: ServerDriver
     # a context in which the driver's errors are raised as the ORM's
     errors: Callable[[], AbstractContextManager[object]]
-    is_failure: Callable[[BaseException], bool]  # whether an error is one of these
+    failures: tuple[type[Exception], ...]  # the types of these
 
 
 @dataclass(frozen=True)
@@ -484,10 +474,7 @@ class Connections(Protocol):
         """Whether a call may wait: not within a transaction, unless the ORM's test case has opened it."""
 
     def bookkeeping(self) -> AbstractContextManager[object]:
-        """Keep the statements of the block out of the ORM's record of statements, if it has one.
-
-        They are no part of a call: they check the installation, set a connection up, or move due tasks.
-        """
+        """Keep the statements of the block, which are no part of a call, out of the ORM's record of statements."""
 
     def undo_interrupted(self) -> None:
         """Roll back a transaction of `atomic` that an interrupt left open while it began or ended."""
@@ -543,10 +530,7 @@ class Connections(Protocol):
         """Return the kind of an error."""
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether the same call may succeed later, as after a lost connection, a locked row or a full disk.
-
-        False if the database rejected the statement, its values or a row.
-        """
+        """Return whether the same call may succeed later, as after a lost connection, a locked row or a full disk."""
 
     @property
     def driver(self) -> Driver:
@@ -591,17 +575,11 @@ class TaskModel(Protocol[T]):
         """Whether a row may hold what the application's fields cannot read."""
 
     def read(self, row: Row) -> Sequence[Any]:
-        """Return the application's values of a row, in the order of `fields`.
-
-        Raises BadValue for a value that cannot be read.
-        """
+        """Return the application's values of a row, in the order of `fields`. Raises BadValue for an unreadable one."""
 
     @property
     def hydrate(self) -> Callable[..., T]:
-        """A function that makes a clean instance of a row and, if given, the token of its take.
-
-        It raises BadValue for a value that cannot be read.
-        """
+        """A function that makes a clean instance of a row and, if given, the token of its take. Raises as `read`."""
 
     @property
     def hydrate_all(self) -> Callable[..., list[T]]:
@@ -614,10 +592,7 @@ class TaskModel(Protocol[T]):
         """Return the model's declared defaults by field name: values, and callables that make them."""
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
-        """Return a reader of a model `name` for a table beside the application's, in whichever database that is.
-
-        The first column is the key.
-        """
+        """Return a reader of a model `name` for a table beside the application's. The first column is the key."""
 
     adds_columns: bool  # whether install() adds the columns that xq brings; else migrations of the ORM do
 

@@ -1,4 +1,4 @@
-"""Check and convert what callers bring: keys, tasks, updates and options."""
+"""Check and convert what callers bring: keys, tasks and updates."""
 
 from __future__ import annotations
 
@@ -6,74 +6,24 @@ import decimal
 import math
 import numbers
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core import generated
-from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.machine import FOREVER, LONGEST, MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine, Transition
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
+from xq.core.options import Catalogue, Options, seconds_of
 from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 T = TypeVar("T")
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
-Seconds = Mapping[str, float | None]  # the options of a call; None is never
-Span = float | timedelta | None  # of time; a number is seconds
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
-LAST_DAY = LATEST - 86_400  # the last moment that Python can show in any time zone
-# The arguments of methods beside the options of the machine, for messages.
-PARAMETERS = {
-    "put": ("wait", "timeout"),
-    "take": ("timeout", "tube"),
-    **dict.fromkeys(("ack", "release", "bury"), ("update",)),
-    "dig": ("n", "update"),
-}
-ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
 _NOTHING: Mapping[str, Any] = {}
-
-
-def microseconds(name: str, value: object) -> int:
-    """Return a moment in microseconds since 1970; of a date its beginning in UTC. Raises BadType and BadValue."""
-    if isinstance(value, date):
-        at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
-        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return (aware - EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadType(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
-    if not abs(value) <= LATEST:
-        raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
-    return round(value * 1_000_000)
-
-
-class Times(TypedDict, total=False):
-    """The options of all methods, for type checkers. Each takes some of them, by the features."""
-
-    delay: Span
-    at: datetime | None
-    ttl: Span
-    ttr: Span
-
-
-class PutOptions(Times, total=False):
-    """The options of put, for type checkers."""
-
-    on_conflict: Literal["raise", "skip", "replace"] | None
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """The features that bring an event, or an option of one: for messages about missing features."""
-
-    events: Mapping[str, tuple[str, ...]]
-    options: Mapping[tuple[str, str], tuple[str, ...]]
 
 
 class Taken(NamedTuple):
@@ -145,8 +95,8 @@ class Tasks(Generic[T]):
         self.store = store
         self.table = table
         self.machine = machine
-        self.off = off
         self.wording = wording
+        self.options = Options(store.name, machine, off, wording, self._refuse_field)
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]
@@ -161,12 +111,11 @@ class Tasks(Generic[T]):
         self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
         # Returns the key of a row as the application writes it.
-        self.app_key_of: Callable[[Row], Any] = itemgetter(*self._key_at)
-        if self._key_is_read:
-            self.app_key_of = lambda row: self.app_key(self.key_of(row))
+        self.app_key_of: Callable[[Row], Any] = (
+            (lambda row: self.app_key(self.key_of(row))) if self._key_is_read else itemgetter(*self._key_at)
+        )
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
-        self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
         # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
         self.returned: Callable[..., T] = {
             "model": store.hydrate,
@@ -215,10 +164,6 @@ class Tasks(Generic[T]):
             rows.sort(key=self._order)
         except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values of several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
-
-    def taken(self, task: T) -> Taken:
-        """Return the key and token of a returned task, independent of later changes to the object."""
-        return Taken(*self.identify(task))
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
         """Return the key that a caller means, as the database holds it, and the token of its take or None.
@@ -330,7 +275,7 @@ class Tasks(Generic[T]):
                 values[name] = values[name]()
         row, own = shape.row, _NOTHING
         if shape.own:
-            own = {role: self.seconds(role, values[name]) for role, name in shape.own if values[name] is not None}
+            own = {role: seconds_of(role, values[name]) for role, name in shape.own if values[name] is not None}
         return New([values], names, shape.names, [row(values)], own)
 
     def _shape(self, names: tuple[Any, ...]) -> Shape:
@@ -374,7 +319,7 @@ class Tasks(Generic[T]):
         if role and value is not None:
             check_role(role, value)
             if role in REMEMBERED:
-                self.seconds(role, value)
+                seconds_of(role, value)
         return self._key_part(field, value) if field.name in self._keys else self._converted(field, value)
 
     def brought(self, task: object) -> dict[str, Any]:
@@ -404,15 +349,17 @@ class Tasks(Generic[T]):
         """Return whether a field, or its column, has this name."""
         return name in self._fields
 
+    def _refuse_field(self, name: str) -> None:
+        """Raise BadValue or BadType if an option of put has the name of a field."""
+        if self.has(name):
+            self.brings(name)  # raises for a field that only the queue writes
+            raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{name!r}: ...}})")
+
     def defaults(self) -> dict[str, Any]:
         """Return the defaults of a new task, by field name: values, and callables that make them."""
         declared, roles = self.store.declared_defaults(), self.table.roles
         own = {roles[role].name: value for role, value in ROLE_DEFAULTS.items() if role in roles}
         return {name: value for name, value in declared.items() if name not in self._never_default} | own
-
-    def may_be_option(self, event: str, name: str) -> bool:
-        """Return whether `event` takes such an option, here or in a queue with other features."""
-        return name in self.machine.options(event) or (event, name) in self.off().options
 
     def known(self, name: object) -> Field:
         """Return a field by its name, or by that of its column. Raises BadValue."""
@@ -495,123 +442,6 @@ class Tasks(Generic[T]):
             raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}{why}") from error
         return converted
 
-    def seconds(self, option: str, value: object, ends: bool = False) -> float | None:
-        """Return a number of seconds; None for never, which raises BadValue if the option `ends`.
-
-        Raises BadType and BadValue.
-        """
-        value = value.total_seconds() if isinstance(value, timedelta) else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadType(f"{option} is a number of seconds or a timedelta, not {shown(value)}")
-        if value in (math.inf, FOREVER) and not ends:
-            return None
-        if not 0 <= value <= LONGEST:
-            never = "" if ends else ", or math.inf"
-            raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}{never}, not {shown(value)}")
-        return float(value)
-
-    def options(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds of a call of `event`, without options that are None; `at` is seconds since 1970.
-
-        Raises FeatureOff for an option whose feature is off, BadType for an unknown one.
-        """
-        if not self.machine.sources(event):
-            self.refuse_event(event)
-        if not options:
-            return {}
-        allowed = self.machine.options(event)
-        checked = {}
-        for name, value in options.items():
-            if ("delay" if name == "at" else name) not in allowed:
-                self.refuse_option(event, name)
-            if value is not None and name != "at":
-                checked[name] = self.seconds(name, value)
-        if (at := options.get("at")) is not None:
-            if "delay" in checked:
-                raise BadValue(f"{event} takes delay= (seconds) or at= (a datetime), not both")
-            checked["at"] = self._moment(at)
-        return checked
-
-    @staticmethod
-    def _moment(at: object) -> float:
-        """Return a datetime in seconds since 1970."""
-        if not isinstance(at, datetime):
-            raise BadType(f"at is a datetime with a time zone, not {shown(at)}")
-        if at.utcoffset() is None:
-            raise BadValue(f"at needs a time zone, as datetime(..., tzinfo=UTC): {shown(at)} has none")
-        return min(microseconds("at", at) / 1_000_000, LAST_DAY)
-
-    def choose(self, source: str, event: str, seconds: Seconds, to: str | None = None) -> Transition:
-        """Return the row of the table that a call means.
-
-        Raises FeatureOff and BadValue for options that it does not take.
-        """
-        meant = (source, event, to, *seconds) if seconds else (source, event, to)
-        row = self._chosen.get(meant)
-        if row is None:
-            row = self._chosen[meant] = self._choose(source, event, seconds, to)
-        if not seconds and row.enters and not row.given:
-            return row
-        if not row.enters and seconds.get("increment") is None:
-            raise BadValue(f"{event} needs increment=seconds, a finite number")
-        if row.given and seconds.get(row.given, seconds.get("at")) is None:
-            raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")
-        return row
-
-    def _choose(self, source: str, event: str, options: Collection[str], to: str | None) -> Transition:
-        options = ["delay" if option == "at" else option for option in options]
-        row = self.machine.choose(source, event, options, to)
-        if row is None:
-            rows = [row for row in self.machine.rows if (row.event, row.source) == (event, source)]
-            needed = next(row.given for row in rows if to in (None, row.target))
-            leads = f" to {self.wording.state(to)}" if to else ""
-            raise BadValue(f"{event}{leads} needs {needed}=seconds")
-        for option in options:
-            if option not in self.machine.accepts(row):
-                becomes = f"of a task that becomes {self.wording.state(row.target)}"
-                if option in REMEMBERED and option not in self.machine.roles and self.machine.before_take(row):
-                    raise FeatureOff(
-                        f"{event} {becomes} cannot remember {option!r} until it counts: "
-                        f"map the role {option!r} to a field that holds it",
-                        role=option,
-                    )
-                raise BadValue(f"{event} {becomes} takes no {option!r}")
-        return row
-
-    def on_conflict(self, options: dict[str, Any]) -> str:
-        """Remove on_conflict from the options of a put, if it may be there, and return it. Raises BadValue."""
-        word = options.pop("on_conflict", None) if self.machine.guard("unique") else None
-        if word is not None and not (isinstance(word, str) and word in ON_CONFLICT):
-            raise BadValue(f"on_conflict is one of {', '.join(ON_CONFLICT)}, not {shown(word)}")
-        return word or ON_CONFLICT[0]
-
-    @property
-    def _on(self) -> set[str]:
-        return {feature.name for feature in self.machine.features}
-
-    def refuse_event(self, event: str) -> None:
-        """Raise the error for an event, or another method, that this queue does not have."""
-        features = self.off().events.get(event, ())
-        if not features or self._on & {*features}:
-            raise BadValue(f"{self.store.name} has no event {event!r}: it has {', '.join(self.machine.events)}")
-        raise FeatureOff(self.wording.lacks(self.store.name, event, "", features), feature=features[0])
-
-    def refuse_option(self, event: str, option: str) -> None:
-        """Raise the error for an option that `event` does not take here."""
-        features = self.off().options.get((event, option), ())
-        on = bool(self._on & {*features})
-        if not features or (on and option not in REMEMBERED):
-            if event == "put" and self.has(option):
-                self.brings(option)  # raises for a field that only the queue writes
-                raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{option!r}: ...}})")
-            options = self.machine.options(event)
-            options |= {"at"} if "delay" in options else set()
-            taken = ", ".join([*PARAMETERS.get(event, ()), *sorted(options)]) or "no options"
-            raise BadType(f"{event} of {self.store.name} has no option {option!r}: it takes {taken}")
-        if on:
-            raise FeatureOff(f"{event} keeps {option!r} in the role {option!r}: map it to a field", role=option)
-        raise FeatureOff(self.wording.lacks(self.store.name, event, option, features), feature=features[0])
-
 
 def check_role(role: str, value: Any) -> None:
     """Raise BadType or BadValue for a value that a role of a new task cannot hold."""
@@ -642,12 +472,3 @@ def _ranked(value: Any) -> tuple[int, Any]:
         return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1
     return rank, 0 if value is None else value
-
-
-def count_of(n: object) -> int:
-    """Return a number of tasks. Raises BadType and BadValue."""
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise BadType(f"a number of tasks is an integer, not {shown(n)}")
-    if n < 0:
-        raise BadValue(f"a number of tasks is not negative: {shown(n)}")
-    return min(int(n), 2**62)  # a plain int: some drivers take no subclass

@@ -10,11 +10,11 @@ from weakref import ref
 from xq.core.compile import Selector, Statement, change
 from xq.core.dialect import Dialect, Installation
 from xq.core.machine import Machine, Transition
+from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
-from xq.core.values import Catalogue
 from xq.core.words import Wording
-from xq.sessions import session as sessions
-from xq.sessions.session import Sessions
+from xq.sessions import current as sessions
+from xq.sessions.current import Sessions
 
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory

@@ -11,14 +11,16 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
+from xq.core.options import Spans
 from xq.core.ports import Connection, Row
-from xq.core.values import Parts, Seconds, Taken, Tasks, chunks, named
+from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import NONE, check_open
 from xq.engine.timers import Batches
-from xq.sessions import session as sessions_of
+from xq.sessions.records import in_full
+from xq.sessions.session import owner_of, tokens_of
 
 T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
@@ -36,7 +38,7 @@ class Asked:
     """A checked call: its event, options, fields to write, and target state if the caller names one."""
 
     event: str
-    seconds: Seconds
+    seconds: Spans
     fields: Mapping[str, Any]
     to: str | None = None
 
@@ -93,8 +95,9 @@ class Finish(Generic[T]):
         if state is None:
             self.database.begin(locks=True)
             state = self._find(asked, parts, token)
+        usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
         for _ in range(MOVE_TRIES):
-            transition = self.tasks.choose(state, event, asked.seconds, to)
+            transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
                 return self.tasks.returned(self.look(parts)[0])
             if moved := self._moved(asked, transition, parts, token):
@@ -150,7 +153,7 @@ class Finish(Generic[T]):
     ) -> list[T]:
         """Take one named task, by an event that a feature adds."""
         session = binding.sessions.to_take()
-        taken_by = session.token(self.database, binding.dialect.source_name)
+        taken_by = binding.sessions.token(session, self.database, binding.dialect.source_name)
         try:
             again = partial(self._read, asked, transition, parts, token, taken_by=taken_by)
             moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
@@ -174,13 +177,13 @@ class Finish(Generic[T]):
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        connection, transition = self.database.begin(), self.tasks.choose(TAKEN, "ack", NONE)
+        connection, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
         batches = chunks([*taken], PER_MOVE)
         return [rows for batch in batches for rows in self._move_all(connection, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
-        target = self.tasks.choose(TAKEN, "ack", NONE).target
+        target = self.tasks.options.choose(TAKEN, "ack", NONE).target
         for rows in filter(None, acked):
             self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
 
@@ -201,7 +204,7 @@ class Finish(Generic[T]):
         return self.database.transaction(run, locks=False)
 
     def kill_if_taken_by(self, task: Taken) -> None:
-        fenced = replace(self.tasks.choose(TAKEN, "kill", NONE), fenced=True)
+        fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
     def _asked(
@@ -214,7 +217,7 @@ class Finish(Generic[T]):
     ) -> Asked:
         if not options and update is None and to is None and event in self._plain:
             return self._plain[event]
-        seconds: Seconds = self.tasks.options(event, options) if options or event not in self._only else NONE
+        seconds: Spans = self.tasks.options.check(event, options) if options or event not in self._only else NONE
         return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
@@ -225,7 +228,7 @@ class Finish(Generic[T]):
         refused = []
         for state in sources:
             try:
-                self.tasks.choose(state, asked.event, asked.seconds, asked.to)
+                self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
                 return None
             except Error as error:
                 refused.append(error)
@@ -281,7 +284,7 @@ class Finish(Generic[T]):
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
         """Return tasks by state, and the rows found by one query. Raises as `_find` for the first."""
         if asked.event in self._fenced:
-            sessions = {token and sessions_of.owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
+            sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
         dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
@@ -304,7 +307,7 @@ class Finish(Generic[T]):
         sources = self.machine.sources(asked.event)
         if state not in sources:
             raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
-        if self.tasks.choose(state, asked.event, asked.seconds, asked.to).fenced:
+        if self.tasks.options.choose(state, asked.event, asked.seconds, asked.to).fenced:
             owner = row[-1]
             if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
@@ -312,8 +315,8 @@ class Finish(Generic[T]):
 
     def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
         sessions = self.database.open().sessions
-        session = sessions.current().uuid if token is None else sessions_of.owner_of(token)[0]
-        if sessions.notice_loss(session):
+        session = sessions.current().uuid if token is None else owner_of(token)[0]
+        if sessions.open.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
@@ -356,12 +359,12 @@ class Finish(Generic[T]):
             self._write_many(written)  # without a fence: if the caller may not move a task, all is rolled back
             only = self._only_source(asked)
             if only:
-                self.tasks.choose(only, asked.event, asked.seconds, asked.to)
+                self.tasks.options.choose(only, asked.event, asked.seconds, asked.to)
                 groups, seen = {only: identified}, dict[Any, Row]()
             else:
                 groups, seen = self._find_all(asked, identified)
             for state, group in groups.items():
-                if not asked.fields and self.tasks.choose(state, event, asked.seconds).stays:
+                if not asked.fields and self.tasks.options.choose(state, event, asked.seconds).stays:
                     keyed = [(self.tasks.app_key(parts), parts) for parts, _ in group]
                     moved |= {key: seen[key] if key in seen else self.look(parts)[0] for key, parts in keyed}
                     continue
@@ -430,7 +433,7 @@ class Finish(Generic[T]):
 
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
-        transition = self.tasks.choose(state, asked.event, asked.seconds, asked.to)
+        transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
         moves = self._move_all(self.database.begin(), asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
@@ -460,17 +463,17 @@ class Finish(Generic[T]):
                 for parts, token in some:
                     yield self._move(connection, asked, "key", transition, token, named(parts))
 
-    def checked(self, event: str, options: Mapping[str, Any]) -> Seconds:
+    def checked(self, event: str, options: Mapping[str, Any]) -> Spans:
         """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
         asked = self._asked(event, options, None)
         if only := self._only_source(asked):
-            self.tasks.choose(only, event, asked.seconds)
+            self.tasks.options.choose(only, event, asked.seconds)
         return asked.seconds
 
     def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
         """Move the tasks in this state by an event without a fence, and return their number."""
         asked = self._asked(event, options, None)
-        transition = self.tasks.choose(state, event, asked.seconds)
+        transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
         connection, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
@@ -483,7 +486,7 @@ class Finish(Generic[T]):
         The event is counted and recorded as `as_event` if that is given. One statement deletes the tasks of all
         states, so it finds a task that another process moves from one of them to another meanwhile.
         """
-        chosen = [self.tasks.choose(state, event, NONE) for state in states]
+        chosen = [self.tasks.options.choose(state, event, NONE) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
         together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
         return self.database.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
@@ -506,8 +509,8 @@ class Finish(Generic[T]):
 
     def give_back(self, sessions: Sequence[str], event: str) -> None:
         """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""
-        self.batches.give_back([*map(sessions_of.tokens_of, sessions_of.in_full(sessions))], event)
+        self.batches.give_back([*map(tokens_of, in_full(sessions))], event)
 
     def give_back_except_rejected(self, session: str, event: str) -> None:
         """Release the tasks of an ended session, recorded as `event`, except what the database rejects."""
-        self.batches.give_back_except_rejected(*sessions_of.tokens_of(session), event, "session")
+        self.batches.give_back_except_rejected(*tokens_of(session), event, "session")

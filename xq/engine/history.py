@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+from xq.core.clock import microseconds
 from xq.core.machine import Machine
 from xq.core.ports import HISTORY, Reader, beside
-from xq.core.values import Tasks, microseconds, named
+from xq.core.values import Tasks, named
 from xq.engine.run import Database
 
 
@@ -40,7 +41,7 @@ class History:
     def check(self, what: str = "history") -> None:
         """Raise FeatureOff if `what` is the history and the queue keeps none."""
         if what == "history" and self.machine.settings.history is None:
-            self.tasks.refuse_event("history")
+            self.tasks.options.refuse_event("history")
 
     def read(
         self,

@@ -11,8 +11,9 @@ from typing import Any, Final, Generic, TypeVar
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
+from xq.core.options import Spans
 from xq.core.ports import REFUSALS, Connection, Row
-from xq.core.values import New, Parts, Seconds, Tasks, named
+from xq.core.values import New, Parts, Tasks, named
 from xq.engine.stats import stats
 from xq.engine.steps import Steps
 
@@ -38,7 +39,6 @@ class Inserts(Generic[T]):
         self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
-        self._usual: Transition | None = None  # the transition of a put without options
 
     def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
         """Put all of the tasks or none, and return them in the same order.
@@ -52,14 +52,12 @@ class Inserts(Generic[T]):
         return put
 
     def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
-        conflict, seconds, transition = "raise", NONE, self._usual
-        if options or transition is None:
+        conflict, seconds, transition = "raise", NONE, self.tasks.options.usual["put"]
+        if options:
             options = dict(options)
-            conflict = self.tasks.on_conflict(options)
-            seconds = self.tasks.options("put", options)
-            transition = self.tasks.choose(ABSENT, "put", seconds)
-            if not seconds:
-                self._usual = transition
+            conflict = self.tasks.options.on_conflict(options)
+            seconds = self.tasks.options.check("put", options)
+            transition = self.tasks.options.choose(ABSENT, "put", seconds)
         alone = len(tasks) == 1
         brought = [self.tasks.new(tasks[0])] if alone else self.tasks.new_many(tasks)
         if trace is not None and "trace" in self.tasks.table.roles:
@@ -84,7 +82,7 @@ class Inserts(Generic[T]):
 
         return self.database.transaction(put_all, locks=False)
 
-    def _put_unique(self, transition: Transition, new: New, seconds: Seconds, conflict: str) -> list[T]:
+    def _put_unique(self, transition: Transition, new: New, seconds: Spans, conflict: str) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
         guard, store, tasks = self._unique, self.database.store, dict[int, T]()
         assert guard is not None
@@ -135,7 +133,7 @@ class Inserts(Generic[T]):
             raise Duplicate(self.name)  # it is not known which, since the database changes the values
         return put, holders
 
-    def _instead(self, transition: Transition, holder: Row, new: New, seconds: Seconds, conflict: str) -> T | None:
+    def _instead(self, transition: Transition, holder: Row, new: New, seconds: Spans, conflict: str) -> T | None:
         """Return what a put does if another task has the unique value. None if that task has moved meanwhile."""
         if conflict == "skip":
             return self.tasks.returned(holder)
@@ -144,7 +142,7 @@ class Inserts(Generic[T]):
         (value,), key = new.values(self._unique_name), self.tasks.app_key(self.tasks.key_of(holder))
         raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
 
-    def _replace(self, transition: Transition, found: Row, new: New, seconds: Seconds) -> T | None:
+    def _replace(self, transition: Transition, found: Row, new: New, seconds: Spans) -> T | None:
         """Update a task in place, as if it were put anew. None if it has moved. Raises WrongState if it is taken."""
         parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
         if state == TAKEN:
@@ -167,7 +165,7 @@ class Inserts(Generic[T]):
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(
-        self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
+        self, transition: Transition, new: New, seconds: Spans, connection: Connection | None = None
     ) -> list[T]:
         """Put all of these tasks, by one statement."""
         complete, rows = self._inserted(transition, new, seconds, connection)
@@ -176,7 +174,7 @@ class Inserts(Generic[T]):
         return self._as_put(rows, complete)
 
     def _inserted(
-        self, transition: Transition, new: New, seconds: Seconds, connection: Connection | None = None
+        self, transition: Transition, new: New, seconds: Spans, connection: Connection | None = None
     ) -> tuple[New, list[Row]]:
         """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
         database, store = self.database, self.database.store

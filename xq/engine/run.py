@@ -12,12 +12,13 @@ from xq.core.clock import Clock
 from xq.core.compile import Statement
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.options import Spans
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
-from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
-from xq.sessions import session as sessions
-from xq.sessions.session import Session, Sessions
+from xq.sessions import current as sessions
+from xq.sessions.current import Sessions
+from xq.sessions.session import Session
 
 R = TypeVar("R")
 
@@ -160,7 +161,7 @@ class Database:
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
         if self.sessions is not None:
-            self.sessions.forget_listed()
+            self.sessions.open.forget_listed()
 
     @property
     def dialect(self) -> Dialect:
@@ -262,7 +263,7 @@ class Database:
         for source, found in sources.items():
             self.observers.notify(dialect, step.event, source, step.target, found)
 
-    def values(self, seconds: Seconds | None = None) -> dict[str, Any]:
+    def values(self, seconds: Spans | None = None) -> dict[str, Any]:
         """Return the named values that every statement may use: the time, and the options of a call in seconds."""
         values: dict[str, Any] = {"now": None if self.clock is None else self.clock.now}
         if seconds:

@@ -12,8 +12,9 @@ from xq.core.compile import Selector, Way
 from xq.core.dialect import Moves
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
+from xq.core.options import Spans
 from xq.core.ports import Connection, Row
-from xq.core.values import Seconds, Tasks
+from xq.core.values import Tasks
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
@@ -52,7 +53,6 @@ class Takes(Generic[T]):
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses
-        self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
         # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
         self.maintained: object = None
         self.maintain: Callable[[], object] = lambda: None
@@ -72,11 +72,11 @@ class Takes(Generic[T]):
         Without `tube` they are of any tube that is not in `but`. If there are any, `then` is called with their token as
         the last action.
         """
-        seconds: Seconds = self.tasks.options(event, options) if options else NONE
+        seconds: Spans = self.tasks.options.check(event, options) if options else NONE
         fields = self.tasks.updates(update) if update is not None else NONE
-        transition = self._transition(event, seconds) if seconds else self._usual.get(event)
+        transition = None if seconds else self.tasks.options.usual.get(event)
         if transition is None:
-            transition = self._usual[event] = self._transition(event, seconds)
+            transition = self._transition(event, seconds)
         if n == 0:
             return []
         for tried in itertools.count():
@@ -89,7 +89,7 @@ class Takes(Generic[T]):
                 return self._run(connection, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TAKE_TRIES or self.database.open().sessions.is_registered(error.uuid):
+                if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
                     raise
         return []
 
@@ -150,7 +150,7 @@ class Takes(Generic[T]):
         transition: Transition,
         tube: str | None,
         skipped: tuple[str, ...],
-        seconds: Seconds,
+        seconds: Spans,
         fields: Mapping[str, Any],
     ) -> tuple[Step, dict[str, Any]]:
         """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
@@ -182,7 +182,7 @@ class Takes(Generic[T]):
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:
-                token = values["owner"] = session.token(database, binding.dialect.source_name)
+                token = values["owner"] = binding.sessions.token(session, database, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
             elif rows := database.run(step, values, connection):
@@ -199,10 +199,10 @@ class Takes(Generic[T]):
             self.in_doubt.add([token], error)
             raise
 
-    def _transition(self, event: str, seconds: Seconds) -> Transition:
-        self.tasks.options(event, NONE)  # raises FeatureOff for an event that this queue lacks
+    def _transition(self, event: str, seconds: Spans) -> Transition:
+        self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks
         (source,) = self.machine.sources(event)
-        return self.tasks.choose(source, event, seconds)
+        return self.tasks.options.choose(source, event, seconds)
 
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, done: Prepared) -> list[T]:
         rows = self.database.run(step, values)

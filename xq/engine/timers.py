@@ -60,7 +60,7 @@ class Batches:
         return found.refused
 
     def _owned(self, ranges: Sequence[tuple[str, str]]) -> tuple[Selector, Transition, dict[str, Any]]:
-        release, values = self.tasks.choose(TAKEN, "release", {}), dict[str, Any]()
+        release, values = self.tasks.options.choose(TAKEN, "release", {}), dict[str, Any]()
         for i, (first, end) in enumerate(ranges):
             values |= {f"first{i}": first, f"end{i}": end}
         return Selector("owned", TAKEN, ranges=len(ranges)), release, values

@@ -125,7 +125,7 @@ class Inspection:
     # processes
 
     def sessions(self) -> list[tuple[str, float]]:
-        return [(uuid, since) for uuid, since in self._run(self.database.dialect.records.sessions)]
+        return [(uuid, since) for uuid, since, *_ in self._run(self.database.dialect.records.sessions)]
 
     def processes(self) -> list[Process]:
         online, takes = self.online(), defaultdict[str | None, list[float | None]](list)
@@ -133,7 +133,7 @@ class Inspection:
             takes[session].append(since)
         return [
             Process(uuid, host, pid, program, since, len(of := takes[uuid]), of[0] if of else None, uuid not in online)
-            for uuid, since, host, pid, program in self._run(self.database.dialect.records.processes)
+            for uuid, since, host, pid, program in self._run(self.database.dialect.records.sessions)
         ]
 
     def takers(self) -> int:

@@ -11,8 +11,9 @@ from xq.core.acting import By
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import TAKEN, Transition
+from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.core.ports import Store
-from xq.core.values import PARAMETERS, Tasks, count_of
+from xq.core.values import Tasks
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.run import Database, retried
@@ -55,7 +56,7 @@ class Operators(Generic[T]):
         machine, tasks, n = self._search.machine, self._tasks, count_of(n)
         unique = machine.guard("unique") if event == "put" else None
         words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
-        given = frozenset(tasks.options(event, {name: 1.0 for name in options if name not in words}))
+        given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
         names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
         binding, before = self._database.open(), ""
         found = [machine.choose(state, event, given) for state in machine.sources(event)]
@@ -180,7 +181,7 @@ class Operators(Generic[T]):
         It is late as well if `oldest` is not exact; without the feature history only if no process takes. Pauses excuse
         nothing. Raises BadType, BadValue and NotInstalled.
         """
-        return self._inspection.health(self._tasks.seconds("max_age", max_age), count_of(max_buried))
+        return self._inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
@@ -222,7 +223,7 @@ class Operators(Generic[T]):
         With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
         open transactions that they would wait for now.
         """
-        seconds = self._tasks.seconds("lock_timeout", lock_timeout, ends=True)
+        seconds = seconds_of("lock_timeout", lock_timeout, ends=True)
         installation = self._database.bind().installation
         if plan:
             return installation.plan(online)

@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
-from xq.core.values import Parts, count_of
+from xq.core.options import count_of
+from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.engine.stats import stats
 from xq.operators.filters import Term
@@ -74,7 +75,7 @@ class Operation(Generic[T]):
             raise BadValue(f"act does one of {known} to tasks, not {shown(event)}")
         moves = [row for row in finish.machine.rows if row.event == ACTS[event]]
         if not moves:
-            finish.tasks.refuse_event(event)
+            finish.tasks.options.refuse_event(event)
         if not is_offered(finish.machine, ACTS[event]):
             only = f"only its owner may {event} a task of {finish.database.store.name}"
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")

@@ -9,11 +9,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+from xq.core.clock import microseconds
 from xq.core.compile import Change, Selector
 from xq.core.errors import ConfigurationError, FeatureOff
 from xq.core.machine import ABSENT, Transition
 from xq.core.ports import REFUSALS, Field
-from xq.core.values import Parts, microseconds, named
+from xq.core.values import Parts, named
 from xq.engine.binding import Step
 from xq.engine.steps import Steps
 from xq.pipeline.frames import as_stored

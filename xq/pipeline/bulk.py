@@ -18,8 +18,9 @@ from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
 from xq.core.machine import ABSENT, Machine
+from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
-from xq.core.values import Catalogue, Tasks
+from xq.core.values import Tasks
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
@@ -51,7 +52,7 @@ class Bulk:
         if self.on_conflict not in ("raise", "skip"):
             raise BadValue(f"on_conflict of a bulk put is 'raise' or 'skip', not {shown(self.on_conflict)}")
         if self.on_conflict != "raise" and not self.dialect.machine.guard("unique"):
-            self.tasks.refuse_option("put", "on_conflict")
+            self.tasks.options.refuse_option("put", "on_conflict")
 
     @property
     def tasks(self) -> Tasks[Any]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import ABSENT, REMEMBERED
+from xq.core.options import seconds_of
 from xq.core.ports import Field, Row
 from xq.core.values import Tasks, check_role
 from xq.pipeline.frames import as_stored
@@ -109,8 +110,8 @@ class Frame:
             return self._of(self.tasks.brings(column))
         if column in self.options:
             return Target(None, column)
-        if self.tasks.may_be_option("put", column):
-            self.tasks.refuse_option("put", column)
+        if self.tasks.options.may_be("put", column):
+            self.tasks.options.refuse_option("put", column)
         fields = ", ".join(field.name for field in self.table.fields)
         options = f", nor is it an option of put ({', '.join(self.options)})" if self.options else ""
         raise BadValue(f"{self.name} has no field for the column {shown(column)}: it has {fields}{options}")
@@ -148,7 +149,7 @@ class Frame:
 
     def _seconds(self, option: str, value: Any) -> float:
         ends = any(detour.option == option for detour in self.tasks.machine.detours)
-        seconds = self.tasks.seconds(option, float(value) if isinstance(value, Decimal) else value, ends)
+        seconds = seconds_of(option, float(value) if isinstance(value, Decimal) else value, ends)
         return self.forever if seconds is None else seconds
 
     def alike(self, part: Columns) -> dict[Alike, list[Row]]:
@@ -167,7 +168,7 @@ class Frame:
             given = tuple([(name, value) for name, value in zip(options, own, strict=True) if value is not None])
             alike = Alike(given, has_key)
             if alike not in together:
-                self.tasks.choose(ABSENT, "put", dict.fromkeys(dict(given), 1.0))
+                self.tasks.options.choose(ABSENT, "put", dict.fromkeys(dict(given), 1.0))
                 if not has_key and self.tasks.machine.settings.id == "required":
                     raise BadValue(f"tasks of {self.name} must bring their keys, and a row has none (id='required')")
                 together[alike] = []

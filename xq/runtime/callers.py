@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
-from xq.sessions import session as sessions
-from xq.sessions.session import members_of
+from xq.sessions.owners import members_of
+from xq.sessions.session import before_exit
 
 log = logging.getLogger("xq")
 
@@ -139,5 +139,5 @@ def _in_child() -> None:
         callers.forked()
 
 
-sessions.before_exit.append(_before_exit)
+before_exit.append(_before_exit)
 at_fork("threads", _in_child)

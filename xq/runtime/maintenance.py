@@ -20,9 +20,10 @@ from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
-from xq.sessions import session as sessions
-from xq.sessions.records import Owner, rows_of
-from xq.sessions.session import members_of
+from xq.sessions import current as sessions
+from xq.sessions.owners import Owner, members_of
+from xq.sessions.records import rows_of
+from xq.sessions.session import before_exit
 
 if TYPE_CHECKING:
     from xq.runtime.queue_maintenance import QueueMaintenance
@@ -307,7 +308,7 @@ class Maintenance:
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        database, liveness = self._queues[0].database, self._sessions.liveness
+        database, liveness = self._queues[0].database, self._sessions.open.records.liveness
         begun = {queue: queue.takes.pauses.begin() for queue in self._queues}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
@@ -491,8 +492,8 @@ def is_paused(database: object) -> bool:
 
 def leave(database: object) -> None:
     """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
-    mine = sessions.of(database)
-    liveness = mine.liveness
+    mine = sessions.of(database).open
+    liveness = mine.records.liveness
     try:
         mine.exit()
     except Exception as error:
@@ -517,7 +518,7 @@ def _before_exit() -> None:
         each.thread.join(RETRY)
 
 
-sessions.before_exit.append(_before_exit)
+before_exit.append(_before_exit)
 
 
 def _before_fork() -> None:

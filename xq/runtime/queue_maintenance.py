@@ -17,9 +17,10 @@ from xq.engine.take import Takes
 from xq.runtime.maintenance import RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiting
-from xq.sessions import session as sessions
-from xq.sessions.records import Owner, forget_waits, of_sessions
-from xq.sessions.session import Session, Sessions
+from xq.sessions.current import Sessions
+from xq.sessions.owners import Owner, owners
+from xq.sessions.records import of_sessions
+from xq.sessions.session import Session
 
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
@@ -50,7 +51,7 @@ class QueueMaintenance(Owner):
         waiting.listen = self.listen
         takes.maintain = self.maintain
         queues.add(self)
-        sessions.owners.add(self)
+        owners.add(self)
 
     @property
     def maintained(self) -> object:
@@ -65,7 +66,7 @@ class QueueMaintenance(Owner):
         """End the maintenance by this object: the program only installs the queue."""
         self.maintained = None
         queues.discard(self)
-        sessions.owners.discard(self)
+        owners.discard(self)
         self.database.close()
         self.waiting.wake_all()
 
@@ -191,10 +192,10 @@ class QueueMaintenance(Owner):
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         self.database.begin()
         mine = self.database.open().sessions
-        session = mine.new() if name is None else mine.named(name)
+        session = mine.new() if name is None else mine.open.named(name)
         if name is None:
             session.register(self.database)
-        elif not mine.rejoin(session):
+        elif not mine.open.rejoin(session):
             raise UnknownSession(name)
         return session
 
@@ -226,8 +227,9 @@ class QueueMaintenance(Owner):
         self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
+        records = self.database.dialect.records
         if reaped:
             self.finish.give_back(uuids, event)
         if event == "died":
-            forget_waits(self.database, uuids)
-        of_sessions(self.database, self.database.dialect.records.deregister_session, uuids, queue=self.source_name)
+            of_sessions(self.database, records.forget_waits, uuids)
+        of_sessions(self.database, records.deregister_session, uuids, queue=self.source_name)

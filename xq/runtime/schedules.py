@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from xq.core.clock import EPOCH
 from xq.core.errors import (
     BadType,
     BadValue,
@@ -33,7 +34,7 @@ from xq.core.errors import (
     shown,
 )
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
-from xq.core.values import EPOCH, Tasks
+from xq.core.values import Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
@@ -205,8 +206,8 @@ class Schedules(Generic[T]):
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
-        self.tasks.on_conflict(rest)
-        self.tasks.options("put", rest)
+        self.tasks.options.on_conflict(rest)
+        self.tasks.options.check("put", rest)
         self.tasks.new(task)
         brought = {
             name: value

@@ -22,8 +22,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, READY, TAKEN
+from xq.core.options import Span, seconds_of
 from xq.core.ports import ErrorKind, Row
-from xq.core.values import Parts, Span, named
+from xq.core.values import Parts, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
 from xq.engine.take import NONE, Takes
@@ -264,7 +265,7 @@ class Waiting(Generic[T]):
 
     def seconds(self, value: Span, name: str = "timeout") -> float | None:
         """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
-        return None if value is None else self.tasks.seconds(name, value)
+        return None if value is None else seconds_of(name, value)
 
     # for tasks, and for room
 
@@ -376,7 +377,7 @@ class Waiting(Generic[T]):
         Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
         """
         if self._limit is None:
-            self.tasks.refuse_option("put", "timeout")
+            self.tasks.options.refuse_option("put", "timeout")
         deadline, found = Deadline(timeout), list[T]()
         with self._may_wait("put", timeout):
             if timeout != 0:
@@ -563,7 +564,8 @@ class Waiting(Generic[T]):
         if not locked or state not in self.machine.pending:
             return row, state, False
         session = opened.sessions.own()
-        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in {each.uuid for each in opened.sessions.live()}
+        mine = {each.uuid for each in opened.sessions.open.live()}
+        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in mine
         session.register(self.database)
         caller.parts = self.tasks.key_of(row)  # from the row: triggers may compare more strictly than the column
         self._end_waiters[caller.waiter] = caller  # before the commit: a notification must find it

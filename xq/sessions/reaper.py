@@ -9,14 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from xq.sessions.records import orphans_of
+from xq.core.dialect import Runs
+from xq.core.errors import NotInstalled
+from xq.core.ports import ErrorKind, Row
+from xq.sessions.records import REAPED, rows_of
+from xq.sessions.session import OpenSessions
 
-if TYPE_CHECKING:
-    from xq.sessions.session import Sessions
-
-REAPED = 100  # sessions that are ended at once
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
 
 log = logging.getLogger("xq")
@@ -25,17 +24,14 @@ log = logging.getLogger("xq")
 class Reaper:
     """Reaps the orphaned tasks of one database."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: OpenSessions) -> None:
         self._sessions = sessions
-        self.reaped = 0  # the number of sessions of other processes that this process has ended
+        self.reaped = 0  # sessions of other processes that this process has ended
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
         self._at = 0.0  # the monotonic time of the last run
         self._others = False  # whether sessions of other processes were registered then
         self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
-        self._running = threading.RLock()
-
-    def forked(self) -> None:
         self._running = threading.RLock()
 
     def reap(self, unless_since: float = math.inf) -> bool:
@@ -50,7 +46,7 @@ class Reaper:
             return self._others
 
     def _reap(self) -> bool:
-        sessions, liveness = self._sessions, self._sessions.liveness
+        sessions, liveness = self._sessions, self._sessions.records.liveness
         all_had_time = liveness is None or sessions.renew(liveness)
         # First: another thread may register one.
         mine = [session for session in sessions.live() if session.registered_in]
@@ -60,27 +56,27 @@ class Reaper:
         ends, processes = listed
         for session in mine:
             if session.uuid not in ends:
-                sessions.lose(session)
-                sessions.end([session.uuid], "release")
+                sessions.ended_elsewhere(session)
         orphans = self._orphans() if self._at > self._orphans_at else set()
         ends |= dict.fromkeys(orphans)
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
+
+        def log_ended(name: str, text: str, *words: str) -> None:
+            # If it is not registered, the process that ended it in its other queues has logged it.
+            log.log(logging.INFO if name in processes else logging.DEBUG, text, name, *words)
+            self.reaped += 1
+
         gone = (liveness.gone(living) if liveness else living) if all_had_time else []
         expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]
         if gone:
-            with sessions.alone(_some(gone)) as alone:
+            with sessions.records.alone(_some(gone)) as alone:
                 later = sessions.end(alone, "died") if alone else ()
             for name in alone:
                 ended, process = "ends after session_ttr" if name in later else "has ended", processes.get(name)
-                # The process that ended it in its other queues has logged it.
-                level = logging.INFO if name in processes else logging.DEBUG
-                log.log(level, "session %s is gone, and %s%s", name, ended, f": {process}" if process else "")
-            self.reaped += len(alone)
+                log_ended(name, "session %s is gone, and %s%s", ended, f": {process}" if process else "")
         for name in sessions.end_expired(_some(expired)) if expired else ():
-            level = logging.INFO if name in processes else logging.DEBUG
-            log.log(level, "session %s, which was to end, has ended", name)
-            self.reaped += 1
+            log_ended(name, "session %s, which was to end, has ended")
         left = max(len(gone), len(expired))
         self.more = REAPED < left < self._left  # not fewer: the database refuses them, or another process is at it
         self._left = left if left > REAPED else math.inf
@@ -97,10 +93,10 @@ class Reaper:
         rows = self._sessions.records.listed()
         if rows is None:
             return None
-        names, owners = {queue for _, queue, *_ in rows}, self._sessions.installed
+        names, owners = {queue for _, queue, *_ in rows}, self._sessions.owners.installed
         maintained = {"", *(owner.source_name for owner in owners)}  # "" is the list of all sessions
         maintained.update(*(owner.names(names - maintained) for owner in owners))
-        maintained = {queue for queue in maintained if not self._sessions.is_denied(queue)}
+        maintained = {queue for queue in maintained if not self._sessions.owners.is_denied(queue)}
         ends: dict[str, float | None] = {}
         for name, queue, seconds, _ in rows:
             if queue in maintained and ends.get(name) is None:
@@ -110,14 +106,29 @@ class Reaper:
     def _orphans(self) -> set[str]:
         """Return the sessions that own tasks and are not registered."""
         self._orphans_at = self._at + ORPHANS
-        owners = self._sessions.installed
-        may_end = [owner for owner in owners if not self._sessions.is_denied(owner.source_name)]
+        owners, is_denied = self._sessions.owners.installed, self._sessions.owners.is_denied
+        may_end = [owner for owner in owners if not is_denied(owner.source_name)]
         queues = {owner.source_name: owner.database for owner in may_end if owner.database}
         for owner in owners:
             for name in owner.names(queues.keys()):
                 del queues[name]  # it asks this one, too
-        found = orphans_of([*queues.values()]).union(*(owner.orphans() for owner in owners))
+        found = _orphans_of([*queues.values()]).union(*(owner.orphans() for owner in owners))
         return set(filter(_is_uuid, found))
+
+
+def _orphans_of(databases: Sequence[Runs]) -> set[str]:
+    """Return the sessions that own tasks of these queues and are not registered."""
+
+    def ask(part: Sequence[Runs]) -> list[Row]:
+        dialects = [database.dialect for database in part]
+        return part[0].run(dialects[0].records.orphans_of(dialects))
+
+    def failed(part: Sequence[Runs], error: Exception) -> None:
+        alone = len(part) == 1 and not isinstance(error, NotInstalled)
+        if alone or part[0].store.classify(error) is ErrorKind.LOST:
+            raise error
+
+    return {uuid for _, uuid in rows_of(databases, ask, failed)}
 
 
 def _some(names: Sequence[str]) -> list[str]:

@@ -1,17 +1,19 @@
-"""The records of the sessions of one database, and what may own tasks there.
+"""The records of the sessions of one database, and their liveness locks.
 
 Any queue that is installed in the database runs their SQL: the records are those of all queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
 
 from xq.core.dialect import Runs
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import ErrorKind, Liveness, Row
+from xq.core.ports import Liveness, Row
+from xq.sessions.owners import Owners
 from xq.sessions.process import process_name, this_process
 
 Q = TypeVar("Q")
@@ -19,53 +21,17 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
+REAPED = 100  # sessions that are ended at once
 
 
-class Owner(Protocol):
-    """What may own tasks of sessions: a queue, the tubes that this process has not opened, or a custom tube."""
-
-    database: Runs | None = None  # of a queue
-
-    @property
-    def source_name(self) -> str:
-        """The name of the queue in the database; "" if it is none."""
-        return ""
-
-    @property
-    def home(self) -> object:
-        """The object that sessions belong to, of the database that has its tasks now; None if it has none."""
-
-    @property
-    def installed(self) -> bool:
-        """Whether it is installed there. If not, only `session_closed` may be called."""
-        return True
-
-    def names(self, among: Collection[str]) -> set[str]:
-        """Return those of these queues that it maintains without being one."""
-        return set()
-
-    def orphans(self) -> set[str]:
-        """Return the sessions that own its tasks and are not registered. A queue is asked together with others."""
-        return set()
-
-    def give_back(self, uuids: Sequence[str], event: str) -> None:
-        """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
-        return
-
-    def session_closed(self, own_lost: bool) -> None:
-        """Notice that a session of this process has ended; `own_lost` if it is the one that waits, and was lost."""
-        return
+def in_full(sessions: Sequence[str]) -> Sequence[str]:
+    """Return one session, or REAPED by repeating the last: a statement has a text for each number."""
+    return sessions if len(sessions) == 1 else [*sessions, *[sessions[-1]] * (REAPED - len(sessions))]
 
 
 def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
-    """Run a statement of the dialect for these sessions."""
     text, names = database.dialect.records.of_sessions(sql, uuids) if uuids else (sql, {})
     return database.run(text, {**names, **values})
-
-
-def forget_waits(database: Runs, uuids: Sequence[str]) -> None:
-    """Delete the waits in a queue that the processes of these sessions have registered."""
-    of_sessions(database, database.dialect.records.forget_waits, uuids)
 
 
 def rows_of(
@@ -86,57 +52,61 @@ def rows_of(
     return found
 
 
-def orphans_of(databases: Sequence[Runs]) -> set[str]:
-    """Return the sessions that own tasks of these queues and are not registered."""
-
-    def ask(part: Sequence[Runs]) -> list[Row]:
-        dialects = [database.dialect for database in part]
-        return part[0].run(dialects[0].records.orphans_of(dialects))
-
-    def failed(part: Sequence[Runs], error: Exception) -> None:
-        alone = len(part) == 1 and not isinstance(error, NotInstalled)
-        if alone or part[0].store.classify(error) is ErrorKind.LOST:
-            raise error
-
-    return {uuid for _, uuid in rows_of(databases, ask, failed)}
-
-
-class Records:
+class SessionRecords:
     """The records of the sessions of one database. If it has no queue that is installed, each method says so."""
 
-    def __init__(self, databases: Callable[[], Iterator[Runs]], liveness: Callable[[], Liveness | None]) -> None:
-        self._databases = databases  # of the queues that are installed: held by them, and not here
-        self._liveness = liveness
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._lock = threading.Lock()
+        self.known: Liveness | None = None  # `liveness`, when it was needed
+        self._is_known = False  # whether `known` is determined, as None or as an object
+
+    def forked(self) -> None:
+        """Determine `liveness` anew in a child process, which has none of the locks."""
+        self._lock, self.known, self._is_known = threading.Lock(), None, False
+
+    @property
+    def liveness(self) -> Liveness | None:
+        """The liveness locks of this process; None if no other process can access the database."""
+        if not self._is_known and (database := next(self._owners.databases, None)) is not None:
+            self.use_liveness(database)
+        return self.known
+
+    def use_liveness(self, database: Runs) -> None:
+        """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
+        if not self._is_known:
+            found = database.dialect.liveness(database.store)
+            with self._lock:
+                if not self._is_known:
+                    self.known, self._is_known = found, True
+
+    def alone(self, uuids: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
+        """Yield those of these sessions whose locks no process holds. None can acquire one within the block."""
+        return nullcontext(uuids) if self.liveness is None else self.liveness.alone(uuids)
 
     def _by_any(self, work: Callable[[Runs], R], otherwise: S) -> R | S:
-        """Return the result of `work` for any of the queues."""
-        for database in self._databases():
+        for database in self._owners.databases:
             with suppress(NotInstalled):  # its table was dropped just now
                 return work(database)
         return otherwise
 
     def _on_own_connection(self, sql: str, values: dict[str, Any]) -> list[Row] | None:
-        """Run a statement on the session connection and return its rows; None if there is none.
-
-        It is independent of the application's transaction and its snapshot.
-        """
-        liveness = self._liveness()
-        return None if liveness is None else liveness.on_own_connection(sql, values)
+        """Run a statement outside of the application's transaction and its snapshot. None if that is not possible."""
+        return None if self.liveness is None else self.liveness.on_own_connection(sql, values)
 
     def _announce(self) -> None:
-        if (liveness := self._liveness()) is not None:
-            liveness.announce()
+        if self.liveness is not None:
+            self.liveness.announce()
 
-    @property
-    def _lease(self) -> float | None:
-        liveness = self._liveness()
-        return None if liveness is None else liveness.lease
+    def _registered(self, uuid: str) -> dict[str, Any]:
+        """Return the values of the row of a session that this process registers."""
+        return {"uuid": uuid, "lease": self.liveness and self.liveness.lease, **this_process()}
 
     def register(self, uuid: str, database: Runs) -> bool:
         """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
         self._check_tables(database)
         sql = database.dialect.records.session_listed
-        values = {**database.values(), "uuid": uuid, "lease": self._lease, **this_process()}
+        values = {**database.values(), **self._registered(uuid)}
         # On the session connection if possible: other threads would wait for the application's transaction.
         if self._on_own_connection(sql, values) is not None:
             self._announce()
@@ -171,17 +141,16 @@ class Records:
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended; True without a queue."""
 
-        def ask(database: Runs) -> list[Row]:
+        def look(database: Runs) -> list[Row]:
             sql, values = database.dialect.records.session_is_there, {**database.values(), "uuid": uuid}
             rows = self._on_own_connection(sql, values)
             return database.run(sql, values) if rows is None else rows
 
-        return bool(self._by_any(ask, True))
+        return bool(self._by_any(look, True))
 
     def rejoin(self, uuid: str) -> bool:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
-        values: dict[str, Any] = {"uuid": uuid, "lease": self._lease, **this_process()}
-        return bool(self._whole(lambda of: (of.rejoin_session, of.session_rejoined), **values))
+        return bool(self._whole(lambda of: (of.rejoin_session, of.session_rejoined), **self._registered(uuid)))
 
     def expire_later(self, uuids: Sequence[str]) -> set[str]:
         """Make sessions expire after session_ttr seconds. Return them without those that must end at once."""

@@ -16,8 +16,9 @@ from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
 from xq.runtime.maintenance import is_paused, unopened
-from xq.sessions import session as sessions
-from xq.sessions.session import Session
+from xq.sessions import current as sessions
+from xq.sessions.owners import owners
+from xq.sessions.session import Session, checked
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
@@ -84,7 +85,7 @@ class Tubes:
             upkeep = shared.setdefault(
                 "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
             )
-            sessions.owners.add(upkeep)
+            owners.add(upkeep)
             unopened.add(upkeep)
 
     def _state(self) -> State:
@@ -338,7 +339,7 @@ class Tubes:
         a session leaves the one joined earlier in the same block; when its last member leaves, its tasks are released.
         Raises UnknownSession, BadType, BadValue; with a uuid also NotRunning.
         """
-        wanted = None if uuid is None else sessions.checked(uuid)
+        wanted = None if uuid is None else checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
             return sessions.of(Place.of(self.database)).current().uuid
         with self._running:
@@ -349,8 +350,8 @@ class Tubes:
         current = queue.current_session()
         if wanted in (None, current.uuid):
             return current.uuid
-        local = current.sessions
-        local.join(None if wanted == local.own().uuid else queue.session(wanted))
+        own = sessions.of(Place.of(self.database)).own()
+        current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
         return str(wanted)
 
     @by_name

@@ -22,11 +22,10 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
+from xq.core.options import count_of
 from xq.core.ports import fits_a_column
-from xq.core.values import count_of
 from xq.runtime.waiters import UNATTENDED, Deadline
-from xq.sessions import session as sessions
-from xq.sessions.records import Owner
+from xq.sessions.owners import Owner, owners
 from xq.tubes.arguments import by_name
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
@@ -60,7 +59,7 @@ def _off(what: str) -> Callable[..., Any]:
     return off
 
 
-class Taken(NamedTuple):
+class SessionTake(NamedTuple):
     """The session that has taken a task; each take has an object of its own."""
 
     session: str
@@ -77,7 +76,7 @@ class CustomTube(Tube, Owner):
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._owners: dict[Any, Taken] = {}  # by the id of a taken task
+        self._owners: dict[Any, SessionTake] = {}  # by the id of a taken task
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -85,7 +84,7 @@ class CustomTube(Tube, Owner):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        sessions.owners.add(self)
+        owners.add(self)
 
     @property
     def home(self) -> object | None:
@@ -112,7 +111,7 @@ class CustomTube(Tube, Owner):
             owner = self._owners.get(task.id) if event != "touch" else None
             self._host.records.adapter.after_commit(lambda: self._committed(task, event, owner))
 
-    def _committed(self, task: Task, event: str, owner: Taken | None) -> None:
+    def _committed(self, task: Task, event: str, owner: SessionTake | None) -> None:
         self._forget({task.id: owner})
         with self._changes:
             self._counted[event] += 1
@@ -124,7 +123,7 @@ class CustomTube(Tube, Owner):
             except Exception:  # the change is committed already
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
-    def _forget(self, owners: Mapping[Any, Taken | None]) -> None:
+    def _forget(self, owners: Mapping[Any, SessionTake | None]) -> None:
         """Forget the owners of these tasks, unless they have been taken again since."""
         for id, owner in owners.items():
             if owner is not None and self._owners.get(id) is owner:
@@ -186,7 +185,7 @@ class CustomTube(Tube, Owner):
             if row is None:
                 return None
             task = self._task_of(row)
-            self._owners[task.id] = Taken(session)
+            self._owners[task.id] = SessionTake(session)
             return task
 
     take_many, ack_many, worker, run = map(_off, ("take_many", "ack_many", "worker", "run"))

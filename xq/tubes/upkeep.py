@@ -21,7 +21,7 @@ from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.sessions import session as sessions
+from xq.sessions import current as sessions
 from xq.sessions.records import of_sessions, rows_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Upkeep(Unopened):
         listed = of_sessions(database, database.dialect.records.session_queues, uuids)
         for name in self.names([name for (name,) in listed if name]):
             if (queue := self._opened(name)) is not None:
-                sessions.of(self.home).unless_denied(queue, partial(queue.give_back, uuids, event))
+                sessions.of(self.home).open.owners.unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _opened(self, table: str) -> QueueMaintenance | None:
         """Open a tube and return its part of the maintenance; None if it cannot be opened."""

@@ -644,11 +644,6 @@ SELECT CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin, COUNT(*) FROM 
 SELECT name FROM xq_queue;
 
 -- sessions
-SELECT uuid, since FROM xq_session
-    WHERE queue = ''
-    ORDER BY since, uuid;
-
--- processes
 SELECT uuid, since, host, pid, program FROM xq_session
     WHERE queue = ''
     ORDER BY since, uuid;

@@ -10,7 +10,8 @@ from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
 from xq.core import dialect as interface
 from xq.core.machine import TAKEN
-from xq.sessions.session import UUID_LENGTH, in_full
+from xq.sessions.records import in_full
+from xq.sessions.session import UUID_LENGTH
 
 if TYPE_CHECKING:
     from xq.adapters.databases.dialect import Dialect
@@ -92,21 +93,16 @@ class Records(interface.Records):
 
         It reads all taken tasks.
         """
-        mentions = " UNION ALL ".join(
-            f"SELECT {place} AS place, {uuid} AS uuid FROM {rows}"
-            for place, of in enumerate(queues)
-            for uuid, rows in _mentions(of)
-        )
+        found = []
+        for place, of in enumerate(queues):
+            if of.machine.settings.reaped:
+                uuid, taken = f"substr({of.roles['owner']}, 1, {UUID_LENGTH})", of.is_state(TAKEN)
+                found.append(f"SELECT {place} AS place, {uuid} AS uuid FROM {of.table_in_schema} WHERE {taken}")
+            found.append(f"SELECT {place} AS place, session AS uuid FROM {of.waits}")
+        mentions = " UNION ALL ".join(found)
         return f"SELECT DISTINCT place, uuid FROM ({mentions}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
 
     @staticmethod
     def of_sessions(sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]:
         """Return one of these statements for some sessions, and its values. There are two texts: for one, for many."""
         return listed(sql, "uuids", in_full(uuids))
-
-
-def _mentions(of: Dialect) -> list[tuple[str, str]]:
-    """Return (uuid, rows) of all mentions of sessions in a queue: as owners of tasks to reap, and in the waits."""
-    uuid = f"substr({of.roles['owner']}, 1, {UUID_LENGTH})"
-    owners = (uuid, f"{of.table_in_schema} WHERE {of.is_state(TAKEN)}")
-    return [*([owners] if of.machine.settings.reaped else []), ("session", of.waits)]

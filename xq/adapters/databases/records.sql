@@ -39,10 +39,6 @@ INSERT INTO xq_setting (name, value) VALUES (:name, :value) ON CONFLICT (name) D
 -- Sessions.
 
 --: sessions
--- The sessions, the earliest first.
-SELECT uuid, since FROM xq_session WHERE queue = '' ORDER BY since, uuid
-
---: processes
 -- The sessions and the processes that registered them, the earliest first.
 SELECT uuid, since, host, pid, program FROM xq_session WHERE queue = '' ORDER BY since, uuid
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.session_connection import ServerNotifier, SessionConnection, SessionSql
+from xq.adapters.databases.server_notifier import ServerNotifier
+from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard

@@ -1,15 +1,13 @@
 """The session connection of a process to a server: it holds the liveness lock, and receives notifications.
 
-When the process ends, in any way, the server closes the connection and drops its lock. PostgreSQL also notifies it of
-commits. A process has one for each database, opened at its first take or wait, besides the connections of its threads.
+When the process ends, in any way, the server closes the connection and drops its lock. A process has one for each
+database, opened at its first take or wait, besides the connections of its threads.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
-import select
 import threading
 import time
 from collections import Counter
@@ -24,7 +22,6 @@ from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.named import by_position, filled, listed
 from xq.adapters.databases.records import SESSIONS, TEXTS
 from xq.adapters.databases.sql_file import filled_in, texts
-from xq.adapters.databases.waker import Waker
 from xq.core.errors import ConfigurationError
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, Connector, ErrorKind, Row
@@ -32,7 +29,6 @@ from xq.core.ports import Connections, Connector, ErrorKind, Row
 ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows that it lives
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease
-AGAIN = 5.0  # seconds until a watch is begun again that could not be begun: the server has no connection left
 IDLE = 1.0  # seconds without a waiter after which the process turns notifications off
 
 
@@ -85,8 +81,8 @@ class SessionConnection(LivenessLocks):
 
     def __init__(self, connector: Connector, sql: SessionSql) -> None:
         super().__init__()
-        self._connector = connector
-        self._sql = sql
+        self.connector = connector
+        self.sql = sql
         self._connection: Any = None
         self._process = 0  # the number of this process's liveness lock
         self._stays = True  # False behind a pooler, which may change the server's connection
@@ -96,7 +92,6 @@ class SessionConnection(LivenessLocks):
         self._expected_at = 0.0  # the monotonic time at which a waiter was last reported
         self.on_notification: Callable[[], None] = lambda: None  # called when a notification arrives with a result
         self._renewed = time.monotonic()
-        self._lapsed: set[str] = set()  # the sessions that expired before they were renewed
         self.skew = 0.0
 
     @classmethod
@@ -120,7 +115,7 @@ class SessionConnection(LivenessLocks):
     def _disown(self) -> None:
         """Drop the inherited socket in a child process. Else the parent would seem to live as long as the child."""
         with suppress(Exception):  # it was closed already
-            descriptor = self._connector.driver.fileno(self._connection)
+            descriptor = self.connector.driver.fileno(self._connection)
             nothing = os.open(os.devnull, os.O_RDWR)
             # The driver will close this number, which must not be another file's.
             os.dup2(nothing, descriptor, inheritable=False)
@@ -134,31 +129,31 @@ class SessionConnection(LivenessLocks):
             if self.is_open:
                 return
             self.close()
-            with self._connector.errors():
-                connection = self._connection = self._connector.open()
+            with self.connector.errors():
+                connection = self._connection = self.connector.open()
                 try:
-                    self._connector.driver.check(connection)
-                    ((number,),) = self._run(self._sql.number)
+                    self.connector.driver.check(connection)
+                    ((number,),) = self._run(self.sql.number)
                     # A pooler between this process and the server reports its own number on connecting.
-                    self._stays = number == self._connector.driver.number(connection)
+                    self._stays = number == self.connector.driver.number(connection)
                     asked = time.time()
-                    ((there,),) = self._run(f"SELECT {self._sql.time}")
+                    ((there,),) = self._run(f"SELECT {self.sql.time}")
                     self.skew = float(there) - (asked + time.time()) / 2
                     self._process = secrets.randbits(62)
                     if self._stays:
-                        for sql in self._sql.connected:
+                        for sql in self.sql.connected:
                             self._run(sql)
-                    if not self._run(self._sql.made):
+                    if not self._run(self.sql.made):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
                             "install() the queue, or take when the transaction that installs it is committed; set a "
                             "search_path in the options of the database's connections, not by SET"
                         )
                     if self._stays:
-                        self._call(self._sql.lock, [self._process])
-                        for sql in (self._sql.forget, *self._sql.listen) if self._sql.listen else ():
+                        self._call(self.sql.lock, [self._process])
+                        for sql in (self.sql.forget, *self.sql.listen) if self.sql.listen else ():
                             self._run(sql, process=self._process)
-                        self._connector.driver.on_notification(connection, lambda: self.on_notification())
+                        self.connector.driver.on_notification(connection, lambda: self.on_notification())
                     self._expects = False
                 except BaseException:
                     self._connection = None
@@ -176,7 +171,7 @@ class SessionConnection(LivenessLocks):
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None and not self._connector.driver.is_broken(self._connection)
+        return self._connection is not None and not self.connector.driver.is_broken(self._connection)
 
     @property
     def _leased(self) -> bool:
@@ -190,7 +185,7 @@ class SessionConnection(LivenessLocks):
     @property
     def listens(self) -> bool:
         """Whether the server notifies of commits now."""
-        return self.is_open and self._stays and bool(self._sql.listen)
+        return self.is_open and self._stays and bool(self.sql.listen)
 
     def expect(self, waiting: bool) -> bool:
         """Record at the server whether this process has a waiter. Returns whether notifications begin now."""
@@ -200,23 +195,23 @@ class SessionConnection(LivenessLocks):
                 self._expected_at = now
             elif now <= self._expected_at + IDLE:
                 return False
-            if waiting == self._expects or not self._stays or not self._sql.listen:
+            if waiting == self._expects or not self._stays or not self.sql.listen:
                 return False
             self.open()
-            self._run(self._sql.expect, process=self._process, waits=waiting)
+            self._run(self.sql.expect, process=self._process, waits=waiting)
             self._expects = waiting
             return waiting
 
     def fileno(self) -> int:
-        return self._connector.driver.fileno(self._connection)
+        return self.connector.driver.fileno(self._connection)
 
     def receive(self) -> bool:
         """Return whether the server has notified since the last call, or the connection is lost."""
         with self._lock:
             if not self.is_open:
                 return True
-            with self._connector.errors():
-                return self._connector.driver.receive(self._connection) or not self.is_open
+            with self.connector.errors():
+                return self.connector.driver.receive(self._connection) or not self.is_open
 
     def close(self) -> None:
         if self not in self._inherited:
@@ -225,7 +220,7 @@ class SessionConnection(LivenessLocks):
                     self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
-        with self._lock, self._connector.errors():
+        with self._lock, self.connector.errors():
             return self._ask(sql, values)
 
     def _ask(self, sql: str, values: Mapping[str, object]) -> list[Row]:
@@ -237,10 +232,10 @@ class SessionConnection(LivenessLocks):
             cursor.execute(text, [values[name] for name in names] or None)
             rows = list(cursor.fetchall()) if cursor.description else []
         except BaseException as error:
-            self._connector.driver.close_if_unfinished(connection, error)
+            self.connector.driver.close_if_unfinished(connection, error)
             raise
         # Notifications that came with the result are already read, so the socket does not become readable for them.
-        if self._connector.driver.receive(connection):
+        if self.connector.driver.receive(connection):
             self.on_notification()
         return rows
 
@@ -260,24 +255,22 @@ class SessionConnection(LivenessLocks):
         self._kept.discard(uuid)
         try:
             if self.is_open:
-                self._run(self._sql.part, uuid=uuid, process=self._process)
-        except Exception as error:
-            if not self._connector.is_failure(error):
-                raise
+                self._run(self.sql.part, uuid=uuid, process=self._process)
+        except self.connector.failures:
             if self.is_open:  # else the connection has dropped the lock
                 self._kept.add(uuid)
 
     def _joined(self, uuid: str) -> bool:
         with self._gates([uuid]) as open_:
             if open_:
-                self._run(self._sql.join, uuid=uuid, process=self._process)
+                self._run(self.sql.join, uuid=uuid, process=self._process)
                 self._kept.discard(uuid)
             return bool(open_)
 
     def _regained(self, uuid: str) -> bool:
         """Rejoin a session after its connection was lost. Succeeds if another process has kept it alive."""
         if not self._stays:
-            lives = bool(self._run(self._sql.there, uuid=uuid))
+            lives = bool(self._run(self.sql.there, uuid=uuid))
         else:
             lives = uuid not in self.gone([uuid])
         if lives and self._joined(uuid):
@@ -293,12 +286,12 @@ class SessionConnection(LivenessLocks):
             return
         numbers = {uuid: UUID(uuid).int % 2**62 for uuid in uuids}
         try:
-            free = self._call(self._sql.lock, [*numbers.values()])
+            free = self._call(self.sql.lock, [*numbers.values()])
             locked = [uuid for uuid, is_free in zip(numbers, free, strict=True) if is_free]
             yield locked
         finally:
             if locked and self.is_open:
-                self._call(self._sql.unlock, [numbers[uuid] for uuid in locked])
+                self._call(self.sql.unlock, [numbers[uuid] for uuid in locked])
 
     def _call(self, function: str, locks: Sequence[int]) -> Row:
         """Return what a function of the server returns for each of these locks."""
@@ -313,17 +306,15 @@ class SessionConnection(LivenessLocks):
             for uuid in [*self._kept]:
                 self._unlock_session(uuid)
         # A process does not see its own lock.
-        living = {*self._held, *(uuid for (uuid,) in self._run(self._sql.living))}
+        living = {*self._held, *(uuid for (uuid,) in self._run(self.sql.living))}
         return [uuid for uuid in uuids if uuid not in living]
 
     def is_held(self, uuid: str) -> bool:
         if not self._stays:
-            return self._leased and uuid not in self._lapsed
+            return self._leased and uuid in self._held
         try:
             return not self.gone([uuid])
-        except Exception as error:
-            if not self._connector.is_failure(error):
-                raise
+        except self.connector.failures:
             return False  # the lock is lost if the server does not answer
 
     @contextmanager
@@ -336,10 +327,10 @@ class SessionConnection(LivenessLocks):
             while free:
                 with self._gates(free) as open_:
                     if alone := self.gone(open_):
-                        sql, values = listed(self._sql.bury, "uuids", alone)
+                        sql, values = listed(self.sql.bury, "uuids", alone)
                         self._run(sql, **values)
-                        if self._sql.forget:
-                            self._run(self._sql.forget, process=self._process)
+                        if self.sql.forget:
+                            self._run(self.sql.forget, process=self._process)
                     if alone or not open_:
                         yield alone
                         return
@@ -356,9 +347,10 @@ class SessionConnection(LivenessLocks):
                 late = not self._leased
                 self._renewed = time.monotonic()
                 for uuid in list(self._held):
-                    self._run(self._sql.renew, uuid=uuid, lease=LEASE)
-                    if late and not self._run(self._sql.there, uuid=uuid):
-                        self._lapsed.add(uuid)
+                    self._run(self.sql.renew, uuid=uuid, lease=LEASE)
+                    if late and not self._run(self.sql.there, uuid=uuid):  # it has expired before it was renewed
+                        del self._held[uuid]
+                        self._unlock_session(uuid)
                         self._lost.append(uuid)
         return True
 
@@ -368,153 +360,25 @@ class SessionConnection(LivenessLocks):
             return lost
 
     def on_own_connection(self, sql: str, values: Mapping[str, object]) -> list[Row] | None:
-        with self._lock, self._connector.errors():
+        with self._lock, self.connector.errors():
             self.open()
             try:
-                return self._ask(self._sql.nowait + sql, values)
+                return self._ask(self.sql.nowait + sql, values)
             except Exception as error:
                 # The transaction of this thread may hold the lock, and would wait for itself: MariaDB also locks the
                 # gaps beside the row of a session.
-                if self._connector.driver.classify(error) is not ErrorKind.LOCKED:
+                if self.connector.driver.classify(error) is not ErrorKind.LOCKED:
                     raise
                 return None
 
     def announce(self) -> None:
         with self._lock:
             self.open()
-            if self._stays and self._sql.tell:
-                self._run(self._sql.tell)
+            if self._stays and self.sql.tell:
+                self._run(self.sql.tell)
 
     def there(self) -> bool:
         return True  # connecting does not create a database on a server
-
-
-class Watch:
-    """Finds out whether callers may be served, on a server that cannot notify: a statement looks there again and again.
-
-    It does not run on the session connection, whose lock the server would hold until the statement ends.
-    """
-
-    def __init__(self, connector: Connector, sql: SessionSql) -> None:
-        self._connector, self._sql = connector, sql
-        self._connection: Any = None
-        self._conditions: frozenset[str] = frozenset()  # of the running statement
-        self._begin_at = 0.0  # the monotonic time of the next try, after one that failed
-
-    def covers(self, conditions: Sequence[str]) -> bool:
-        """Return whether a statement looks for these conditions. Begin it if none runs."""
-        if conditions and not self._conditions and self._sql.watch and time.monotonic() >= self._begin_at:
-            try:
-                with self._connector.errors():
-                    self._begin(conditions)
-            except Exception as error:
-                self.close()
-                if not self._connector.is_failure(error):
-                    raise
-                self._begin_at = time.monotonic() + AGAIN  # until then the database is polled
-        return bool(conditions) and self._conditions.issuperset(conditions)
-
-    def _begin(self, conditions: Sequence[str]) -> None:
-        if self._connection is None:
-            self._connection = self._connector.open()
-            for sql in self._sql.connected:
-                self._connection.cursor().execute(sql)
-        self._connector.driver.send(self._connection, filled(self._sql.watch, found=" OR ".join(conditions)))
-        self._conditions = frozenset(conditions)
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when the statement ends; negative if none runs."""
-        return self._connector.driver.fileno(self._connection) if self._conditions else -1
-
-    def found(self) -> bool:
-        """Return whether the statement has ended because a condition is true, or failed: then the next look will."""
-        self._conditions = frozenset()
-        try:
-            with self._connector.errors():
-                return bool(self._connector.driver.result(self._connection))
-        except Exception as error:
-            self.close()
-            if not self._connector.is_failure(error):
-                raise
-            return True
-
-    def close(self) -> None:
-        # Without a word to the server: the socket of a forked child is that of its parent.
-        self._connection, self._conditions = None, frozenset()
-
-
-class ServerNotifier:
-    """Waits until the server reports a commit, or another thread wakes it."""
-
-    unseen = math.inf  # the server notifies after a commit is visible
-    at_rest = False
-
-    def __init__(self, session: SessionConnection) -> None:
-        session.open()
-        self._session, self._watch = session, Watch(session._connector, session._sql)
-        self._waker = Waker()
-        self._polled = False
-        self._notified = False  # whether the server has notified since the last `has_changed`
-        self._lost = False
-        session.on_notification = self._tell
-
-    def _tell(self) -> None:
-        self._notified = True
-        self.wake()
-
-    def wait(self, seconds: float, eagerly: bool, conditions: Sequence[str] = ()) -> bool:
-        if not self._session.is_open:
-            self._lost = True
-            return True
-        begun = self._session.expect(eagerly)
-        self._polled = eagerly and not self._session.listens and not self._watch.covers(conditions)
-        if begun:
-            self._notified = True  # earlier commits were not reported
-            return True
-        end, listened = self._session.fileno(), select.poll()
-        if end < 0:  # another thread has just detected that it is lost
-            self._lost = True
-            return True
-        listened.register(self._waker, select.POLLIN)
-        listened.register(end, select.POLLIN)
-        if (watched := self._watch.fileno()) >= 0:
-            listened.register(watched, select.POLLIN)
-        ready = {descriptor for descriptor, _ in listened.poll(0 if self._polled else 1000 * seconds)}
-        if self._waker.fileno() in ready:
-            self._waker.clear()
-        if end in ready and self._session.receive():
-            self._notified = True
-        if watched in ready and self._watch.found():
-            self._notified = True
-        self._lost |= not self._session.is_open
-        return self._notified or self._polled
-
-    @property
-    def reports_own(self) -> bool:
-        return self._session.listens
-
-    def expect(self) -> None:
-        self._session.expect(True)
-        if not self._session.listens:  # its thread may sleep until the next duty: from now on it polls
-            self._waker.wake()
-
-    def has_changed(self, store: Connections, notified: bool) -> bool:
-        if self._notified:  # else another thread may set it just now
-            self._notified, notified = False, True
-        return notified or not self._session.listens
-
-    def wake(self) -> None:
-        self._waker.wake()
-
-    def replaced(self) -> bool:
-        lost, self._lost = self._lost, False
-        if lost:
-            self._watch.close()  # a cut network has cut it too
-        return lost
-
-    def close(self) -> None:
-        self._waker.close()
-        self._watch.close()
 
 
 at_fork("locks", SessionConnection.forked)

@@ -420,7 +420,7 @@ class DjangoConnections(OrmConnections):
             return own.connection
 
         errors = (DjangoError, self.connection.Database.Error)
-        return Connector(connect, SERVERS[self._engine], nullcontext, lambda error: isinstance(error, errors))
+        return Connector(connect, SERVERS[self._engine], nullcontext, errors)
 
     def address(self) -> Address:
         connection, engine = self.connection, self._engine

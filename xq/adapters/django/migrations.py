@@ -47,12 +47,12 @@ def _is_in(using: str, model: Any) -> bool:
     return known and model._meta.can_migrate(using) and bool(router.allow_migrate_model(using, model))
 
 
-def operations_of(loader: MigrationLoader, label: str) -> Iterator[tuple[tuple[str, str], Operation]]:
+def operations_of(loader: MigrationLoader, label: str) -> Iterator[tuple[tuple[str, str], QueueOperation]]:
     """Yield the operations on queues in the migrations of an app, in their order, each with its migration."""
     leaves = loader.graph.leaf_nodes(label)
     for key in dict.fromkeys(key for leaf in leaves for key in loader.graph.forwards_plan(leaf)):
         if key[0] == label:
-            yield from ((key, each) for each in loader.graph.nodes[key].operations if isinstance(each, Operation))
+            yield from ((key, each) for each in loader.graph.nodes[key].operations if isinstance(each, QueueOperation))
 
 
 def installed_by(loader: MigrationLoader, label: str) -> set[str]:
@@ -61,7 +61,7 @@ def installed_by(loader: MigrationLoader, label: str) -> set[str]:
     return {name for name, operation in last.items() if isinstance(operation, InstallQueue)}
 
 
-class Operation(base.Operation):
+class QueueOperation(base.Operation):
     """Installs or uninstalls the queue on a model.
 
     The definition is that of the model when the migration runs. Migrations of version 0.2.0 name one, which is ignored.
@@ -132,7 +132,7 @@ class Operation(base.Operation):
         detached_queue(type(model.__name__, (models.Model,), body), using, fields).uninstall()
 
 
-class InstallQueue(Operation):
+class InstallQueue(QueueOperation):
     """Install the queue on a model as it is defined when the migration runs. `manage.py xq_makemigration` writes this.
 
     It does nothing while the model lacks fields of the queue: `migrate` installs it at its end. Undoing it restores the
@@ -149,7 +149,7 @@ class InstallQueue(Operation):
         self._uninstall(app_label, schema_editor, from_state)
 
 
-class UninstallQueue(Operation):
+class UninstallQueue(QueueOperation):
     """Uninstall the queue on a model and leave the plain table: the reverse of InstallQueue.
 
     Place it before operations that rename the model's table or delete the model.

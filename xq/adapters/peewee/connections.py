@@ -453,7 +453,7 @@ class PeeweeConnections(OrmConnections):
         def errors() -> Any:
             return pw.__exception_wrapper__  # type: ignore[attr-defined]
 
-        return Connector(connect, SERVERS[self.engine], errors, lambda error: isinstance(error, pw.PeeweeException))
+        return Connector(connect, SERVERS[self.engine], errors, (pw.PeeweeException,))
 
     def address(self) -> Address:
         database: Any = self._known_database

@@ -31,9 +31,9 @@ from xq.adapters.spark.spans import Span
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
 from xq.adapters.spark.written import Tables
+from xq.core.clock import microseconds
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
-from xq.core.values import microseconds
 from xq.handle import queue_of
 from xq.pipeline.scan import Extract, quoted
 

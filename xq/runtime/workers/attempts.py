@@ -130,8 +130,9 @@ class Attempts(Generic[T]):
         return lease
 
     def _attempt(self, task: T) -> Attempt:
-        tell = self._moves.tasks
-        return Attempt(task, tell.taken(task), int(tell.in_role(task, "attempts") or 0) if self._counts else 0)
+        tasks = self._moves.tasks
+        attempts = tasks.in_role(task, "attempts") if self._counts else 0
+        return Attempt(task, Taken(*tasks.identify(task)), int(attempts or 0))
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -285,7 +286,7 @@ class Attempts(Generic[T]):
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
         """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
-        tried = [self._moves.tasks.taken(task).parts in self._tried for task in tasks]
+        tried = [self._moves.tasks.identify(task)[0] in self._tried for task in tasks]
         self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
         return [task for task, before in zip(tasks, tried, strict=True) if not before]
 

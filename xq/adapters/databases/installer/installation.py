@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from xq.adapters.databases.installer.online import MANY, Steps
+from xq.adapters.databases.installer.online import MANY, Installing
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -116,7 +116,7 @@ class Installation:
             return
         self.refuse()
         is_new = not self._recorded()
-        steps = Steps(self, online and not self.dialect.is_local)
+        steps = Installing(self, online and not self.dialect.is_local)
         try:
             if steps.online:
                 self._refuse_online()
@@ -146,7 +146,7 @@ class Installation:
         """Return the steps that install() would run, as text. Raises as `install` does without a table."""
         self._check_table()
         self.installer.refuse(self.store)
-        steps = Steps(self, online and not self.dialect.is_local)
+        steps = Installing(self, online and not self.dialect.is_local)
         try:
             self.check_statuses()
             self.refuse()

@@ -26,7 +26,7 @@ LATER: Final = frozenset({ErrorKind.LOCKED, ErrorKind.CONFLICT})  # errors after
 
 
 @dataclass(frozen=True)
-class Step:
+class Part:
     """A step of an installation: one transaction, where the database has such of changes of tables."""
 
     kind: str  # tables, columns, index, triggers or count
@@ -36,7 +36,7 @@ class Step:
     undo: str = ""  # SQL that removes what a refused step leaves behind
 
 
-class Steps:
+class Installing:
     """What is left to do of an installation."""
 
     def __init__(self, installation: Installation, online: bool) -> None:
@@ -44,7 +44,7 @@ class Steps:
         self.installer, self.looks = self.dialect.installer, self.dialect.looks
         self.online = online
 
-    def left(self) -> Iterator[Step]:
+    def left(self) -> Iterator[Part]:
         """Yield the steps that are left. Without `online`, indexes and triggers that are there are made anew."""
         installer, store = self.installer, self.store
         existing, objects = installer.existing(store), installer.objects.all()
@@ -52,10 +52,10 @@ class Steps:
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
             made = [*installer.widening(store), *(sql for item in tables for sql in item.create)]
-            yield Step("tables", "create the tables beside it", tuple(made))
+            yield Part("tables", "create the tables beside it", tuple(made))
         if store.adds_columns and self.installation.missing_own():
             added = map(self.beside, installer.add_own(store))
-            yield Step("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
+            yield Part("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
         wrong = installer.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
         changes = [("remove what an earlier definition had", tuple(made))] if (made := installer.stale(store)) else []
         for item in objects:
@@ -65,15 +65,15 @@ class Steps:
             if item.kind == "index":
                 sql = tuple(map(self.beside, dropped + item.create))
                 scans = installer.online_scans if self.online else 1
-                yield Step("index", f"build the index {item.name}", sql, scans, self.beside(item.drop))
+                yield Part("index", f"build the index {item.name}", sql, scans, self.beside(item.drop))
             else:
                 changes.append((f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])))
         if changes and installer.transactional_ddl:
             changes = [("count each write, by triggers", tuple(sql for _, many in changes for sql in many))]
         for what, many in changes:
-            yield Step("triggers", what, many)
+            yield Part("triggers", what, many)
         scans = 2 if self.dialect.groups else 1
-        yield Step("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
+        yield Part("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
 
     def beside(self, sql: str) -> str:
         """Return SQL that changes the table as it is run: beside writers if `online`."""
@@ -153,7 +153,7 @@ class Steps:
                 done.add(step.what)
                 pauses = self._pauses(lock_timeout)
 
-    def _run(self, step: Step, lock_timeout: float) -> None:
+    def _run(self, step: Part, lock_timeout: float) -> None:
         with self.installer.briefly(self.store, lock_timeout, step.kind):
             self.installation.refuse_change()  # installed since by another process
             for sql in step.sql if step.kind != "count" else ():

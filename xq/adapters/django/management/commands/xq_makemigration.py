@@ -14,7 +14,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.writer import MigrationWriter
 
 from xq.adapters.django.lookup import queue_of
-from xq.adapters.django.migrations import InstallQueue, Operation, UninstallQueue, installed_by
+from xq.adapters.django.migrations import InstallQueue, QueueOperation, UninstallQueue, installed_by
 
 
 class Command(BaseCommand):
@@ -61,7 +61,7 @@ class Command(BaseCommand):
             Path(writer.path).write_text(text, encoding="utf-8")
             self.stdout.write(f"{os.path.relpath(writer.path)}\n  {operation.describe()}")
 
-    def _operation(self, loader: MigrationLoader, label: str, model: Any, online: bool) -> Operation | None:
+    def _operation(self, loader: MigrationLoader, label: str, model: Any, online: bool) -> QueueOperation | None:
         """Return what no migration of the app does yet."""
         name, queue = model._meta.model_name, queue_of(model)
         if label not in loader.migrated_apps or not loader.graph.leaf_nodes(label):
