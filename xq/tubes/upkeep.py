@@ -19,7 +19,8 @@ from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
-from xq.runtime.maintenance import PAUSE, Unopened
+from xq.runtime.maintained import Unopened
+from xq.runtime.maintenance import PAUSE
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import session as sessions
 from xq.sessions.records import of_sessions, rows_of
