@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from xq.sessions.session import Sessions
 
 REAPED = 100  # sessions that are ended at once
-ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
+ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
+EFFORT = 20  # times as many as the last one took: there may be thousands of queues
 
 log = logging.getLogger("xq")
 
@@ -109,14 +110,11 @@ class Reaper:
 
     def _orphans(self) -> set[str]:
         """Return the sessions that own tasks and are not registered."""
-        self._orphans_at = self._at + ORPHANS
-        owners = self._sessions.installed
-        may_end = [owner for owner in owners if not self._sessions.is_denied(owner.source_name)]
-        queues = {owner.source_name: owner.database for owner in may_end if owner.database}
-        for owner in owners:
-            for name in owner.names(queues.keys()):
-                del queues[name]  # it asks this one, too
-        found = orphans_of([*queues.values()]).union(*(owner.orphans() for owner in owners))
+        self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
+        owners = [owner for owner in self._sessions.installed if not self._sessions.is_denied(owner.source_name)]
+        queues = {owner.source_name: owner.database for owner in owners if owner.database}
+        found = orphans_of([*queues.values()])
+        self._orphans_at += EFFORT * (time.monotonic() - begun)
         return set(filter(_is_uuid, found))
 
 

@@ -44,10 +44,6 @@ class Owner(Protocol):
         """Return those of these queues that it maintains without being one."""
         return set()
 
-    def orphans(self) -> set[str]:
-        """Return the sessions that own its tasks and are not registered. A queue is asked together with others."""
-        return set()
-
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
         return
@@ -94,8 +90,9 @@ def orphans_of(databases: Sequence[Runs]) -> set[str]:
         return part[0].run(dialects[0].records.orphans_of(dialects))
 
     def failed(part: Sequence[Runs], error: Exception) -> None:
-        alone = len(part) == 1 and not isinstance(error, NotInstalled)
-        if alone or part[0].store.classify(error) is ErrorKind.LOST:
+        kind = part[0].store.classify(error)
+        alone = len(part) == 1 and not isinstance(error, NotInstalled) and kind is not ErrorKind.DENIED
+        if alone or kind is ErrorKind.LOST:
             raise error
 
     return {uuid for _, uuid in rows_of(databases, ask, failed)}

@@ -15,7 +15,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
-from xq.runtime.maintenance import is_paused, unopened
+from xq.runtime import maintenance
 from xq.sessions import session as sessions
 from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
@@ -23,7 +23,7 @@ from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
-from xq.tubes.upkeep import Upkeep
+from xq.tubes.unopened import UnopenedTubes
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
@@ -81,18 +81,17 @@ class Tubes:
         )
         self._running: State = shared.setdefault("state", self._state())
         if clock is None:  # a test's clock runs no maintenance thread
-            upkeep = shared.setdefault(
-                "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
-            )
-            sessions.owners.add(upkeep)
-            unopened.add(upkeep)
+            others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
+            others = shared.setdefault("unopened", others)
+            sessions.owners.add(others)
+            maintenance.unopened.add(others)
 
     def _state(self) -> State:
         questions = {
             "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: is_paused(Place.of(self.database)),
+            "paused": lambda: maintenance.is_paused(Place.of(self.database)),
         }
         return State(questions, self._queue.adapter.store.classify)
 
