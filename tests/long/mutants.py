@@ -670,7 +670,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a repeated definition puts the next firing off",
         "xq/runtime/schedules.py",
-        'next_us = next_us if was == given["spec"] else first',
+        "next_us = next_us if was == spec else first",
         "next_us = first",
         "contract/test_schedules.py",
     ),
