@@ -12,18 +12,22 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
-from xq.engine.run import MANY
-from xq.runtime.maintained import Maintained, Unopened
+from xq.engine.run import MANY, Database
+from xq.engine.take import Takes
+from xq.runtime.schedules import Schedules
 from xq.sessions import session as sessions
-from xq.sessions.records import rows_of
+from xq.sessions.records import Owner, rows_of
 from xq.sessions.session import members_of
+
+if TYPE_CHECKING:
+    from xq.runtime.waiters import Waiting
 
 R = TypeVar("R")
 
@@ -45,6 +49,34 @@ count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", 
 LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
 
+
+class Maintained(Protocol):
+    """A queue that a maintenance thread attends."""
+
+    database: Database
+    takes: Takes[Any]
+    waiting: Waiting[Any]
+    schedules: Schedules[Any]
+    maintained: object  # the binding for which the thread attends it; None if it does not
+
+    @property
+    def maintains(self) -> bool: ...
+    @property
+    def home(self) -> object | None: ...
+    @property
+    def source_name(self) -> str: ...
+    def expire(self, seconds: float | None) -> float | None: ...
+    def leave(self) -> None: ...
+    def forked(self) -> None: ...
+
+
+class Unopened(Owner, Protocol):
+    """The tubes of a database: the thread maintains also those that this process has not opened."""
+
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
+
+
 queues: WeakSet[Maintained] = WeakSet()  # of this process
 unopened: WeakSet[Unopened] = WeakSet()  # of each database
 _of_database: WeakKeyDictionary[Any, Maintenance] = WeakKeyDictionary()
@@ -63,9 +95,6 @@ class Duty:
     def within(self, seconds: float) -> None:
         """Run it in `seconds` at the latest."""
         self.next_at = min(self.next_at, time.monotonic() + seconds)
-
-    def __repr__(self) -> str:
-        return f"<duty {self.name!r} in {self.next_at - time.monotonic():.3f} s>"
 
 
 class Maintenance:

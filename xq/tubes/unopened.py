@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,8 +18,7 @@ from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
 from xq.handle import Queue
-from xq.runtime.maintained import Unopened
-from xq.runtime.maintenance import PAUSE
+from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import session as sessions
 from xq.sessions.records import of_sessions, rows_of
@@ -36,14 +36,14 @@ SKIP = 60.0  # seconds for which a tube that failed is skipped
 log = logging.getLogger("xq")
 
 
+@dataclass(eq=False)
 class UnopenedTube:
     """A tube of the database, as the maintenance knows it by its record alone."""
 
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self.dialect: Dialect | None = None
-        self.due_at = math.inf  # the monotonic time of its next due task, as of the last look
-        self.skipped_until = 0.0  # a monotonic time
+    record: Record
+    dialect: Dialect | None = None
+    due_at: float = math.inf  # the monotonic time of its next due task, as of the last look
+    skipped_until: float = 0.0  # a monotonic time
 
 
 class UnopenedTubes(Unopened):
@@ -58,15 +58,11 @@ class UnopenedTubes(Unopened):
         close: Callable[[Record], None],
     ):
         self._queue = queue  # the queue of the records, which has no tasks
-        self._records = records
-        self._types = types
-        self._open = open
-        self._close = close
+        self._records, self._types, self._open, self._close = records, types, open, close
         self._tubes: Mapping[str, UnopenedTube] = {}  # by table
         self._prototypes: dict[tuple[str, ...], Dialect] = {}  # by type and options
         self._seen: object = None  # the connection of the last look, and its number of commits then
-        self._seen_until = 0.0  # the monotonic time of the next look without a commit
-        self._next_look = 0.0  # the monotonic time of the next look, if there is a commit
+        self._next_looks = 0.0, 0.0  # the monotonic times of the next look: after a commit, and without one
 
     @property
     def home(self) -> object | None:
@@ -156,18 +152,18 @@ class UnopenedTubes(Unopened):
         Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
         now, store = time.monotonic(), self._queue.adapter.store
-        next_at = self._next_look if now < self._next_look else math.inf
-        if next_at == math.inf:
-            sql = self._queue.adapter.installation.dialect.looks.commits
-            seen = id(store.in_use), store.execute(sql)
-            if seen != self._seen or now >= self._seen_until:
+        next_look, at_the_latest = self._next_looks
+        early = now < next_look
+        if not early:
+            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.looks.commits)
+            if seen != self._seen or now >= at_the_latest:
                 self._look(now)
-                self._seen, self._seen_until = seen, now + IDLE
-                self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
+                rest = min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
+                self._seen, self._next_looks = seen, (now + rest, now + IDLE)
         for tube in [tube for tube in self._tubes.values() if tube.due_at <= now]:
             seconds = self._try(tube, self._expire)
             tube.due_at = math.inf if seconds is None else time.monotonic() + seconds
-        next_at = min([next_at, *(tube.due_at for tube in self._tubes.values())])
+        next_at = min([next_look if early else math.inf, *(tube.due_at for tube in self._tubes.values())])
         return None if next_at == math.inf else next_at - time.monotonic()
 
     @staticmethod
