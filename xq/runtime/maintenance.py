@@ -155,10 +155,9 @@ class Maintenance:
         """Whether the notifier also reports the commits of this process."""
         return self._notifier.reports_own
 
-    def call_for(self, *duties: Duty) -> None:
-        """Wake the thread to run these duties now."""
-        for duty in duties:
-            duty.next_at = 0.0
+    def call_for(self, duty: Duty) -> None:
+        """Wake the thread to run this duty now."""
+        duty.next_at = 0.0
         self._notifier.wake()
 
     # the loop
@@ -179,7 +178,9 @@ class Maintenance:
                 return False
             with self.working:
                 pause = self._cycle()
-            self._recovered()
+            if self._warned:
+                log.info("the maintenance thread works again")
+            self._backoff, self._warned = 0.0, False
         except Exception as error:
             if self._is_over:
                 return False
@@ -257,11 +258,6 @@ class Maintenance:
         level = logging.DEBUG if expected or self._warned else logging.WARNING  # warn once
         log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._warned = self._warned or not expected
-
-    def _recovered(self) -> None:
-        if self._warned:
-            log.info("the maintenance thread works again")
-        self._backoff, self._warned = 0.0, False
 
     def _attended(self) -> list[Maintained]:
         # Without a check of the installation, which would fail while the database cannot be opened.

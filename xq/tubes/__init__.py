@@ -341,16 +341,12 @@ class Tubes:
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
             return sessions.of(Place.of(self.database)).current().uuid
         with self._running:
-            return self._identify(wanted)
-
-    def _identify(self, wanted: str | None) -> str:
-        queue = self._installed()
-        current = queue.current_session()
-        if wanted in (None, current.uuid):
-            return current.uuid
-        local = current.sessions
-        local.join(None if wanted == local.own().uuid else queue.session(wanted))
-        return str(wanted)
+            queue = self._installed()
+            current = queue.current_session()
+            if wanted not in (None, current.uuid):
+                local = current.sessions
+                local.join(None if wanted == local.own().uuid else queue.session(wanted))
+            return wanted or current.uuid
 
     @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:

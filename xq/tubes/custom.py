@@ -166,13 +166,10 @@ class CustomTube(Tube, Owner):
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task, or return None if there is none within `timeout` seconds (None: wait without limit)."""
         with self._calls:
-            if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
-                raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
-            if timeout is not None and not timeout >= 0:
-                raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
+            seconds = None if timeout is None else self._host.records.adapter.tasks.seconds("timeout", timeout)
             if timeout != 0 and self._host.records.adapter.store.in_transaction():
                 raise InTransaction("take", ", or say timeout=0")
-            session, deadline = self._host.session(), Deadline(timeout)
+            session, deadline = self._host.session(), Deadline(seconds)
             with self._changes:
                 self._waiting += 1
             try:
@@ -216,11 +213,8 @@ class CustomTube(Tube, Owner):
         with self._calls:
             if is_zero(increment):
                 return self.peek(id)
-            if isinstance(increment, bool) or not isinstance(increment, (int, float)):
-                raise BadType(f"increment is a number of seconds, not {shown(increment)}")
-            if not 0 < increment < float("inf"):
-                raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
-            return self._task_of(self._object.touch(self._owned_id("touch", id), increment))
+            seconds = self._host.records.adapter.tasks.seconds("increment", increment, ends=True)
+            return self._task_of(self._object.touch(self._owned_id("touch", id), seconds))
 
     @by_name
     def peek(self, id: object) -> Task:

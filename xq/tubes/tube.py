@@ -230,15 +230,13 @@ class Tube:
             self._needs("utube", "utube")
             task["utube"] = _name_of_utube(utube)
         options = self._delayed({"ttl": ttl, "ttr": ttr}, delay)
+        if timeout is not None or "limit" in self._features:  # which else the queue refuses
+            options["timeout"] = 0 if timeout is None else timeout
         with self._calls:
-            if "limit" in self._features:
-                try:
-                    return self._task_of(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
-                except Full:
-                    return None
-            if timeout is not None:
-                options["timeout"] = timeout  # which the queue refuses
-            return self._task_of(self._queue.put(task, **options))
+            try:
+                return self._task_of(self._queue.put(task, **options))
+            except Full:
+                return None
 
     def _needs(self, feature: str, option: str) -> None:
         if feature not in self._features:
