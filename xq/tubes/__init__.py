@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +66,8 @@ class Tubes:
     `database` is a Peewee database or a URL. The tubes are stored in it, so every process that opens it finds them.
     `tube` has them by name: `queue.tube["emails"]` or `queue.tube.emails`, and `queue.tube()` lists the names.
     """
+
+    _calls = nullcontext()  # no call of all tubes needs one
 
     def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
         self.database = tables.database(database)
