@@ -67,7 +67,7 @@ class Tubes:
     `tube` has them by name: `queue.tube["emails"]` or `queue.tube.emails`, and `queue.tube()` lists the names.
     """
 
-    _calls = nullcontext()  # no call of all tubes needs one
+    _calls = nullcontext()  # around each call; those that need a state check it
 
     def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
         self.database = tables.database(database)

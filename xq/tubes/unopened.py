@@ -62,7 +62,8 @@ class UnopenedTubes(Unopened):
         self._tubes: Mapping[str, UnopenedTube] = {}  # by table
         self._prototypes: dict[tuple[str, ...], Dialect] = {}  # by type and options
         self._seen: object = None  # the connection of the last look, and its number of commits then
-        self._next_looks = 0.0, 0.0  # the monotonic times of the next look: after a commit, and without one
+        # The monotonic times of the next look: after a commit, and without one; and of the next search for orphans.
+        self._next_look = self._seen_until = self._search_at = 0.0
 
     @property
     def home(self) -> object | None:
@@ -135,16 +136,23 @@ class UnopenedTubes(Unopened):
         return rows_of(asked, ask, failed)
 
     def _look(self, now: float) -> None:
-        """Read the records of the tubes, and when each is due. Open those with orphaned tasks: the reaper asks them."""
+        """Read the records of the tubes, and when each is due. Open those with orphaned tasks, so the reaper asks them.
+
+        The orphaned tasks are searched for at one look in LONGEST_REST seconds.
+        """
         self._refresh()
-        dialect = self._queue.adapter.installation.dialect
+        dialect, searches = self._queue.adapter.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
         for tube, seconds in self._rows(dialect.looks.next_due_of):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
-        for tube, _ in self._rows(dialect.records.orphans_of):
+        for tube, _ in self._rows(dialect.records.orphans_of) if searches else ():
             self._try(tube, bool)
+        if searches:
+            self._search_at = now + LONGEST_REST
+        self._seen_until = now + IDLE if searches else self._search_at
+        self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
 
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
@@ -152,18 +160,16 @@ class UnopenedTubes(Unopened):
         Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
         now, store = time.monotonic(), self._queue.adapter.store
-        next_look, at_the_latest = self._next_looks
-        early = now < next_look
+        early = now < self._next_look
         if not early:
             seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.looks.commits)
-            if seen != self._seen or now >= at_the_latest:
+            if seen != self._seen or now >= self._seen_until:
                 self._look(now)
-                rest = min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
-                self._seen, self._next_looks = seen, (now + rest, now + IDLE)
+                self._seen = seen
         for tube in [tube for tube in self._tubes.values() if tube.due_at <= now]:
             seconds = self._try(tube, self._expire)
             tube.due_at = math.inf if seconds is None else time.monotonic() + seconds
-        next_at = min([next_look if early else math.inf, *(tube.due_at for tube in self._tubes.values())])
+        next_at = min([self._next_look if early else math.inf, *(tube.due_at for tube in self._tubes.values())])
         return None if next_at == math.inf else next_at - time.monotonic()
 
     @staticmethod
