@@ -263,11 +263,10 @@ class Tubes:
         return tube
 
     def _close(self, record: Record) -> None:
-        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits in it."""
+        """Forget a tube that another process dropped, unless a call of this process waits in it."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is not None and not tube.is_awaited:
             del self._open[record.table, id(self._clock)]
-            tube.stop()
 
     def _register(self, record: Record, tube: Tube) -> Tube:
         """Return this tube, or the one that another thread has opened first."""
