@@ -511,9 +511,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "what is due in a tube that is not open is left",
-        "xq/tubes/upkeep.py",
-        "in self._due_at.items() if at <= now]:",
-        "in self._due_at.items() if at <= now - 3600]:",
+        "xq/tubes/unopened.py",
+        "if tube.due_at <= now]:",
+        "if tube.due_at <= now - 3600]:",
         "contract/test_tubes_processes.py::test_a_process_that_takes_from_one_tube_expires_and_reaps_in_another",
     ),
     # Django
@@ -670,7 +670,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a repeated definition puts the next firing off",
         "xq/runtime/schedules.py",
-        'next_us = next_us if was == given["spec"] else first',
+        "next_us = next_us if was == spec else first",
         "next_us = first",
         "contract/test_schedules.py",
     ),

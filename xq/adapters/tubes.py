@@ -198,14 +198,8 @@ class TubeRecords:
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the tubes by name; none if the table does not exist."""
-        if not self.are_there():
-            return iter(())
-        return iter([_record(row) for row in self.model.select().order_by(self.model.name).tuples()])
-
-    def by_table(self, known: Mapping[str, Record]) -> dict[str, Record]:
-        """Return the tubes by their tables. It reads the whole record only of tubes that are not in `known`."""
-        rows = self.model.select().tuples() if self.are_there() else ()
-        return {row[3]: known.get(row[3]) or _record(row) for row in rows}
+        rows = self.model.select().order_by(self.model.name).tuples() if self.are_there() else ()
+        return iter([_record(row) for row in rows])
 
     def find(self, name: str) -> Record | None:
         if not self.are_there():

@@ -19,14 +19,16 @@ from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
-from xq.engine.run import MANY
+from xq.engine.run import MANY, Database
+from xq.engine.take import Takes
+from xq.runtime.schedules import Schedules
 from xq.sessions import current as sessions
 from xq.sessions.owners import Owner, members_of
 from xq.sessions.records import rows_of
 from xq.sessions.session import before_exit
 
 if TYPE_CHECKING:
-    from xq.runtime.queue_maintenance import QueueMaintenance
+    from xq.runtime.waiters import Waiting
 
 R = TypeVar("R")
 
@@ -49,6 +51,26 @@ LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
 
 
+class Maintained(Protocol):
+    """A queue that a maintenance thread attends."""
+
+    database: Database
+    takes: Takes[Any]
+    waiting: Waiting[Any]
+    schedules: Schedules[Any]
+    maintained: object  # the binding for which the thread attends it; None if it does not
+
+    @property
+    def maintains(self) -> bool: ...
+    @property
+    def home(self) -> object | None: ...
+    @property
+    def source_name(self) -> str: ...
+    def expire(self, seconds: float | None) -> float | None: ...
+    def leave(self) -> None: ...
+    def forked(self) -> None: ...
+
+
 class Unopened(Owner, Protocol):
     """The tubes of a database: the thread maintains also those that this process has not opened."""
 
@@ -56,7 +78,7 @@ class Unopened(Owner, Protocol):
         """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
 
 
-queues: WeakSet[QueueMaintenance] = WeakSet()  # of this process
+queues: WeakSet[Maintained] = WeakSet()  # of this process
 unopened: WeakSet[Unopened] = WeakSet()  # of each database
 _of_database: WeakKeyDictionary[Any, Maintenance] = WeakKeyDictionary()
 _starting = threading.RLock()
@@ -75,9 +97,6 @@ class Duty:
         """Run it in `seconds` at the latest."""
         self.next_at = min(self.next_at, time.monotonic() + seconds)
 
-    def __repr__(self) -> str:
-        return f"<duty {self.name!r} in {self.next_at - time.monotonic():.3f} s>"
-
 
 class Maintenance:
     """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
@@ -86,14 +105,14 @@ class Maintenance:
         self._database = ref(database)
         self._notifier = notifier
         self._sessions = sessions.of(database)
-        self._queues: list[QueueMaintenance] = []  # of this cycle; empty between two cycles
+        self._queues: list[Maintained] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
         self._in_vain = 0  # notifications in a row that woke no waiter of this process
         self._since: list[list[float]] = []  # when its waiters came, at the last one
-        self._to_roll_up: WeakSet[QueueMaintenance] = WeakSet()  # those that had many counters at the last look
+        self._to_roll_up: WeakSet[Maintained] = WeakSet()  # those that had many counters at the last look
         self._rests = False  # whether nothing can change but by a commit, or at a time that is known
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
@@ -137,10 +156,9 @@ class Maintenance:
         """Whether the notifier also reports the commits of this process."""
         return self._notifier.reports_own
 
-    def call_for(self, *duties: Duty) -> None:
-        """Wake the thread to run these duties now."""
-        for duty in duties:
-            duty.next_at = 0.0
+    def call_for(self, duty: Duty) -> None:
+        """Wake the thread to run this duty now."""
+        duty.next_at = 0.0
         self._notifier.wake()
 
     # the loop
@@ -161,7 +179,9 @@ class Maintenance:
                 return False
             with self.working:
                 pause = self._cycle()
-            self._recovered()
+            if self._warned:
+                log.info("the maintenance thread works again")
+            self._backoff, self._warned = 0.0, False
         except Exception as error:
             if self._is_over:
                 return False
@@ -240,12 +260,7 @@ class Maintenance:
         log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._warned = self._warned or not expected
 
-    def _recovered(self) -> None:
-        if self._warned:
-            log.info("the maintenance thread works again")
-        self._backoff, self._warned = 0.0, False
-
-    def _attended(self) -> list[QueueMaintenance]:
+    def _attended(self) -> list[Maintained]:
         # Without a check of the installation, which would fail while the database cannot be opened.
         return [queue for queue in queues_of(self._database()) if queue.maintained]
 
@@ -264,9 +279,7 @@ class Maintenance:
         except Exception as error:
             log.debug("a connection could not be closed: %s", error)
 
-    def _each(
-        self, duty: Duty, call: Callable[[QueueMaintenance], R], queues: Iterable[QueueMaintenance]
-    ) -> dict[QueueMaintenance, R]:
+    def _each(self, duty: Duty, call: Callable[[Maintained], R], queues: Iterable[Maintained]) -> dict[Maintained, R]:
         """Return what a call returns for each of these queues. One that the database refuses is logged and left out.
 
         Any other error ends the cycle, as that of a lost connection.
@@ -280,7 +293,7 @@ class Maintenance:
                 self._failed(duty, queue, error)
         return found
 
-    def _failed(self, duty: Duty, queue: QueueMaintenance, error: Exception) -> None:
+    def _failed(self, duty: Duty, queue: Maintained, error: Exception) -> None:
         if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
             raise error
         level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
@@ -288,15 +301,15 @@ class Maintenance:
         self._failing.add((queue.source_name, duty.name))
 
     def _rows_of(
-        self, duty: Duty, query: Callable[[Sequence[QueueMaintenance]], str], queues: Sequence[QueueMaintenance]
+        self, duty: Duty, query: Callable[[Sequence[Maintained]], str], queues: Sequence[Maintained]
     ) -> list[Row]:
         """Return the rows of a query of many queues, each after its queue. If it fails, each queue is asked alone."""
 
-        def ask(part: Sequence[QueueMaintenance]) -> list[Row]:
+        def ask(part: Sequence[Maintained]) -> list[Row]:
             asked = query(part)
             return part[0].database.run(asked) if asked else []
 
-        def failed(part: Sequence[QueueMaintenance], error: Exception) -> None:
+        def failed(part: Sequence[Maintained], error: Exception) -> None:
             if len(queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
                 raise error
             if len(part) == 1:
@@ -336,7 +349,7 @@ class Maintenance:
 
         known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _, _ in records or ()}
 
-        def review(queue: QueueMaintenance) -> None:
+        def review(queue: Maintained) -> None:
             try:
                 if there:
                     queue.database.review(None if records is None else known.get(queue.source_name, []))
@@ -441,23 +454,23 @@ class Maintenance:
         return BUCKETS
 
 
-def _due_and_ready(queues: Sequence[QueueMaintenance]) -> str:
+def _due_and_ready(queues: Sequence[Maintained]) -> str:
     of = [(queue.database.dialect, queue.maintains, queue.waiting.looks) for queue in queues]
     return of[0][0].looks.upkeep_of(of)
 
 
-def _many_counters(queues: Sequence[QueueMaintenance]) -> str:
+def _many_counters(queues: Sequence[Maintained]) -> str:
     return queues[0].database.dialect.looks.many_counters_of([queue.database.dialect for queue in queues], MANY)
 
 
 # one for each database
 
 
-def queues_of(database: object) -> list[QueueMaintenance]:
+def queues_of(database: object) -> list[Maintained]:
     return [queue for queue in members_of(queues) if database is not None and queue.home is database]
 
 
-def maintenance_of(queue: QueueMaintenance) -> Maintenance | None:
+def maintenance_of(queue: Maintained) -> Maintenance | None:
     """Return the maintenance of the database of a queue, its thread started if necessary; None if it can have none."""
     database = queue.home
     with _starting:

@@ -4,7 +4,7 @@ The database has the schedules of all queues. Each process with a maintenance th
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Cron texts are those of `cron`. Only this module imports APScheduler, when a schedule is used.
+Cron texts are those of `cron`. Only this module imports APScheduler, when a trigger of it is used.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import hashlib
 import json
 import logging
 import math
+import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -89,22 +90,22 @@ class Schedules(Generic[T]):
         self, spec: object, task: object, name: str | None, tz: str | tzinfo | None, options: Mapping[str, Any]
     ) -> str:
         """Store a schedule, and return its name. Raises BadType, BadValue, FeatureOff."""
-        name, described, put = self._checked(spec, task, name, tz, options)
+        name, stored, put = self._checked(spec, task, name, tz, options)
 
         def store() -> None:
-            first = _first(described, self.database.time_us())
-            stored = self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
-            if (put,) not in map(tuple, stored):
+            first = _first(_read(stored), self.database.time_us())
+            had = self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
+            if (put,) not in map(tuple, had):
                 self._try({name: put})
-            self._store(name, described, put, first)
+            self._store(name, stored, put, first)
 
         self.database.transaction(store)
         return name
 
     def _checked(
         self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
-    ) -> tuple[str, dict[str, Any], str]:
-        """Return the name, the spec, and the task as JSON with a mark. Raises as `every`."""
+    ) -> tuple[str, str, str]:
+        """Return the name, and as JSON the spec, and the task with a mark. Raises as `every`."""
         try:
             described = _described(spec, tz)
             _spec_of(described)
@@ -119,43 +120,42 @@ class Schedules(Generic[T]):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
         if not 0 < len(name) <= LONGEST_NAME:
             raise BadValue(f"a schedule has a name of 1 to {LONGEST_NAME} characters, not {len(name)}")
-        return name, described, put
+        return name, json.dumps(described, sort_keys=True), put
 
-    def _store(self, name: str, described: Mapping[str, Any], put: str, first: int | None) -> None:
+    def _store(self, name: str, spec: str, put: str, first: int | None) -> None:
         """Store a schedule that fires `first` at this time, in microseconds; if only its task is new, as it did."""
-        dialect, given = self.database.dialect, {"name": name, "spec": _stored(described), "task": put}
+        dialect, given = self.database.dialect, {"name": name, "spec": spec, "task": put}
         self.database.run(dialect.records.add_schedule, {**given, "next_us": first})
         ((was, had, next_us),) = self.database.run(dialect.records.schedule, given)
-        if (was, had) != (given["spec"], put):
-            next_us = next_us if was == given["spec"] else first
+        if (was, had) != (spec, put):
+            next_us = next_us if was == spec else first
             self.database.run(dialect.records.set_schedule, {**given, "next_us": next_us})
 
     def _try(self, puts: Mapping[str, str]) -> None:
         """Put the tasks of schedules, by name, and undo that. Raises BadValue if no firing could put one."""
-        left, is_first = list(puts.items()), True
-        while left:
-            try:
-                with self.store.atomic():  # one savepoint, unless a put fails: then that one is tried alone
-                    is_first = True
-                    while left:
-                        what = json.loads(left[-1][1])
-                        self.inserts.put([what["task"]], what["options"])
-                        left.pop()
-                        is_first = False
-                    raise RollBack
-            except (RollBack, Full, Duplicate, WrongState):
-                pass
-            except Exception as error:
-                kind = self.store.classify(error)
-                if kind in FAULTS - {ErrorKind.DUPLICATE}:
-                    told = f"correct the task of the schedule {left[-1][0]!r}, which cannot be put: {error}"
-                    raise BadValue(told) from error
-                if kind is not ErrorKind.DUPLICATE:
-                    raise
-            if is_first and left:
-                left.pop()  # it may be put later
+        try:
+            with self.store.atomic():  # one savepoint, unless a put fails: then each is tried alone
+                for put in puts.values():
+                    self._insert(put)
+                raise RollBack
+        except RollBack:
+            return
+        except Exception as error:
+            later = isinstance(error, (Full, Duplicate, WrongState))  # it may be put later
+            kind = self.store.classify(error)
+            if not later and kind not in FAULTS:
+                raise
+            if len(puts) == 1 and not later and kind is not ErrorKind.DUPLICATE:
+                told = f"correct the task of the schedule {min(puts)!r}, which cannot be put: {error}"
+                raise BadValue(told) from error
+        for name in puts if len(puts) > 1 else ():
+            self._try({name: puts[name]})
 
-    def _declarations(self, given: object) -> list[tuple[str, dict[str, Any], str]] | None:
+    def _insert(self, put: str) -> None:
+        what = json.loads(put)
+        self.inserts.put([what["task"]], what["options"])
+
+    def _declarations(self, given: object) -> list[tuple[str, str, str]] | None:
         """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
         if given is None:
             return None
@@ -167,7 +167,7 @@ class Schedules(Generic[T]):
                 spec, task, options = value if len(value) == 3 else (*value, {})
                 options = dict(options)
                 found.append(self._checked(spec, task, name, options.pop("tz", None), options, declared=True))
-                _first(found[-1][1], 0)
+                _first(_read(found[-1][1]), 0)
             except (TypeError, ValueError, FeatureOff) as error:  # BadType and BadValue are among these
                 what = f"of {self.store.name} has (spec, task) or (spec, task, {{options}}) for {shown(name)}"
                 raise ConfigurationError(f"schedules= {what}: {error}") from error
@@ -190,12 +190,13 @@ class Schedules(Generic[T]):
             dialect = self.database.dialect
             rows = self.database.run(dialect.records.declared_schedules, {"mark": f"%{DECLARED}%"})
             stored = {name: (spec, put) for name, spec, put in rows if _mapping(put).get("declared")}
-            new = [each for each in declared if stored.get(each[0]) != (_stored(each[1]), each[2])]
-            self._try({name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put})
+            new = [each for each in declared if stored.get(each[0]) != each[1:]]
+            if untried := {name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put}:
+                self._try(untried)
             if new:
                 now = self.database.time_us()
-                for name, described, put in new:
-                    self._store(name, described, put, _next(described, now, now))
+                for name, spec, put in new:
+                    self._store(name, spec, put, _next(_read(spec), now, now))
             for name in sorted(stored.keys() - {name for name, *_ in declared}):
                 self.database.run(dialect.records.drop_schedule, {"name": name})
 
@@ -250,15 +251,13 @@ class Schedules(Generic[T]):
     def _put(self, name: str, put: str, next_us: int | None) -> None:
         """Put the task of a schedule, which fires again at a time."""
         self.database.run(self.database.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
-        what = json.loads(put)
-        self.inserts.put([what["task"]], what["options"])
+        self._insert(put)
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
-        for name, text, put, next_us, last_us, paused, now in self.database.run(
-            self.database.dialect.records.schedules
-        ):
+        rows = self.database.run(self.database.dialect.records.schedules)
+        for name, text, put, next_us, last_us, paused, now in rows:
             what, last = _mapping(put), None if last_us is None else _at(last_us)
             how = last, bool(paused), not paused and now - next_us > OVERDUE
             try:
@@ -333,11 +332,6 @@ class Schedules(Generic[T]):
         return fired
 
 
-def _stored(described: Mapping[str, Any]) -> str:
-    """Return a spec as the database has it."""
-    return json.dumps(described, sort_keys=True)
-
-
 def _mapping(text: str) -> dict[str, Any]:
     """Return what is stored as JSON; {} if that is no mapping."""
     with suppress(*UNREADABLE):
@@ -387,40 +381,35 @@ def _zone(name: str) -> tzinfo:
 
 def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
     """Return a spec as JSON. Raises BadType and BadValue."""
-    from apscheduler.triggers.base import BaseTrigger
-
-    if isinstance(spec, BaseTrigger):
-        if tz is not None:
-            raise BadValue("a trigger has a time zone of its own: leave tz= out")
-        return _of_trigger(spec)
+    plain = spec.total_seconds() if isinstance(spec, timedelta) else spec
+    if isinstance(plain, bool) or not isinstance(plain, (str, datetime, int, float)):
+        return _of_trigger(plain, tz)
     zone = "UTC" if tz is None else _zone_name(tz)
-    if isinstance(spec, str):
-        return {"cron": spec, "tz": zone}
-    if isinstance(spec, datetime):
-        at = spec if spec.tzinfo else spec.replace(tzinfo=_zone(zone))
+    if isinstance(plain, str):
+        return {"cron": plain, "tz": zone}
+    if isinstance(plain, datetime):
+        at = plain if plain.tzinfo else plain.replace(tzinfo=_zone(zone))
         return {"at": at.astimezone(UTC).isoformat(), "tz": zone}
-    seconds = spec.total_seconds() if isinstance(spec, timedelta) else spec
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise BadType(f"{SPECS}, not by {shown(spec)}")
-    if not 0.000_001 <= seconds < 1e10:
+    if not 0.000_001 <= plain < 1e10:
         raise BadValue(f"the interval of a schedule is a number of seconds, at least a microsecond, not {shown(spec)}")
-    return {"seconds": float(seconds), "tz": zone}
+    return {"seconds": float(plain), "tz": zone}
 
 
-def _of_trigger(trigger: Any) -> dict[str, Any]:
+def _of_trigger(trigger: Any, tz: str | tzinfo | None) -> dict[str, Any]:
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.date import DateTrigger
     from apscheduler.triggers.interval import IntervalTrigger
 
+    if type(trigger) not in (CronTrigger, DateTrigger, IntervalTrigger):
+        raise BadType(f"{SPECS}, not by {shown(trigger)}: a {type(trigger).__name__} cannot be stored")
+    if tz is not None:
+        raise BadValue("a trigger has a time zone of its own: leave tz= out")
     if type(trigger) is DateTrigger:
         return {"at": trigger.run_date.astimezone(UTC).isoformat(), "tz": _zone_name(trigger.run_date.tzinfo)}
-    if type(trigger) not in (CronTrigger, IntervalTrigger):
-        raise BadType(f"{SPECS}; a {type(trigger).__name__} cannot be stored")
-    what: dict[str, Any] = (
-        {"fields": {field.name: str(field) for field in trigger.fields}}
-        if type(trigger) is CronTrigger
-        else {"seconds": trigger.interval_length}
-    )
+    if type(trigger) is IntervalTrigger:
+        what: dict[str, Any] = {"seconds": trigger.interval_length}
+    else:
+        what = {"fields": {field.name: str(field) for field in trigger.fields}}
     start, end = (None if at is None else at.isoformat() for at in (trigger.start_date, trigger.end_date))
     return {**what, "start": start, "end": end, "jitter": trigger.jitter, "tz": _zone_name(trigger.timezone)}
 
@@ -434,26 +423,23 @@ def _read(text: str) -> dict[str, Any]:
     return described
 
 
-def _trigger(described: Mapping[str, Any], start: datetime | None = None) -> Any:
-    """Return the trigger of fields or seconds. An interval without a start of its own begins at `start`."""
-    from apscheduler.triggers.cron import CronTrigger
-    from apscheduler.triggers.interval import IntervalTrigger
-
-    zone = _zone(described["tz"])
-    start, end = _aware(described.get("start"), zone) or start, _aware(described.get("end"), zone)
-    more = {"start_date": start, "end_date": end, "jitter": described.get("jitter"), "timezone": zone}
-    if "fields" in described:
-        return CronTrigger(**described["fields"], **more)
-    return IntervalTrigger(seconds=described["seconds"], **more)
-
-
 def _spec_of(described: Mapping[str, Any]) -> Any:
     """Return a spec as the application gave it; of a DateTrigger its datetime."""
     if "cron" in described:
         return described["cron"]
     if "at" in described:
         return _aware(described["at"], _zone(described["tz"]))
-    return described["seconds"] if "start" not in described else _trigger(described)
+    if "start" not in described:
+        return described["seconds"]
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    zone = _zone(described["tz"])
+    start, end = _aware(described["start"], zone), _aware(described["end"], zone)
+    more = {"start_date": start, "end_date": end, "jitter": described["jitter"], "timezone": zone}
+    if "fields" in described:
+        return CronTrigger(**described["fields"], **more)
+    return IntervalTrigger(seconds=described["seconds"], **more)
 
 
 def _first(described: Mapping[str, Any], now: int) -> int:
@@ -474,54 +460,54 @@ def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
 
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
     """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
-    if "cron" in described:
-        fires = cron.following(described["cron"], _zone(described["tz"]), _at(after))
-        return None if fires is None else (fires - EPOCH) // MICROSECOND
     if "at" in described:
         return (datetime.fromisoformat(described["at"]) - EPOCH) // MICROSECOND
-    trigger, begin = _trigger(described, _at(start)), _at(after) + MICROSECOND
-    # From now on, not from the firing before: a trigger would return each firing that was missed.
-    found = _fires(trigger, begin)
-    if found is not None and "fields" in described:
-        found = min([found, *_around_changes(described, trigger, begin, found)])
-    return None if found is None else (found - EPOCH) // MICROSECOND
+    zone, begin = _zone(described["tz"]), _at(after) + MICROSECOND
+    since, end = (_aware(described.get(key), UTC) for key in ("start", "end"))
+    if "cron" in described:
+        found = cron.following(described["cron"], zone, _at(after))
+    elif "fields" in described:
+        found = _by_fields(described["fields"], zone, begin if since is None else max(begin, since))
+    else:
+        grid, step = since or _at(start), timedelta(seconds=described["seconds"])
+        found = grid + max(0, -((grid - begin) // step)) * step
+    if found is None or (end is not None and found > end):
+        return None
+    found += timedelta(seconds=random.uniform(0, described.get("jitter") or 0))
+    return (found - EPOCH) // MICROSECOND
 
 
-def _fires(trigger: Any, start: datetime) -> datetime | None:
-    """Return the first firing of a trigger at or after a time, in UTC: in one other zone times compare by the clock."""
-    found = trigger.get_next_fire_time(None, start)
-    return None if found is None else found.astimezone(UTC)
+def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetime | None:
+    """Return the first firing of the fields of a CronTrigger from a time on, in UTC; None if there is none.
 
-
-def _around_changes(described: Mapping[str, Any], trigger: Any, start: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield firings of a CronTrigger at and after the changes of clocks between two times.
-
-    A CronTrigger that counts beyond the start of summer time loses an hour, and may miss the midnight after it. Of the
-    times that the clocks skip it makes some up and not others: here each is made up when the clocks are changed.
+    A CronTrigger of a zone with summer time loses an hour when it counts beyond a change of the clocks, and makes up
+    some of the times that they skip. So this one counts by the wall clock, and each skipped time fires at the change.
     """
-    plain = _trigger({"fields": described["fields"], "tz": "UTC"})
-    for at, before, after in _changes(_zone(described["tz"]), start, end):
-        found = _fires(trigger, at)
-        if found is not None:
-            yield found
-        skipped = _fires(plain, at + before)  # by the wall clock, as if that were UTC
-        begun = trigger.start_date is None or trigger.start_date <= at
-        if begun and skipped is not None and skipped < at + after:
-            yield at
+    from apscheduler.triggers.cron import CronTrigger
+
+    trigger = CronTrigger(**fields, timezone=UTC)  # by the wall clock, as if that were UTC
+    while (wall := trigger.get_next_fire_time(None, at + (offset := _offset(zone, at)))) is not None:
+        fires: datetime = wall - offset
+        end = min(fires, at + DAY)
+        if _offset(zone, end) != offset:
+            at = _change(zone, at, end)
+            if wall < at + _offset(zone, at):  # skipped
+                return at
+        elif end == fires:
+            return fires
+        else:
+            at = max(end, fires - DAY)  # nothing fires in between
+    return None
 
 
-def _changes(zone: tzinfo, start: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta, timedelta]]:
-    """Yield the changes of a zone's clocks, each with its offsets, less than five years after `start`."""
+def _offset(zone: tzinfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
 
-    def offset(at: datetime) -> timedelta:
-        return at.astimezone(zone).utcoffset() or timedelta()
 
-    end = min(end, start + 5 * 365 * DAY)
-    while start < end:
-        before, after = start, min(start + DAY, end)
-        if offset(before) != offset(after):
-            while after - before > MICROSECOND:
-                middle = before + (after - before) // 2
-                before, after = (middle, after) if offset(middle) == offset(before) else (before, middle)
-            yield after, offset(before), offset(after)
-        start = min(start + DAY, end)
+def _change(zone: tzinfo, before: datetime, after: datetime) -> datetime:
+    """Return when the clocks of a zone were changed between two times with different offsets."""
+    offset = _offset(zone, before)
+    while after - before > MICROSECOND:
+        middle = before + (after - before) // 2
+        before, after = (middle, after) if _offset(zone, middle) == offset else (before, middle)
+    return after

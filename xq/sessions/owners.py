@@ -43,10 +43,6 @@ class Owner(Protocol):
         """Return those of these queues that it maintains without being one."""
         return set()
 
-    def orphans(self) -> set[str]:
-        """Return the sessions that own its tasks and are not registered. A queue is asked together with others."""
-        return set()
-
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
         return

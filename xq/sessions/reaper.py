@@ -16,7 +16,8 @@ from xq.core.ports import ErrorKind, Row
 from xq.sessions.records import REAPED, rows_of
 from xq.sessions.session import OpenSessions
 
-ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered
+ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
+EFFORT = 20  # times as many as the last one took: there may be thousands of queues
 
 log = logging.getLogger("xq")
 
@@ -105,14 +106,11 @@ class Reaper:
 
     def _orphans(self) -> set[str]:
         """Return the sessions that own tasks and are not registered."""
-        self._orphans_at = self._at + ORPHANS
-        owners, is_denied = self._sessions.owners.installed, self._sessions.owners.is_denied
-        may_end = [owner for owner in owners if not is_denied(owner.source_name)]
-        queues = {owner.source_name: owner.database for owner in may_end if owner.database}
-        for owner in owners:
-            for name in owner.names(queues.keys()):
-                del queues[name]  # it asks this one, too
-        found = _orphans_of([*queues.values()]).union(*(owner.orphans() for owner in owners))
+        self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
+        of = self._sessions.owners
+        owners = [owner for owner in of.installed if not of.is_denied(owner.source_name)]
+        found = _orphans_of([owner.database for owner in owners if owner.database])
+        self._orphans_at += EFFORT * (time.monotonic() - begun)
         return set(filter(_is_uuid, found))
 
 
@@ -124,8 +122,9 @@ def _orphans_of(databases: Sequence[Runs]) -> set[str]:
         return part[0].run(dialects[0].records.orphans_of(dialects))
 
     def failed(part: Sequence[Runs], error: Exception) -> None:
-        alone = len(part) == 1 and not isinstance(error, NotInstalled)
-        if alone or part[0].store.classify(error) is ErrorKind.LOST:
+        kind = part[0].store.classify(error)
+        alone = len(part) == 1 and not isinstance(error, NotInstalled) and kind is not ErrorKind.DENIED
+        if alone or kind is ErrorKind.LOST:
             raise error
 
     return {uuid for _, uuid in rows_of(databases, ask, failed)}

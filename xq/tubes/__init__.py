@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from xq.build import build
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.handle import Queue
-from xq.runtime.maintenance import is_paused, unopened
+from xq.runtime import maintenance
 from xq.sessions import current as sessions
 from xq.sessions.owners import owners
 from xq.sessions.session import Session, checked
@@ -24,7 +24,7 @@ from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
-from xq.tubes.upkeep import Upkeep
+from xq.tubes.unopened import UnopenedTubes
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 
@@ -68,6 +68,8 @@ class Tubes:
     `tube` has them by name: `queue.tube["emails"]` or `queue.tube.emails`, and `queue.tube()` lists the names.
     """
 
+    _calls = nullcontext()  # around each call; those that need a state check it
+
     def __init__(self, database: Any, *, clock: Clock | None = None) -> None:
         self.database = tables.database(database)
         self.tube = TubeMap(self)
@@ -82,18 +84,17 @@ class Tubes:
         )
         self._running: State = shared.setdefault("state", self._state())
         if clock is None:  # a test's clock runs no maintenance thread
-            upkeep = shared.setdefault(
-                "upkeep", Upkeep(self._queue, self._records, self._drivers, self._tube, self._close)
-            )
-            owners.add(upkeep)
-            unopened.add(upkeep)
+            others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
+            others = shared.setdefault("unopened", others)
+            owners.add(others)
+            maintenance.unopened.add(others)
 
     def _state(self) -> State:
         questions = {
             "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: is_paused(Place.of(self.database)),
+            "paused": lambda: maintenance.is_paused(Place.of(self.database)),
         }
         return State(questions, self._queue.adapter.store.classify)
 
@@ -263,11 +264,10 @@ class Tubes:
         return tube
 
     def _close(self, record: Record) -> None:
-        """Stop the maintenance of a tube that another process dropped, unless a call of this process waits in it."""
+        """Forget a tube that another process dropped, unless a call of this process waits in it."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is not None and not tube.is_awaited:
             del self._open[record.table, id(self._clock)]
-            tube.stop()
 
     def _register(self, record: Record, tube: Tube) -> Tube:
         """Return this tube, or the one that another thread has opened first."""
@@ -343,16 +343,12 @@ class Tubes:
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
             return sessions.of(Place.of(self.database)).current().uuid
         with self._running:
-            return self._identify(wanted)
-
-    def _identify(self, wanted: str | None) -> str:
-        queue = self._installed()
-        current = queue.current_session()
-        if wanted in (None, current.uuid):
-            return current.uuid
-        own = sessions.of(Place.of(self.database)).own()
-        current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
-        return str(wanted)
+            queue = self._installed()
+            current = queue.current_session()
+            if wanted not in (None, current.uuid):
+                own = sessions.of(Place.of(self.database)).own()
+                current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
+            return wanted or current.uuid
 
     @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:

@@ -14,13 +14,18 @@ R = TypeVar("R")
 
 
 def by_name(method: Callable[P, R]) -> Callable[P, R]:
-    """Return the method wrapped so that wrong arguments raise BadType with a hint how to call it, not TypeError."""
+    """Return the method wrapped: wrong arguments raise BadType with a hint how to call it, not TypeError.
+
+    It runs in the context `_calls` of its object.
+    """
     signature = inspect.signature(method)
 
     @wraps(method)
     def checked(*args: P.args, **options: P.kwargs) -> R:
+        of: Any = args[0]
         try:
-            return method(*args, **options)
+            with of._calls:
+                return method(*args, **options)
         except TypeError:
             if misfit := _misfit(method.__name__, signature, args, options):
                 raise misfit from None

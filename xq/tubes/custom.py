@@ -22,7 +22,7 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
-from xq.core.options import count_of
+from xq.core.options import count_of, seconds_of
 from xq.core.ports import fits_a_column
 from xq.runtime.waiters import UNATTENDED, Deadline
 from xq.sessions.owners import Owner, owners
@@ -157,46 +157,40 @@ class CustomTube(Tube, Owner):
     @by_name
     def put(self, data: Any, **options: Any) -> Task | None:
         """Put a task with the options that the class supports."""
-        with self._calls:
-            row = self._object.put(data, options)
-            return None if row is None else self._task_of(row)
+        row = self._object.put(data, options)
+        return None if row is None else self._task_of(row)
 
     @by_name
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task, or return None if there is none within `timeout` seconds (None: wait without limit)."""
-        with self._calls:
-            if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
-                raise BadType(f"timeout is a number of seconds, not {shown(timeout)}")
-            if timeout is not None and not timeout >= 0:
-                raise BadValue(f"timeout is a number of seconds from 0 on, not {shown(timeout)}")
-            if timeout != 0 and self._host.records.adapter.store.in_transaction():
-                raise InTransaction("take", ", or say timeout=0")
-            session, deadline = self._host.session(), Deadline(timeout)
-            with self._changes:
-                self._waiting += 1
-            try:
-                while (row := self._object.take()) is None and deadline.left > 0:
-                    with self._changes:
-                        self._changes.wait(min(POLL, deadline.left))
-                    self._host.running.check()
-            finally:
+        seconds = None if timeout is None else seconds_of("timeout", timeout)
+        if timeout != 0 and self._host.records.adapter.store.in_transaction():
+            raise InTransaction("take", ", or say timeout=0")
+        session, deadline = self._host.session(), Deadline(seconds)
+        with self._changes:
+            self._waiting += 1
+        try:
+            while (row := self._object.take()) is None and deadline.left > 0:
                 with self._changes:
-                    self._waiting -= 1
-            if row is None:
-                return None
-            task = self._task_of(row)
-            self._owners[task.id] = SessionTake(session)
-            return task
+                    self._changes.wait(min(POLL, deadline.left))
+                self._host.running.check()
+        finally:
+            with self._changes:
+                self._waiting -= 1
+        if row is None:
+            return None
+        task = self._task_of(row)
+        self._owners[task.id] = SessionTake(session)
+        return task
 
     take_many, ack_many, worker, run = map(_off, ("take_many", "ack_many", "worker", "run"))
 
     @by_name
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
-        with self._calls:
-            done = self._task_of(self._object.delete(self._owned_id("ack", id)))
-            self._host.records.adapter.after_commit(self._acked)
-            return done
+        done = self._task_of(self._object.delete(self._owned_id("ack", id)))
+        self._host.records.adapter.after_commit(self._acked)
+        return done
 
     def _acked(self) -> None:
         """Count an ack: the object has reported it as a delete."""
@@ -206,53 +200,44 @@ class CustomTube(Tube, Owner):
     @by_name
     def release(self, id: object, **options: Any) -> Task:
         """Release a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
-        with self._calls:
-            return self._task_of(self._object.release(self._owned_id("release", id), options))
+        return self._task_of(self._object.release(self._owned_id("release", id), options))
 
     @by_name
     def touch(self, id: object, increment: float) -> Task:
         """Prolong, by `increment` seconds, how long a task may stay taken by this session. Raises as `release`."""
-        with self._calls:
-            if is_zero(increment):
-                return self.peek(id)
-            if isinstance(increment, bool) or not isinstance(increment, (int, float)):
-                raise BadType(f"increment is a number of seconds, not {shown(increment)}")
-            if not 0 < increment < float("inf"):
-                raise BadValue(f"increment is a number of seconds from 0 on, not {shown(increment)}")
-            return self._task_of(self._object.touch(self._owned_id("touch", id), increment))
+        if is_zero(increment):
+            return self.peek(id)
+        seconds = seconds_of("increment", increment, ends=True)
+        return self._task_of(self._object.touch(self._owned_id("touch", id), seconds))
 
     @by_name
     def peek(self, id: object) -> Task:
         """Return the task, unchanged. Raises NotFound."""
-        with self._calls:
-            return self._existing(id)[1]
+        return self._existing(id)[1]
 
     @by_name
     def bury(self, id: object) -> Task:
         """Bury a task: it stays aside until it is kicked. A buried task stays unchanged."""
-        with self._calls:
-            key, task = self._existing(id)
-            return task if task.state == STATES["B"] else self._task_of(self._object.bury(key))
+        key, task = self._existing(id)
+        return task if task.state == STATES["B"] else self._task_of(self._object.bury(key))
 
     @by_name
     def kick(self, count: int = 1) -> Any:
         """Make up to `count` buried tasks ready. Returns what the class returns: the number of these tasks."""
-        with self._calls:
-            return self._object.kick(count_of(count))
+        return self._object.kick(count_of(count))
 
     @by_name
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state."""
-        with self._calls:
-            return self._task_of(self._object.delete(self._existing(id)[0]))
+        return self._task_of(self._object.delete(self._existing(id)[0]))
 
+    @by_name
     def release_all(self) -> int:
         """Release every taken task, whichever session has taken it. Returns how many."""
-        with self._calls:
-            taken = self._in_state(STATES["T"])
-            for task in taken:
-                self._object.release(task.id, {})
-            return len(taken)
+        taken = self._in_state(STATES["T"])
+        for task in taken:
+            self._object.release(task.id, {})
+        return len(taken)
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release what ended sessions have taken in this process."""
@@ -267,13 +252,13 @@ class CustomTube(Tube, Owner):
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
             self._host.records.adapter.after_commit(partial(self._forget, {id: owner}))
 
+    @by_name
     def truncate(self) -> Any:
         """Delete every task."""
-        with self._calls:
-            owners = dict(self._owners)
-            found = self._object.truncate()
-            self._host.records.adapter.after_commit(partial(self._forget, owners))
-            return found
+        owners = dict(self._owners)
+        found = self._object.truncate()
+        self._host.records.adapter.after_commit(partial(self._forget, owners))
+        return found
 
     def _drop(self) -> int:
         if not (taken := len(self._in_state(STATES["T"]))):

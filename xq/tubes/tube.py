@@ -230,15 +230,12 @@ class Tube:
             self._needs("utube", "utube")
             task["utube"] = _name_of_utube(utube)
         options = self._delayed({"ttl": ttl, "ttr": ttr}, delay)
-        with self._calls:
-            if "limit" in self._features:
-                try:
-                    return self._task_of(self._queue.put(task, timeout=0 if timeout is None else timeout, **options))
-                except Full:
-                    return None
-            if timeout is not None:
-                options["timeout"] = timeout  # which the queue refuses
+        if timeout is not None or "limit" in self._features:  # which else the queue refuses
+            options["timeout"] = 0 if timeout is None else timeout
+        try:
             return self._task_of(self._queue.put(task, **options))
+        except Full:
+            return None
 
     def _needs(self, feature: str, option: str) -> None:
         if feature not in self._features:
@@ -257,29 +254,25 @@ class Tube:
 
         Waits up to `timeout` seconds for a task (None: without limit). A sub-queue with a taken task is skipped.
         """
-        with self._calls:
-            found = self._queue.take(timeout)
-            return None if found is None else self._task_of(found)
+        found = self._queue.take(timeout)
+        return None if found is None else self._task_of(found)
 
     @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
         """Take up to `n` ready tasks in the order of `take`. Waits, as `take` does, until there is at least one."""
-        with self._calls:
-            return [self._task_of(row) for row in self._queue.take_many(n, timeout)]
+        return [self._task_of(row) for row in self._queue.take_many(n, timeout)]
 
     @by_name
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken: it is deleted."""
-        with self._calls:
-            return self._task_of(self._queue.ack(task_id(id)), GONE)
+        return self._task_of(self._queue.ack(task_id(id)), GONE)
 
     @by_name
     def ack_many(self, ids: Iterable[object]) -> list[Task]:
         """Ack all of the tasks or none, in one transaction."""
         if isinstance(ids, (Task, str, bytes, Mapping)) or not isinstance(ids, Iterable):
             raise BadType(f"ack_many takes tasks, or their ids, not {shown(ids)}")
-        with self._calls:
-            return [self._task_of(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
+        return [self._task_of(row, GONE) for row in self._queue.ack_many([task_id(id) for id in ids])]
 
     @by_name
     def release(self, id: object, *, delay: float | None = None) -> Task:
@@ -287,8 +280,7 @@ class Tube:
 
         A delay prolongs its ttl.
         """
-        with self._calls:
-            return self._task_of(self._queue.release(task_id(id), **self._delayed({}, delay)))
+        return self._task_of(self._queue.release(task_id(id), **self._delayed({}, delay)))
 
     @by_name
     def touch(self, id: object, increment: float) -> Task:
@@ -297,10 +289,9 @@ class Tube:
         0 changes nothing and counts no touch. A task without a time limit stays without one. Raises BadValue for a
         negative number.
         """
-        with self._calls:
-            if is_zero(increment) and self._queue.machine.sources("touch"):
-                return self.peek(id)
-            return self._task_of(self._queue.touch(task_id(id), increment))
+        if is_zero(increment) and self._queue.machine.sources("touch"):
+            return self.peek(id)
+        return self._task_of(self._queue.touch(task_id(id), increment))
 
     def worker(self, function: Any = None, **options: Any) -> Any:
         """Make `run` call this function with each Task: `@tube.worker(workers=4)`. The options are `Queue.worker`'s."""
@@ -310,16 +301,15 @@ class Tube:
         worker.given = self._task_of
         return worker
 
+    @by_name
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:
         """Run the worker until SIGTERM or SIGINT, or with `until_empty` until the tube is empty; as `Queue.run`."""
-        with self._calls:
-            self._queue.run(until_empty=until_empty, workers=workers)
+        self._queue.run(until_empty=until_empty, workers=workers)
 
     @by_name
     def peek(self, id: object) -> Task:
         """Return the task, unchanged. Raises NotFound."""
-        with self._calls:
-            return self._task_of(self._queue.peek(task_id(id)))
+        return self._task_of(self._queue.peek(task_id(id)))
 
     @by_name
     def bury(self, id: object) -> Task:
@@ -327,33 +317,31 @@ class Tube:
 
         A buried task stays unchanged, and on_task_change is not called.
         """
-        with self._calls:
-            return self._task_of(self._queue.bury(task_id(id)))
+        return self._task_of(self._queue.bury(task_id(id)))
 
     @by_name
     def kick(self, count: int = 1) -> int:
         """Make up to `count` buried tasks ready, in the order of a take. Returns how many."""
-        with self._calls:
-            if count is None:  # which means all for a queue
-                raise BadType("a number of tasks is an integer, not None")
-            return len(self._queue.dig(n=count))
+        if count is None:  # which means all for a queue
+            raise BadType("a number of tasks is an integer, not None")
+        return len(self._queue.dig(n=count))
 
     @by_name
     def delete(self, id: object) -> Task:
         """Delete a task, whatever its state and its owner."""
-        with self._calls:
-            return self._task_of(self._queue.kill(task_id(id)), GONE)
+        return self._task_of(self._queue.kill(task_id(id)), GONE)
 
+    @by_name
     def release_all(self) -> int:
         """Release every taken task, whichever session has taken it. Returns how many."""
-        with self._calls:
-            return self._queue.release_all()
+        return self._queue.release_all()
 
+    @by_name
     def truncate(self) -> int:
         """Delete every task. Returns how many. Calls no on_task_change and counts no call."""
-        with self._calls:
-            return self._queue.truncate("truncate")
+        return self._queue.truncate("truncate")
 
+    @by_name
     def drop(self) -> bool:
         """Drop the tube with its tasks and return True.
 
@@ -363,10 +351,9 @@ class Tube:
         wait and then raise TubeDropped. Outside a transaction it reaps orphaned tasks first. MariaDB does not allow it
         within a transaction.
         """
-        with self._calls:
-            if (awaited := self.is_awaited) or (taken := self._drop()):
-                raise TubeBusy(self.name, 0 if awaited else taken)
-            return True
+        if (awaited := self.is_awaited) or (taken := self._drop()):
+            raise TubeBusy(self.name, 0 if awaited else taken)
+        return True
 
     def _drop(self) -> int:
         """Drop the table and forget the tube unless tasks are taken. Returns the number of taken tasks."""
@@ -388,15 +375,15 @@ class Tube:
         self.model.drop_table()
         return known
 
+    @by_name
     def tasks_by_state(self, state: str) -> list[Task]:
         """Return the tasks in a state ("r", "t", "~", "!", or "-" if they are kept), in the order of a take.
 
         Raises BadValue.
         """
-        with self._calls:
-            if not isinstance(state, str) or (state not in LETTERS and state != GONE):
-                raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
-            return self._in_state(state)
+        if not isinstance(state, str) or (state not in LETTERS and state != GONE):
+            raise BadValue(f"a task is in one of the states {' '.join([*LETTERS, GONE])}, not {shown(state)}")
+        return self._in_state(state)
 
     def _in_state(self, state: str) -> list[Task]:
         letters = [letter for letter in LETTERS.get(state, ENDS) if letter in self._queue.machine.states]

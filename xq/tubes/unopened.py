@@ -1,0 +1,177 @@
+"""The maintenance of the tubes of a database that this process may not have opened.
+
+One statement asks many tubes. A tube is opened when it has due or orphaned tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xq.adapters.tubes import Record, TubeRecords
+from xq.core.dialect import Dialect
+from xq.core.errors import Error
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
+from xq.handle import Queue
+from xq.runtime.maintenance import PAUSE, Unopened
+from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sessions import current as sessions
+from xq.sessions.records import of_sessions, rows_of
+
+if TYPE_CHECKING:
+    from xq.tubes.tube import Tube
+
+R = TypeVar("R")
+
+EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
+LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written
+IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
+SKIP = 60.0  # seconds for which a tube that failed is skipped
+
+log = logging.getLogger("xq")
+
+
+@dataclass(eq=False)
+class UnopenedTube:
+    """A tube of the database, as the maintenance knows it by its record alone."""
+
+    record: Record
+    dialect: Dialect | None = None
+    due_at: float = math.inf  # the monotonic time of its next due task, as of the last look
+    skipped_until: float = 0.0  # a monotonic time
+
+
+class UnopenedTubes(Unopened):
+    """The tubes of one database, for the maintenance thread of a process."""
+
+    def __init__(
+        self,
+        queue: Queue[Any],
+        records: TubeRecords,
+        types: Mapping[str, Any],
+        open: Callable[[Record], Tube],
+        close: Callable[[Record], None],
+    ):
+        self._queue = queue  # the queue of the records, which has no tasks
+        self._records, self._types, self._open, self._close = records, types, open, close
+        self._tubes: Mapping[str, UnopenedTube] = {}  # by table
+        self._prototypes: dict[tuple[str, ...], Dialect] = {}  # by type and options
+        self._seen: object = None  # the connection of the last look, and its number of commits then
+        # The monotonic times of the next look: after a commit, and without one; and of the next search for orphans.
+        self._next_look = self._seen_until = self._search_at = 0.0
+
+    @property
+    def home(self) -> object | None:
+        return self._queue.adapter.store.database
+
+    def _refresh(self) -> None:
+        """Read the records of the tubes."""
+        before = self._tubes
+        found = [record for record in self._records if isinstance(self._types.get(record.type), Mapping)]
+        self._tubes = {record.table: before.get(record.table) or UnopenedTube(record) for record in found}
+        for table in before.keys() - self._tubes.keys():  # another process has dropped it
+            self._close(before[table].record)
+
+    def names(self, among: Collection[str]) -> set[str]:
+        """Return the names among these that are tables of tubes."""
+        if not self._tubes.keys() >= set(among):
+            self._refresh()
+        return self._tubes.keys() & among
+
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Open the tubes in which these sessions are registered, and release their tasks."""
+        database = self._queue.adapter.maintenance.database
+        listed = of_sessions(database, database.dialect.records.session_queues, uuids)
+        self.names([name for (name,) in listed if name])
+        for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
+            if (queue := self._try(tube, lambda queue: queue)) is not None:
+                sessions.of(self.home).open.owners.unless_denied(queue, partial(queue.give_back, uuids, event))
+
+    def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
+        """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""
+        try:
+            return work(self._open(tube.record).maintenance)
+        except Exception as error:
+            self._skip(tube, error)
+            return None
+
+    def _skip(self, tube: UnopenedTube, error: Exception) -> None:
+        """Skip a tube for a while. Raises the error again unless it concerns this tube only."""
+        kind = self._queue.adapter.store.classify(error)
+        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *FAULTS):
+            raise error
+        tube.skipped_until = time.monotonic() + SKIP
+        log.debug("the tube in %s cannot be maintained: %s", tube.record.table, error)
+
+    def _dialect(self, tube: UnopenedTube) -> Dialect | None:
+        """Return the SQL of a tube. Only one tube of each combination of type and options is opened for it."""
+        if tube.dialect is None:
+            kind = tube.record.type, *sorted(tube.record.options)
+            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.database.bind().dialect)
+            if prototype is not None:
+                self._prototypes[kind] = prototype
+                tube.dialect = prototype.of_table(tube.record.table)
+        return tube.dialect
+
+    def _rows(self, query: Callable[[Sequence[Any]], str]) -> list[Any]:
+        """Return the rows of a query of many tubes at once, each after its tube."""
+        now, store = time.monotonic(), self._queue.adapter.store
+
+        def ask(part: Sequence[UnopenedTube]) -> list[Any]:
+            sql = query([tube.dialect for tube in part])
+            return store.execute(sql) if sql else []
+
+        def failed(part: Sequence[UnopenedTube], error: Exception) -> None:
+            if len(part) == 1:
+                self._skip(part[0], error)  # it was just dropped, or is not readable
+            elif store.classify(error) in UNANSWERED:
+                raise error
+
+        asked = [tube for tube in self._tubes.values() if tube.skipped_until <= now and self._dialect(tube)]
+        return rows_of(asked, ask, failed)
+
+    def _look(self, now: float) -> None:
+        """Read the records of the tubes, and when each is due. Open those with orphaned tasks, so the reaper asks them.
+
+        The orphaned tasks are searched for at one look in LONGEST_REST seconds.
+        """
+        self._refresh()
+        dialect, searches = self._queue.adapter.installation.dialect, now >= self._search_at
+        for tube in self._tubes.values():
+            tube.due_at = math.inf
+        for tube, seconds in self._rows(dialect.looks.next_due_of):
+            if seconds is not None:
+                tube.due_at = min(tube.due_at, now + float(seconds))
+        for tube, _ in self._rows(dialect.records.orphans_of) if searches else ():
+            self._try(tube, bool)
+        if searches:
+            self._search_at = now + LONGEST_REST
+        self._seen_until = now + IDLE if searches else self._search_at
+        self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
+
+    def expire(self) -> float | None:
+        """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
+
+        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
+        """
+        now, store = time.monotonic(), self._queue.adapter.store
+        early = now < self._next_look
+        if not early:
+            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.looks.commits)
+            if seen != self._seen or now >= self._seen_until:
+                self._look(now)
+                self._seen = seen
+        for tube in [tube for tube in self._tubes.values() if tube.due_at <= now]:
+            seconds = self._try(tube, self._expire)
+            tube.due_at = math.inf if seconds is None else time.monotonic() + seconds
+        next_at = min([self._next_look if early else math.inf, *(tube.due_at for tube in self._tubes.values())])
+        return None if next_at == math.inf else next_at - time.monotonic()
+
+    @staticmethod
+    def _expire(queue: QueueMaintenance) -> float | None:
+        return None if queue.maintained else queue.expire(queue.timers.seconds())  # the thread attends it anyway
