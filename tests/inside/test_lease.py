@@ -11,7 +11,7 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, row, state, transitions
-from xq.runtime.lease import Leases
+from xq.adapters.spark.leases import Leases
 
 
 def test_a_task_of_the_lease_whose_ttr_passed_is_taken_again(make):

@@ -21,9 +21,9 @@ from tests.conftest import live
 from tests.factories import task
 from tests.steps import eventually, row
 from xq.adapters.spark.jdbc import reached
+from xq.adapters.spark.leases import Leases
 from xq.adapters.spark.source import Xq
 from xq.adapters.spark.spark_session import _zipped
-from xq.runtime.lease import Leases
 
 
 def test_a_session_has_the_settings_that_it_was_asked_for_and_is_otherwise_in_utc(spark):

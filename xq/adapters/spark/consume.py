@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import xq
 from xq.adapters.spark.exchange import Exchange, Result
+from xq.adapters.spark.leases import Leases
 from xq.adapters.spark.queues import check_session
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.handle import queue_of
-from xq.runtime.lease import Leases
 
 
 def consume(
