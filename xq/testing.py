@@ -15,7 +15,7 @@ from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.handle import Queue, queue_of
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
 
@@ -85,7 +85,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 def _run(worker: Worker[Any], raises: bool) -> int:
     attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
-    if worker.options.kind == "asyncio":
+    if is_async(worker.function):
         with suppress(RuntimeError):  # no event loop runs in this thread
             asyncio.get_running_loop()
             raise ConfigurationError(
@@ -104,13 +104,14 @@ def _run(worker: Worker[Any], raises: bool) -> int:
 
 
 def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:
-    lease = attempts.begin(tasks)
-    if lease is None:
+    leases = attempts.begin(tasks)
+    if not leases:
         return 0
+    lease = leases[0]
     try:
         lease.start()
         with lease:
-            if worker.options.kind == "asyncio":
+            if is_async(worker.function):
                 asyncio.run(worker.acall(lease.task))
             else:
                 worker.call(lease.task)

@@ -13,8 +13,9 @@ from tests.factories import task
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
+from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program, Threads
+from xq.runtime.workers.threads import Threads
 from xq.sessions import session as sessions
 
 

@@ -23,8 +23,9 @@ from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
+from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program, Threads, _Hand
+from xq.runtime.workers.threads import Threads, _Hand
 from xq.runtime.workers.worker import Supply
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.

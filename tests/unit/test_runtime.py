@@ -13,7 +13,7 @@ from xq.cli import watch
 from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
 from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.threads import Budget
+from xq.runtime.workers.pool import Budget
 from xq.serve import charts
 
 
