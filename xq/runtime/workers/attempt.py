@@ -45,7 +45,7 @@ class RetriedCalls(Generic[T]):
         self._store = moves.store
         self._ends = ends  # whether the program ends by itself
         self._alone = alone  # whether all runs in the caller's thread
-        self._pause = AGAIN  # after the next denial
+        self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
         self._unfinished: list[Exception] = []  # see `_note_unfinished`
 
     def key(self, taken: Taken) -> str:
@@ -56,9 +56,10 @@ class RetriedCalls(Generic[T]):
         key = self.moves.tasks.app_key(attempt.taken.parts)
         return {"queue": self._store.name, "key": key, "attempt": attempt.number, "event": event}
 
-    def leave(self, task: Taken, error: Exception) -> None:
-        """Log a task that cannot be released either. It stays taken, and the worker goes on."""
-        self.log.exception("task %s can be neither finished nor given back, and stays taken", self.key(task))
+    def finish_or_leave(self, task: Taken, move: Callable[[], Any]) -> Any:
+        """Finish a task as `finish`. If the database refuses that, log it: the task stays taken."""
+        told = "task %s can be neither finished nor given back, and stays taken"
+        return self.finish(move, lambda error: self.log.exception(told, self.key(task)))
 
     def finish(
         self,
@@ -109,12 +110,8 @@ class RetriedCalls(Generic[T]):
         if self._alone and self._store.in_transaction():
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
-        self.stop.wait(self._pause if denied else AGAIN)
-        self._pause = min(2 * self._pause, AGAIN_MOST) if denied else AGAIN
-
-    def succeeded(self) -> None:
-        """Note that the database has given tasks: the next denial is a first one."""
-        self._pause = AGAIN
+        self.stop.wait(self.pause if denied else AGAIN)
+        self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
 
     def _note_unfinished(self, error: Exception) -> None:
         """Note an error of the database, which the program does not wait for, since it ends. Log the first one."""

@@ -14,7 +14,7 @@ from xq.core.ports import Row
 from xq.core.values import Parts, Taken
 from xq.core.words import lasting
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
-from xq.runtime.workers.attempt import Attempt, RetriedCalls, is_loss, line_of
+from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, is_loss, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
@@ -110,7 +110,7 @@ class Attempts(Generic[T]):
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
         ttr, timer, tell, attempts = self._ttr, self._own_ttr, self._moves.tasks, []
         most = self.options.max_attempts
-        self.calls.succeeded()
+        self.calls.pause = AGAIN
         for task in tasks:
             attempt = self._attempt(task)  # now: the function may change the key of the task
             if most and attempt.number > most and not self.failures.may_be_tried_once_more(attempt):
@@ -141,9 +141,9 @@ class Attempts(Generic[T]):
         A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
         would be buried uncalled.
         """
-        most = self.options.max_attempts
-        last = next((at for at, lease in enumerate(leases) if most and lease.attempt >= most), len(leases))
-        kept = max(last, 1)
+        if not (most := self.options.max_attempts):
+            return leases
+        kept = max(1, next((at for at, lease in enumerate(leases) if lease.attempt >= most), len(leases)))
         for lease in leases[kept:]:
             self.give_back(lease)
         return leases[:kept]
@@ -289,7 +289,8 @@ class Attempts(Generic[T]):
                 self._end_unacked(lease, keys)
             return
         for lease in leases:
-            self._fail_named(lease)
+            if self.options.batch:
+                self._fail_named(lease)
             self._log_done(lease, *_done(lease))
         self.drop(*leases)
 
@@ -345,7 +346,7 @@ class Attempts(Generic[T]):
         number = min(attempt.number, self.options.max_attempts or attempt.number)
         fields = {role.name: number - 1} if role and number else None
         move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",))
-        self.calls.finish(move, partial(self.calls.leave, attempt.taken))
+        self.calls.finish_or_leave(attempt.taken, move)
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
         """Return the tasks that have not failed before. The others stay taken until `release_tried`."""

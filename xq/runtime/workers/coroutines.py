@@ -33,7 +33,6 @@ class Coroutines(Pool):
         super().__init__(assignment, program, end_unacked=self._unacked.__setitem__)
         self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
         local = self.attempts.calls.moves.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
         # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
@@ -46,7 +45,7 @@ class Coroutines(Pool):
 
     def start(self) -> None:
         if self._program.loop is None:
-            self._thread.start()
+            threading.Thread(target=self._run, name="xq coroutines", daemon=True).start()
         else:
             self._within = asyncio.run_coroutine_threadsafe(self._run_within(), self._program.loop)
 
@@ -145,7 +144,7 @@ class Coroutines(Pool):
                 attempt.add_done_callback(running.discard)
                 attempt.add_done_callback(lambda _: ended.set())
             if self._joins and self._unacked:
-                await self._end_all_unacked()
+                await self._ack_rest()
             elif taken:
                 waits = False
             elif timeout and not waits:
@@ -205,34 +204,24 @@ class Coroutines(Pool):
                 error = late.with_traceback(cancelled.__traceback__)
         if error is not None or (isinstance(lease.task, Batch) and lease.task.failed):
             await self._call(partial(self.attempts.end, lease, error), self._waiting)
-        elif self._joins:
-            self._finished[lease] = None
-        else:
+            return
+        self._finished[lease] = None
+        if not self._joins:
             await self._ack(lease)
 
     async def _ack(self, lease: Lease) -> None:
         """Ack the tasks of a function that has returned, with the ones of other coroutines."""
-        self._finished[lease] = None
         while lease in self._finished:
             if self._acks is None or self._acks.done():
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
-        await self._end_unacked(lease)
-
-    async def _end_unacked(self, lease: Lease) -> None:
         if (acked := self._unacked.pop(lease, None)) is not None:
             await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting)
 
-    async def _end_all_unacked(self) -> None:
-        for lease in list(self._unacked):
-            await self._end_unacked(lease)
-
     async def _ack_rest(self) -> None:
-        """Ack what no take will ack."""
-        if self._joins:
-            for lease in list(self._finished):
-                await self._ack(lease)
-            await self._end_all_unacked()
+        """Ack what no take will ack, and end what a take could not ack."""
+        for lease in [*self._finished, *self._unacked] if self._joins else ():
+            await self._ack(lease)
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)

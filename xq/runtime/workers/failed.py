@@ -35,8 +35,7 @@ class FailedAttempts(Generic[T]):
     def failed(self, attempt: Attempt, error: BaseException, waits: bool = True) -> None:
         """Log the error of a task, and release, bury or kill it. `waits`: this worker may pause before a release."""
         if isinstance(error, Discard):
-            leave = partial(self._calls.leave, attempt.taken)
-            self._calls.finish(partial(self._moves.kill_if_taken_by, attempt.taken), leave)
+            self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
         asks_to_bury = isinstance(error, Bury) and bool(self._moves.machine.sources("bury"))
         if not isinstance(error, (Retry, Bury)):
@@ -86,14 +85,12 @@ class FailedAttempts(Generic[T]):
             self.tried.add(task.parts)
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
-        leave = partial(self._calls.leave, task)
-        self._calls.finish(lambda: self._moves.one("release", task, options, **self._counted(attempt)), leave)
+        self._calls.finish_or_leave(task, lambda: self._moves.one("release", task, options, **self._counted(attempt)))
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
-        bury = partial(self._bury_with_error, attempt, why, trace)
-        if self._calls.finish(bury, partial(self._calls.leave, task)) is not None:
+        if self._calls.finish_or_leave(task, partial(self._bury_with_error, attempt, why, trace)) is not None:
             extra = self._calls.extra(attempt, "bury")
             self._log.error("task %s is buried: %s", self._calls.key(task), why, exc_info=error, extra=extra)
             self._call_hooks(self._worker.bury_hooks, attempt, by)

@@ -55,10 +55,8 @@ def add_worker(queue: WorkedQueue[T], function: Any, options: Options, *given: C
 
 def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
     """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
-    found = queue.handlers
-    if tubes is None and found:
-        return [assignment_of(each, workers, None) for each in found.values()]
-    own = [tube for tube in tubes if tube in [*found]] if isinstance(tubes, (list, tuple)) else []
+    found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
+    own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]
     assignments = [assignment_of(found[tube], workers, None) for tube in own]
     others = [tube for tube in tubes if tube not in own] if own and tubes else tubes
     if own and not others:
