@@ -13,6 +13,7 @@ from typing import Any
 
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.handle import Queue, queue_of
+from xq.runtime.lease import Lease
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
 from xq.runtime.workers.worker import Worker, is_async
@@ -96,18 +97,16 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     worker.queue.adapter.maintenance.schedules.declare()
     try:
         while tasks := source.take(worker.options.batch or 1, 0):
-            if new := attempts.not_tried(tasks):
-                calls += _attempt(attempts, worker, new, raises)
+            for lease in attempts.begin(attempts.not_tried(tasks)):
+                _call(attempts, lease, raises)
+                calls += 1
     finally:
         attempts.release_tried()
     return calls
 
 
-def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:
-    leases = attempts.begin(tasks)
-    if not leases:
-        return 0
-    lease = leases[0]
+def _call(attempts: Attempts[Any], lease: Lease, raises: bool) -> None:
+    worker = attempts.worker
     try:
         lease.start()
         with lease:
@@ -121,7 +120,6 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
             raise
     else:
         attempts.end(lease)
-    return 1
 
 
 def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:

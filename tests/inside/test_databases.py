@@ -50,7 +50,7 @@ def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_
     Task = Maker(db)({"buried": True}, roles=("attempts",))
     Task.put(task())
     assignment = assignment_of(Task.xq.worker(lambda found: None, max_attempts=2), None, None)
-    pool = Threads(assignment, Program(lambda error: None))
+    pool = Threads(assignment, Program())
     pool.attempts.begin([Task.take()])
     pool.stopped()
     assert not db.is_closed()

@@ -417,7 +417,7 @@ def woken(counter: Counter, queue: Any) -> str:
 @in_sequence
 def minute(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what a thread of a worker sends in a minute without tasks: its sleeps move the clock."""
-    pool = Threads(assignment_of(queue.worker(lambda task: None), None, None), Program(failed=print))
+    pool = Threads(assignment_of(queue.worker(lambda task: None), None, None), Program())
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds
@@ -474,7 +474,7 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
 
 def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
-    program = Program(failed=print)
+    program = Program()
     pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
     workers = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
 

@@ -16,6 +16,7 @@ from xq.runtime.lease import LOST
 T = TypeVar("T")
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
+UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
 LONGEST_LINE = 500  # characters of an error in a line of the log
 
 
@@ -46,7 +47,7 @@ class RetriedCalls(Generic[T]):
         self._ends = ends  # whether the program ends by itself
         self._alone = alone  # whether all runs in the caller's thread
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
-        self._unfinished: list[Exception] = []  # see `_note_unfinished`
+        self._unfinished: list[Exception] = []  # errors of the database as the program ended
 
     def key(self, taken: Taken) -> str:
         return shown(self.moves.tasks.app_key(taken.parts))
@@ -93,8 +94,10 @@ class RetriedCalls(Generic[T]):
                         raise
                     otherwise(error)
                     return None
-                if self.stop.is_set():
-                    self._note_unfinished(error)
+                if self.stop.is_set():  # the program does not wait for the database
+                    self._unfinished.append(error)
+                    if error is self._unfinished[0]:  # other threads note errors, too
+                        self.log.warning(UNFINISHED, line_of(error))
                     raise
                 self.wait_for_the_database(error)
 
@@ -112,13 +115,6 @@ class RetriedCalls(Generic[T]):
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(self.pause if denied else AGAIN)
         self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
-
-    def _note_unfinished(self, error: Exception) -> None:
-        """Note an error of the database, which the program does not wait for, since it ends. Log the first one."""
-        self._unfinished.append(error)
-        if error is self._unfinished[0]:  # other threads note errors, too
-            told = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
-            self.log.warning(told, line_of(error))
 
     def is_unfinished(self, error: BaseException) -> bool:
         """Return whether this error of the database was raised because the program ends."""

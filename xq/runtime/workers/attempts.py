@@ -350,9 +350,9 @@ class Attempts(Generic[T]):
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:
         """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
-        tried = [self._moves.tasks.taken(task).parts in self.failures.tried for task in tasks]
-        self._later += [task for task, before in zip(tasks, tried, strict=True) if before]
-        return [task for task, before in zip(tasks, tried, strict=True) if not before]
+        tried = [task for task in tasks if self._moves.tasks.taken(task).parts in self.failures.tried]
+        self._later += tried
+        return [task for task in tasks if task not in tried]
 
     def release_tried(self) -> None:
         self.give_back_tasks(self._later)

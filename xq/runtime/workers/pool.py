@@ -15,6 +15,7 @@ from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.ports import Connections
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.options import Options
+from xq.runtime.workers.processes import SharedMemory
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
@@ -127,12 +128,12 @@ class Budget:
 class Program:
     """What the workers of a program share."""
 
-    failed: Callable[[BaseException], None]  # gets the error that ends a worker
     until_empty: bool = False
     budget: Budget = field(default_factory=Budget)
     loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
-    deadline: Any = None  # of the running function, shared with the parent of a process
+    shared: SharedMemory | None = None  # of a child with its parent
     stop: threading.Event = field(default_factory=threading.Event)
+    errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 
 
 class Pool(ABC):
@@ -189,4 +190,5 @@ class Pool(ABC):
         self.attempts.log.error(
             "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
         )
-        self._program.failed(error)
+        self._program.errors.append(error)
+        self._stop.set()

@@ -148,7 +148,7 @@ def start_assignments(
         raise ConfigurationError(
             'workers of kind="process" need a program of their own: run() or the command xq worker'
         )
-    running = Running(assignments, until_empty, Budget(max_tasks), loop=loop)
+    running = Running(assignments, Program(until_empty, Budget(max_tasks), loop))
     running._thread.start()
     return running
 
@@ -211,7 +211,7 @@ def _run_here(
     assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
 ) -> None:
     """Run assignments in this process; with `shared` it is a child."""
-    running = Running(assignments, until_empty, budget, shared)
+    running = Running(assignments, Program(until_empty, budget, shared=shared))
     with _signals(running, shared):
         running._work()
         running.join()
@@ -220,23 +220,14 @@ def _run_here(
 class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
-    def __init__(
-        self,
-        assignments: Sequence[Assignment],
-        until_empty: bool,
-        budget: Budget,
-        shared: SharedMemory | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
+    def __init__(self, assignments: Sequence[Assignment], program: Program) -> None:
         self._log = assignments[0].worker.queue.adapter.finish.log
         self._assignments = assignments
-        self._errors = list[BaseException]()
         self._why = ""
         self._stops = itertools.count()
-        self._parent = None if shared is None else multiprocessing.parent_process()
-        deadline = None if shared is None else shared.deadline
-        self._program = program = Program(self._failed, until_empty, budget, loop, deadline)
-        budget.begin()
+        self._parent = None if program.shared is None else multiprocessing.parent_process()
+        self._program = program
+        program.budget.begin()
         _log_sessions(assignments)
         self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
         self._process = os.getpid()
@@ -278,8 +269,8 @@ class Running:
         if os.getpid() != self._process and not self._ended.done():
             raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
         wait([self._ended], timeout)
-        if self._ended.done() and self._errors:
-            raise self._errors[0]
+        if self._ended.done() and self._program.errors:
+            raise self._program.errors[0]
         return self._ended.done()
 
     async def joined(self) -> None:
@@ -296,10 +287,6 @@ class Running:
                 await asyncio.to_thread(self.stop)
             raise
         self.join()
-
-    def _failed(self, error: BaseException) -> None:
-        self._errors.append(error)
-        self._program.stop.set()
 
     def _work(self) -> None:
         program, given = self._program, self._assignments
@@ -319,7 +306,7 @@ class Running:
             for pool in self._pools:
                 pool.close()
             if self._parent is None:
-                error = "an error" if self._errors else ""
+                error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
         finally:

@@ -49,6 +49,7 @@ class Threads(Pool):
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
         super().__init__(assignment, program, overdue=self._overdue)
+        self._deadline: Any = program.shared and program.shared.deadline  # of the running function
         self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
         self._threads: dict[threading.Thread, _Hand] = {}
         self._any_finished = threading.Event()
@@ -141,7 +142,7 @@ class Threads(Pool):
             return
         lease.start()
         if self._options.timeout is not None:
-            self._program.deadline.value = lease.ends_at
+            self._deadline.value = lease.ends_at
         try:
             with self._store.at_work(), lease:
                 try:
@@ -149,7 +150,7 @@ class Threads(Pool):
                 finally:
                     if self._options.timeout is not None:
                         with self._timing:
-                            self._program.deadline.value, lease.ends_at = 0.0, math.inf
+                            self._deadline.value, lease.ends_at = 0.0, math.inf
         except (SystemExit, KeyboardInterrupt):
             hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
