@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,34 +15,29 @@ from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 log = logging.getLogger("xq")
 
 
-class Leases:
-    """The tasks that are taken within `with Leases(queue) as leases:`. Its end releases what is not finished.
+@contextmanager
+def leases_of(queue: Queue[Any]) -> Iterator[Leases]:
+    """Lease the tasks that are taken within the block, by a session of their own. Release what is not finished.
 
-    They are taken by a session of their own. A process that dies loses them: they are reaped as with any session.
+    A process that dies loses them: they are reaped as with any session.
     """
+    with queue.session() as session:
+        leases = Leases(queue, session.uuid)
+        try:
+            yield leases
+        finally:
+            leases.end()
 
-    def __init__(self, queue: Queue[Any]) -> None:
+
+class Leases:
+    """The taken tasks of a session."""
+
+    def __init__(self, queue: Queue[Any], session: str) -> None:
         self._queue = queue
-        self._store = queue.adapter.store
+        self._session = session
         self._heart = Heartbeat(queue.adapter.store, self._touch)
         self._leases: dict[Any, Lease] = {}  # by key
         self._timer = ttr_timer(queue.machine)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Leases:
-        with ExitStack() as stack:
-            self._session = stack.enter_context(self._queue.session())
-            stack.callback(self._release_rest)
-            stack.callback(self._heart.end)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._stack.__exit__(*exception)
-
-    def _key(self, data: Mapping[str, Any]) -> Any:
-        parts = tuple(data[name] for name in self._store.key)
-        return parts[0] if len(parts) == 1 else parts
 
     def take(self, n: int, timeout: float | None) -> dict[Any, Mapping[str, Any]]:
         """Take up to `n` tasks and return their fields by key, in order. Waits up to `timeout` seconds for the first.
@@ -54,7 +49,8 @@ class Leases:
             with self._heart.lock:
                 for task in tasks:
                     data = self._queue.adapter.tasks.data(task)
-                    key = self._key(data)
+                    parts = tuple(data[name] for name in self._queue.adapter.store.key)
+                    key = parts[0] if len(parts) == 1 else parts
                     if key in self._leases:
                         self._heart.remove(self._leases[key])
                     else:
@@ -95,7 +91,7 @@ class Leases:
 
     def _lost(self, error: Any, tasks: Collection[Any]) -> set[Any]:
         """Return which of the tasks the session does not own any more. Raises `error` if its task is none of them."""
-        mine = {key for key, session, _ in self._queue.taken() if session == self._session.uuid}
+        mine = {key for key, session, _ in self._queue.taken() if session == self._session}
         lost = {key for key in tasks if key not in mine}
         if error.key not in lost:  # a task of another queue, for example, with the same key
             raise error
@@ -110,7 +106,9 @@ class Leases:
 
         return self.finish(release, list(self._leases))
 
-    def _release_rest(self) -> None:
+    def end(self) -> None:
+        """End the heartbeat, and release the rest."""
+        self._heart.end()
         if self._leases:
             try:
                 self.release()
