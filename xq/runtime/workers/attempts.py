@@ -102,7 +102,7 @@ class Attempts(Generic[T]):
                 self.calls.finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
     def begin(self, tasks: Sequence[T]) -> list[Lease]:
-        """Return a lease for each call of the function with these tasks, without those that may not be tried again."""
+        """Return a lease for each call of the function with these tasks, but not for what may not be tried again."""
         size = self.options.batch or 1
         found = [self._begin(tasks[at : at + size]) for at in range(0, len(tasks), size)]
         return [lease for lease in found if lease is not None]

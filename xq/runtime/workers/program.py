@@ -38,11 +38,13 @@ def worker_of(
     return Worker(queue, function, checked(queue, function, options), given, run)
 
 
-def add_worker(queue: WorkedQueue[T], function: Any, options: Options, *given: Callable[[T], Any]) -> Any:
-    """Make a function a worker of a queue, as `Queue.worker` does. Raises ConfigurationError."""
+def add_worker(
+    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
+) -> Any:
+    """Make a function a worker that its queue knows; without one, return a decorator. Raises ConfigurationError."""
     if function is None:
-        return lambda function: add_worker(queue, function, options, *given)
-    made = worker_of(queue, function, options, *given)
+        return lambda function: add_worker(queue, function, options, given)
+    made = worker_of(queue, function, options, given)
     tube = options.tube
     if (there := queue.handlers.get(tube)) is not None:
         raise ConfigurationError(
