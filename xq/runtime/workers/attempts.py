@@ -57,7 +57,6 @@ class Attempts(Generic[T]):
         self.worker = worker
         self.options = options = worker.options
         self._moves = moves = worker.queue.adapter.finish
-        self.stop = stop
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
@@ -84,7 +83,7 @@ class Attempts(Generic[T]):
             self.lines.sum_up()
         self._moves.store.connect()
         within = None if self.slots is None else partial(self._within, self.slots)
-        return source.take(n, timeout, self.stop, within, looked)
+        return source.take(n, timeout, self.calls.stop, within, looked)
 
     def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
         taken, tasks = slots.take(n), list[T]()

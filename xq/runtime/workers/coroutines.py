@@ -192,7 +192,8 @@ class Coroutines(Pool):
             if lease.is_lost:  # its tasks belong to others by now
                 await self._call(partial(self.attempts.drop, lease))
                 return
-            if _is_cancelled():  # the program ends, and has stopped the function, which has not failed
+            me = asyncio.current_task()
+            if me and me.cancelling():  # not the function alone: the program ends, and the function has not failed
                 await self._call(partial(self.attempts.give_back, lease))
                 raise
             error = raised
@@ -249,9 +250,3 @@ class Coroutines(Pool):
 
         (callers or self._callers).submit(self._store, job)
         return await asyncio.shield(asyncio.wrap_future(future))
-
-
-def _is_cancelled() -> bool:
-    """Return whether this task itself was cancelled, rather than what it awaits."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
