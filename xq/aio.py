@@ -171,25 +171,7 @@ class Aio(Generic[T]):
 
     # operators
 
-    @overload
-    async def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T: ...
-
-    @overload
-    async def dig(
-        self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Times]
-    ) -> list[T]: ...
-
-    async def dig(
-        self,
-        key: object = MISSING,
-        *,
-        n: int | None = MISSING,
-        update: Mapping[str, Any] | None = None,
-        **options: Unpack[Times],
-    ) -> T | list[T]:
-        work: partial[T | list[T]] = partial(self._queue.dig, key, n=n, update=update, **options)
-        return await self._call(work)
-
+    dig = twin(Queue[T].dig)
     kick = dig
 
     # These two in full, as any name may be an option: a type checker takes `self` for one.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from xq.core.acting import By, block
 from xq.core.clock import Clock
-from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Store
@@ -37,9 +36,9 @@ from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.waiters import Wait, Waiting, run_steps
-from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
-from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
+from xq.runtime.workers.options import Options, WorkerOptions
+from xq.runtime.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
+from xq.runtime.workers.worker import Worker
 from xq.sessions.session import Session, checked
 
 if TYPE_CHECKING:
@@ -156,23 +155,11 @@ class Queue(Operators[T]):
     @overload
     def worker(self, **options: Unpack[WorkerOptions]) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
-    def worker(
-        self,
-        function: Any = None,
-        *,
-        tube: str | None = None,
-        workers: int = 1,
-        kind: WorkerKind = "thread",
-        max_attempts: int | None = None,
-        backoff: Any = None,
-        timeout: float | None = None,
-        prefetch: int = 1,
-        batch: int | None = None,
-        concurrency: Concurrency | None = None,
-    ) -> Any:
+    def worker(self, function: Any = None, **options: Unpack[WorkerOptions]) -> Any:
         """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
 
-        `@Page.xq.worker(workers=4)`. With `tube` it gets the tasks of this tube (role tube), and a function without
+        `@Page.xq.worker(workers=4)`. Options: tube, workers (1), kind ("thread"), max_attempts, backoff, timeout,
+        prefetch (1), batch, concurrency. With `tube` it gets the tasks of this tube (role tube), and a function without
         `tube` those of all other tubes. A second function for the same tasks is a ConfigurationError.
 
         `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it by itself. When the function
@@ -197,21 +184,7 @@ class Queue(Operators[T]):
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
         """
-        options = Options(workers, kind, max_attempts, backoff, timeout, prefetch, batch, concurrency, tube)
-        if function is None:
-            return partial(self._made_worker, chosen=options)
-        return self._made_worker(function, options)
-
-    def _made_worker(self, function: Callable[..., Any], chosen: Options) -> Worker[T]:
-        made = Worker(self, function.function if isinstance(function, Worker) else function, chosen)
-        tube = made.options.tube
-        if (there := self._handlers.get(tube)) is not None:
-            raise ConfigurationError(
-                f"{there} works on {'the tasks of this queue' if tube is None else f'the tube {tube!r}'} already: "
-                "give each function a tube of its own, as in @Page.xq.worker(tube='mail')"
-            )
-        self._handlers[tube] = made
-        return made
+        return add_worker(self, function, Options(**options))
 
     @property
     def handlers(self) -> dict[str | None, Worker[T]]:

@@ -19,8 +19,8 @@ from xq.runtime.lease import current
 from xq.runtime.workers.outcomes import Discard, Retry, outcome_of
 
 # The kinds of the spans, and of their operations. By the last four calls an owner ends its take.
-KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
-KINDS |= dict.fromkeys(("ack", "release", "bury", "kill"), (SpanKind.CLIENT, "settle"))
+SPAN_KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
+SPAN_KINDS |= dict.fromkeys(("ack", "release", "bury", "kill"), (SpanKind.CLIENT, "settle"))
 KEPT = 10_000  # handled tasks whose end is awaited
 _W3C = TraceContextTextMapPropagator()
 
@@ -60,12 +60,12 @@ class _Spans:
             "messaging.system": "xq",
             "messaging.destination.name": self._name,
             "messaging.operation.name": operation,
-            "messaging.operation.type": KINDS[operation][1],
+            "messaging.operation.type": SPAN_KINDS[operation][1],
         }
         span = self._tracer.start_span(
             f"{operation} {self._name}",
             context,
-            KINDS[operation][0],
+            SPAN_KINDS[operation][0],
             attributes | self._message(tasks),
             [Link(trace.get_current_span(origin).get_span_context()) for origin in map(self._origin, tasks) if origin],
         )
@@ -120,7 +120,7 @@ class _Spans:
 
     def settled(self, task: Any, event: str, source: str, target: str) -> None:
         """Make a span for the end of a take, after its commit: a child of the function's, else linked to the put."""
-        if source == TAKEN and event in KINDS:
+        if source == TAKEN and event in SPAN_KINDS:
             context = self._handled.pop(self._key(task), None)
             is_within = trace.get_current_span().get_span_context().is_valid  # the function, or a span of the program
             with self._span(event, [task], None if is_within else context) as span:

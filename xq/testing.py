@@ -14,9 +14,10 @@ from typing import Any
 from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.handle import Queue, queue_of
+from xq.runtime.lease import Lease
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of
-from xq.runtime.workers.worker import Worker
+from xq.runtime.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
 
@@ -71,7 +72,7 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
 
 def _run(worker: Worker[Any], raises: bool) -> int:
     attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
-    if worker.options.kind == "asyncio":
+    if is_async(worker.function):
         with suppress(RuntimeError):  # no event loop runs in this thread
             asyncio.get_running_loop()
             raise ConfigurationError(
@@ -82,21 +83,20 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     worker.queue.adapter.maintenance.schedules.declare()
     try:
         while tasks := source.take(worker.options.batch or 1, 0):
-            if new := attempts.not_tried(tasks):
-                calls += _attempt(attempts, worker, new, raises)
+            for lease in attempts.begin(attempts.not_tried(tasks)):
+                _call(attempts, lease, raises)
+                calls += 1
     finally:
         attempts.release_tried()
     return calls
 
 
-def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], raises: bool) -> int:
-    lease = attempts.begin(tasks)
-    if lease is None:
-        return 0
+def _call(attempts: Attempts[Any], lease: Lease, raises: bool) -> None:
+    worker = attempts.worker
     try:
         lease.start()
         with lease:
-            if worker.options.kind == "asyncio":
+            if is_async(worker.function):
                 asyncio.run(worker.acall(lease.task))
             else:
                 worker.call(lease.task)
@@ -106,7 +106,6 @@ def _attempt(attempts: Attempts[Any], worker: Worker[Any], tasks: list[Any], rai
             raise
     else:
         attempts.end(lease)
-    return 1
 
 
 def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:

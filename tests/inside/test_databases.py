@@ -13,8 +13,9 @@ from tests.factories import task
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import Place
 from xq.core.errors import ConfigurationError
+from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program, Threads
+from xq.runtime.workers.threads import Threads
 from xq.sessions import current as sessions
 
 
@@ -49,7 +50,7 @@ def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_
     Task = Maker(db)({"buried": True}, roles=("attempts",))
     Task.put(task())
     assignment = assignment_of(Task.xq.worker(lambda found: None, max_attempts=2), None, None)
-    pool = Threads(assignment, Program(lambda error: None))
+    pool = Threads(assignment, Program())
     pool.attempts.begin([Task.take()])
     pool.stopped()
     assert not db.is_closed()

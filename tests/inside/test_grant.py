@@ -23,7 +23,7 @@ from xq.adapters.peewee.connections import Place
 from xq.adapters.peewee.tables import queue_of
 from xq.engine import run
 from xq.runtime.maintenance import threads
-from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.attempt import RetriedCalls
 from xq.sessions import current as sessions
 from xq.tubes import Tubes
 
@@ -271,7 +271,7 @@ def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_les
         mine.worker(print)
         for options in ({"until_empty": True}, {"max_tasks": 1}):
             assert is_denied(lambda options=options: mine.run(**options))
-        daemon: Any = Attempts(mine.handlers[None], Stop(), ends=False)
+        daemon: Any = RetriedCalls(mine.adapter.finish, Stop(), ends=False)
         for _ in range(8):
             with pytest.raises(pw.PeeweeException) as denied:
                 mine.take()

@@ -11,13 +11,13 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, row, state, transitions
-from xq.runtime.lease import Leases
+from xq.adapters.spark.leases import leases_of
 
 
 def test_a_task_of_the_lease_whose_ttr_passed_is_taken_again(make):
     Task = make({"ttr": 60})
     Task.xq.put_many(tasks(2))
-    with Leases(Task.xq) as leases:
+    with leases_of(Task.xq) as leases:
         assert list(leases.take(1, 0)) == [1]
         Task.xq.clock.tick(61)
         assert list(leases.take(1, 0)) == [2]

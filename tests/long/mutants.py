@@ -263,9 +263,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a task is tried once more than max_attempts",
-        "xq/runtime/workers/attempts.py",
-        "elif most and attempt.number >= most:",
-        "elif most and attempt.number > most:",
+        "xq/runtime/workers/failed.py",
+        "elif self._most and attempt.number >= self._most:",
+        "elif self._most and attempt.number > self._most:",
         "contract/test_workers.py::test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error",
     ),
     Mutant(
@@ -277,7 +277,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "workers that wait for a task do not hear that they are stopped",
-        "xq/runtime/workers/threads.py",
+        "xq/runtime/workers/pool.py",
         "            source.queue.adapter.waiting.takers.wake_all()",
         "            pass",
         "guarantees/test_workers.py::test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped",
@@ -605,7 +605,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a program that is killed after a signal has counted an attempt",
-        "xq/runtime/workers/threads.py",
+        "xq/runtime/workers/pool.py",
         "            self.attempts.uncount()\n",
         "",
         "guarantees/test_workers.py::test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself",

@@ -23,8 +23,9 @@ from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
+from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Program, Threads, _Hand
+from xq.runtime.workers.threads import Threads, _Hand
 from xq.runtime.workers.worker import Supply
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
@@ -416,7 +417,7 @@ def woken(counter: Counter, queue: Any) -> str:
 @in_sequence
 def minute(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what a thread of a worker sends in a minute without tasks: its sleeps move the clock."""
-    pool = Threads(assignment_of(queue.worker(lambda task: None), None, None), Program(failed=print))
+    pool = Threads(assignment_of(queue.worker(lambda task: None), None, None), Program())
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds
@@ -473,7 +474,7 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
 
 def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
-    program = Program(failed=print)
+    program = Program()
     pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
     workers = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
 

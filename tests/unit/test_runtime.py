@@ -6,14 +6,17 @@ import logging
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
 from xq.cli import watch
 from xq.runtime import lease
 from xq.runtime.waiters import WaitQueue, run_steps
+from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.threads import Budget
+from xq.runtime.workers.options import WorkerKind
+from xq.runtime.workers.pool import Budget
 from xq.serve import charts
 
 
@@ -93,3 +96,7 @@ def test_top_says_how_many_tasks_a_second_enter_and_leave_a_state():
     assert watch._rates(looks, "R") == {}
     looks.append((2.0, {"0-R": 5, "R-T": 2}))
     assert watch._rates(looks, "R") == {"in/s": "2.0", "out/s": "1.0"}
+
+
+def test_type_checkers_know_each_kind_of_worker():
+    assert get_args(WorkerKind) == tuple(KINDS)

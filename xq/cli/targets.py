@@ -54,7 +54,7 @@ def queue_in(thing: Any, text: str) -> Queue:
     from xq.runtime.workers.worker import Worker
 
     try:
-        return thing.queue if isinstance(thing, Worker) else handle.queue_of(thing)
+        return handle.queue_of(thing.queue if isinstance(thing, Worker) else thing)
     except BadType:
         raise BadValue(
             f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "

@@ -47,8 +47,10 @@ def worker(
     verbose: Annotated[int, Option("--verbose", "-v", count=True, help="Say more; twice: all.")] = 0,
 ) -> None:
     """Run workers until SIGTERM or SIGINT. Then they finish their tasks; a second signal releases these."""
-    from xq.runtime.workers.program import assignment_of, assignments_of, run_assignments
-    from xq.runtime.workers.worker import Options, Worker
+    from xq.runtime.workers.kinds import checked
+    from xq.runtime.workers.options import Options
+    from xq.runtime.workers.program import assignment_of, assignments_of, run_assignments, worker_of
+    from xq.runtime.workers.worker import Worker
 
     level = logging.DEBUG if verbose > 1 else logging.INFO
     logging.basicConfig(level=level, format=LINES)
@@ -57,12 +59,12 @@ def worker(
     for text in targets:
         thing = found(text)
         if queue and not isinstance(thing, Worker):
-            thing = Worker(queue_named(queue), thing, Options())
+            thing = worker_of(queue_named(queue), thing, Options())
         handlers = [thing] if isinstance(thing, Worker) else [*queue_in(thing, text).handlers.values()]
         if not handlers:
             raise Error(f"{text} has no worker: decorate a function by @Page.xq.worker, and name it as module:function")
         for each in handlers:
-            each.options = replace(each.options, **options).checked(each.queue, each.function)
+            each.options = checked(each.queue, each.function, replace(each.options, **options))
         alone = isinstance(thing, Worker)
         assignments += [assignment_of(thing, None, tube)] if alone else assignments_of(handlers[0].queue, None, tube)
     with ExitStack() as stack:

@@ -24,6 +24,7 @@ from xq.core.machine import READY, TAKEN
 from xq.handle import Queue
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
+from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.outcomes import outcome_of
 from xq.runtime.workers.worker import Worker
 
@@ -203,7 +204,8 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
     worker processes has no threads, since it forks again when one crashes: then a process of its own serves.
     """
     named = [worker.queue.name for worker in workers] if names is None else names
-    metrics = Metrics({name: worker.queue for name, worker in zip(named, workers, strict=True)})
+    queues: dict[str, Any] = {name: worker.queue for name, worker in zip(named, workers, strict=True)}
+    metrics = Metrics(queues)
     work = WorkerCounts(workers, named)
     metrics.collectors += work.metrics.values()
     try:
@@ -214,7 +216,7 @@ def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[st
     log.info("metrics: http://%s:%d/metrics", host, port)
     with ExitStack() as ending:
         ending.callback(work.writer.close)
-        if any(worker.options.kind == "process" for worker in workers):
+        if any(KINDS[worker.options.kind].forks for worker in workers):
             get_context("fork").Process(target=_serve, args=(host, port, metrics, work), daemon=True).start()
         else:
             server, _ = start_http_server(port, host, metrics)

@@ -15,6 +15,8 @@ from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
 from xq.handle import Queue
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.runtime.workers.options import Options
+from xq.runtime.workers.program import add_worker
 from xq.sessions.session import owner_of
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State
@@ -295,11 +297,7 @@ class Tube:
 
     def worker(self, function: Any = None, **options: Any) -> Any:
         """Make `run` call this function with each Task: `@tube.worker(workers=4)`. The options are `Queue.worker`'s."""
-        if function is None:
-            return lambda given: self.worker(given, **options)
-        worker = self._queue.worker(function, **options)
-        worker.given = self._task_of
-        return worker
+        return add_worker(self._queue, function, Options(**options), self._task_of)
 
     @by_name
     def run(self, *, until_empty: bool = False, workers: int | None = None) -> None:

@@ -21,9 +21,9 @@ from tests.conftest import live
 from tests.factories import task
 from tests.steps import eventually, row
 from xq.adapters.spark.jdbc import reached
+from xq.adapters.spark.leases import leases_of
 from xq.adapters.spark.source import Xq
 from xq.adapters.spark.spark_session import _zipped
-from xq.runtime.lease import Leases
 
 
 def test_a_session_has_the_settings_that_it_was_asked_for_and_is_otherwise_in_utc(spark):
@@ -36,7 +36,7 @@ def test_only_what_ttr_times_is_touched(make_live, monkeypatch):
     Task = make_live({"ttr": True}, roles=("runat", "ttr"))
     Task.xq.put(task())  # no default: this one may take for ever
     Task.xq.put(task(), ttr=60)
-    with Leases(Task.xq) as leases:
+    with leases_of(Task.xq) as leases:
         first = leases.take(2, 0)[2]["runat"]
         eventually(lambda: row(Task, 2).runat > first)
         assert row(Task, 1).runat is None

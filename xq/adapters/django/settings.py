@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 
 from xq.core.errors import ConfigurationError, shown
-from xq.runtime.workers.worker import HIGHEST
+from xq.runtime.workers.options import HIGHEST
 
 
 class Setting(NamedTuple):

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import xq
 from xq.adapters.spark.exchange import Exchange, Result
+from xq.adapters.spark.leases import leases_of
 from xq.adapters.spark.queues import check_session
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.handle import queue_of
-from xq.runtime.lease import Leases
 
 
 def consume(
@@ -59,7 +59,7 @@ def consume(
             handle.bury_many([own[key] for key in failed], update=[results[key].update for key in failed], error=why)
         return [*done, *failed]
 
-    with Leases(handle) as leases:
+    with leases_of(handle) as leases:
         while tasks := leases.take(batch, timeout):
             sent = {key: exchange.sent(data) for key, data in tasks.items()}
             results = exchange.results(work(exchange.made(spark, list(sent.values()))), sent)

@@ -19,7 +19,7 @@ from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
-from xq.runtime.workers.threads import PAUSE, Assignment, Pool, Program
+from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
 from xq.runtime.workers.worker import Supply
 
 R = TypeVar("R")
@@ -28,17 +28,15 @@ R = TypeVar("R")
 class Coroutines(Pool):
     """Coroutines of one event loop. The threads of the database call it, as for `Page.xq.aio`."""
 
-    def __init__(self, assignment: Assignment, program: Program, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, assignment: Assignment, program: Program) -> None:
         self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
         super().__init__(assignment, program, end_unacked=self._unacked.__setitem__)
-        self._loop = loop  # the program's; None: a loop of its own, in a thread of its own
-        self._within: Future[None] | None = None  # the run within the program's loop
+        self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="xq coroutines", daemon=True)
-        local = self.attempts.database.definition.dialects[self._store.engine].is_local
+        local = self.attempts.calls.moves.database.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
         # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
-        failing = 1 if self.attempts.may_delay else assignment.size
+        failing = 1 if self.attempts.failures.may_delay else assignment.size
         self._waiting = Callers(len(self._sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
         self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
@@ -46,10 +44,10 @@ class Coroutines(Pool):
         self._acks: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        if self._loop is None:
-            self._thread.start()
+        if self._program.loop is None:
+            threading.Thread(target=self._run, name="xq coroutines", daemon=True).start()
         else:
-            self._within = asyncio.run_coroutine_threadsafe(self._run_within(), self._loop)
+            self._within = asyncio.run_coroutine_threadsafe(self._run_within(), self._program.loop)
 
     @property
     def alive(self) -> bool:
@@ -137,7 +135,7 @@ class Coroutines(Pool):
                 continue
             except Exception as error:
                 budget.settle(n, 0)
-                await self._call(partial(self.attempts.wait_for_the_database, error), self._waiting)
+                await self._call(partial(self.attempts.calls.wait_for_the_database, error), self._waiting)
                 continue
             lacking = budget.settle(n, taken)
             for lease in leases:
@@ -146,7 +144,7 @@ class Coroutines(Pool):
                 attempt.add_done_callback(running.discard)
                 attempt.add_done_callback(lambda _: ended.set())
             if self._joins and self._unacked:
-                await self._end_all_unacked()
+                await self._ack_rest()
             elif taken:
                 waits = False
             elif timeout and not waits:
@@ -163,21 +161,17 @@ class Coroutines(Pool):
 
     def _take(self, source: Supply[Any], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
         """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' leases."""
-        tasks, size, looks = list[Any](), self._options.batch or 1, True
-        if finished:
-            found = self.attempts.ack_and_take(finished, partial(source.take_within, n))
-            if found is None:
-                self.attempts.ack(finished)
-            for each in finished:
-                del self._finished[each]
-            tasks, looks = found or [], not self._unacked and (found is None or self._program.until_empty)
-        if looks and not tasks:
+        found = self.attempts.ack_and_take(finished, source, n)
+        for each in finished:
+            del self._finished[each]
+        tasks = found or []
+        # After a take along with the acks the next one waits, and a refused ack is looked into first.
+        if not tasks and (not finished or (not self._unacked and (found is None or self._program.until_empty))):
             tasks = self.attempts.take(source, n, timeout, looked=timeout > 0)
         if tasks and self._stop.is_set():  # it waited for a task when the signal came
             self.attempts.give_back_tasks(tasks)
             return 0, []
-        together = [tasks[at : at + size] for at in range(0, len(tasks), size)]
-        return len(tasks), [lease for each in together if (lease := self.attempts.begin(each)) is not None]
+        return len(tasks), self.attempts.begin(tasks)
 
     async def _attempt(self, lease: Lease) -> None:
         if self._stop.is_set() or lease.is_lost:
@@ -198,7 +192,8 @@ class Coroutines(Pool):
             if lease.is_lost:  # its tasks belong to others by now
                 await self._call(partial(self.attempts.drop, lease))
                 return
-            if _is_cancelled():  # the program ends, and has stopped the function, which has not failed
+            me = asyncio.current_task()
+            if me and me.cancelling():  # not the function alone: the program ends, and the function has not failed
                 await self._call(partial(self.attempts.give_back, lease))
                 raise
             error = raised
@@ -210,34 +205,24 @@ class Coroutines(Pool):
                 error = late.with_traceback(cancelled.__traceback__)
         if error is not None or (isinstance(lease.task, Batch) and lease.task.failed):
             await self._call(partial(self.attempts.end, lease, error), self._waiting)
-        elif self._joins:
-            self._finished[lease] = None
-        else:
+            return
+        self._finished[lease] = None
+        if not self._joins:
             await self._ack(lease)
 
     async def _ack(self, lease: Lease) -> None:
         """Ack the tasks of a function that has returned, with the ones of other coroutines."""
-        self._finished[lease] = None
         while lease in self._finished:
             if self._acks is None or self._acks.done():
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
-        await self._end_unacked(lease)
-
-    async def _end_unacked(self, lease: Lease) -> None:
         if (acked := self._unacked.pop(lease, None)) is not None:
             await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting)
 
-    async def _end_all_unacked(self) -> None:
-        for lease in list(self._unacked):
-            await self._end_unacked(lease)
-
     async def _ack_rest(self) -> None:
-        """Ack what no take will ack."""
-        if self._joins:
-            for lease in list(self._finished):
-                await self._ack(lease)
-            await self._end_all_unacked()
+        """Ack what no take will ack, and end what a take could not ack."""
+        for lease in [*self._finished, *self._unacked] if self._joins else ():
+            await self._ack(lease)
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)
@@ -265,9 +250,3 @@ class Coroutines(Pool):
 
         (callers or self._callers).submit(self._store, job)
         return await asyncio.shield(asyncio.wrap_future(future))
-
-
-def _is_cancelled() -> bool:
-    """Return whether this task itself was cancelled, rather than what it awaits."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -9,33 +9,56 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.runtime.workers.coroutines import Coroutines
+from xq.runtime.workers.kinds import KINDS, checked
+from xq.runtime.workers.options import Options
+from xq.runtime.workers.pool import Assignment, Budget, Program
 from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
-from xq.runtime.workers.threads import Assignment, Budget, Program, Threads
-from xq.runtime.workers.worker import LISTEN, Supply, Worker
+from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions.process import this_process
 
-if TYPE_CHECKING:
-    from xq.handle import Queue
+T = TypeVar("T")
 
 log = logging.getLogger("xq")
 
 
-def assignments_of(queue: Queue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
+def worker_of(
+    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
+) -> Worker[T]:
+    """Return a worker whose function gets what `given` returns for a task. Raises ConfigurationError."""
+    function = function.function if isinstance(function, Worker) else function
+    return Worker(queue, function, checked(queue, function, options), given, run)
+
+
+def add_worker(
+    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
+) -> Any:
+    """Make a function a worker that its queue knows; without one, return a decorator. Raises ConfigurationError."""
+    if function is None:
+        return lambda function: add_worker(queue, function, options, given)
+    made = worker_of(queue, function, options, given)
+    tube = options.tube
+    if (there := queue.handlers.get(tube)) is not None:
+        raise ConfigurationError(
+            f"{there} works on {'the tasks of this queue' if tube is None else f'the tube {tube!r}'} already: "
+            "give each function a tube of its own, as in @Page.xq.worker(tube='mail')"
+        )
+    queue.handlers[tube] = made
+    return made
+
+
+def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
     """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
-    found = queue.handlers
-    if tubes is None and found:
-        return [assignment_of(each, workers, None) for each in found.values()]
-    own = [tube for tube in tubes if tube in [*found]] if isinstance(tubes, (list, tuple)) else []
+    found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
+    own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]
     assignments = [assignment_of(found[tube], workers, None) for tube in own]
     others = [tube for tube in tubes if tube not in own] if own and tubes else tubes
     if own and not others:
@@ -66,18 +89,17 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     if own is not None and named != [own]:
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
-    assignment = Assignment(
-        worker, [supply_of(worker, tube) for tube in named], options.checked(queue, worker.function)
-    )
+    kind = KINDS[options.kind]
+    assignment = Assignment(worker, [supply_of(worker, tube) for tube in named], options, kind)
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
-    threads = 1 if assignment.options.kind == "asyncio" else assignment.size
+    threads = 1 if kind.awaits else assignment.size
     if not store.has_threads and threads > 1:
         raise ConfigurationError(
             f"{threads} threads of {store.name} cannot work on one connection "
             "(thread_safe=False): let one work, or give each a connection of its own (thread_safe=True)"
         )
-    if not store.has_threads and assignment.options.kind == "process":
+    if not store.has_threads and kind.forks:
         raise ConfigurationError(f"processes cannot share the one connection of {store.name} (thread_safe=False)")
     return assignment
 
@@ -104,7 +126,7 @@ def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None 
 def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_tasks: int | None = None) -> None:
     """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     with _shown_log():
-        if any(assignment.options.kind == "process" for assignment in assignments):
+        if any(assignment.kind.forks for assignment in assignments):
             # The parent has no threads, since it forks again when a process crashes.
             parts = [part for assignment in assignments for part in _parts(assignment)]
             budget = Budget(max_tasks, len(parts))
@@ -124,11 +146,11 @@ def start_assignments(
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Running:
     """Run assignments in threads, or in an event loop, beside the caller. Raises as `run_assignments`."""
-    if any(assignment.options.kind == "process" for assignment in assignments):
+    if any(assignment.kind.forks for assignment in assignments):
         raise ConfigurationError(
             'workers of kind="process" need a program of their own: run() or the command xq worker'
         )
-    running = Running(assignments, until_empty, Budget(max_tasks), loop=loop)
+    running = Running(assignments, Program(until_empty, Budget(max_tasks), loop))
     running._thread.start()
     return running
 
@@ -172,7 +194,7 @@ def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget
 
 def _parts(assignment: Assignment) -> list[Assignment]:
     """Return the assignments of the processes that do this one."""
-    if assignment.options.kind != "process":
+    if not assignment.kind.forks:
         return [assignment]
     single = replace(assignment.options, workers=1)
     each = [replace(assignment, sources=[source], options=single) for source in assignment.sources]
@@ -191,7 +213,7 @@ def _run_here(
     assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
 ) -> None:
     """Run assignments in this process; with `shared` it is a child."""
-    running = Running(assignments, until_empty, budget, shared)
+    running = Running(assignments, Program(until_empty, budget, shared=shared))
     with _signals(running, shared):
         running._work()
         running.join()
@@ -200,35 +222,19 @@ def _run_here(
 class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
-    def __init__(
-        self,
-        assignments: Sequence[Assignment],
-        until_empty: bool,
-        budget: Budget,
-        shared: SharedMemory | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
+    def __init__(self, assignments: Sequence[Assignment], program: Program) -> None:
         self._log = assignments[0].worker.queue.adapter.finish.log
         self._assignments = assignments
-        self._errors = list[BaseException]()
         self._why = ""
         self._stops = itertools.count()
-        self._parent = None if shared is None else multiprocessing.parent_process()
-        self._program = Program(self._failed, until_empty, budget)
-        budget.begin()
+        self._parent = None if program.shared is None else multiprocessing.parent_process()
+        self._program = program
+        program.budget.begin()
         _log_sessions(assignments)
-        self._pools = [self._pool(assignment, shared, loop) for assignment in assignments]
+        self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
         self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
-
-    def _pool(
-        self, assignment: Assignment, shared: SharedMemory | None, loop: asyncio.AbstractEventLoop | None
-    ) -> Threads | Coroutines:
-        if assignment.options.kind == "asyncio":
-            return Coroutines(assignment, self._program, loop)
-        own = shared.deadline if shared is not None and assignment.options.kind == "process" else None
-        return Threads(assignment, self._program, own)
 
     def __repr__(self) -> str:
         return f"<workers of {', '.join(dict.fromkeys(each.worker.queue.name for each in self._assignments))}>"
@@ -265,8 +271,8 @@ class Running:
         if os.getpid() != self._process and not self._ended.done():
             raise ConfigurationError(f"{self!r} run in process {self._process}: call start() after the fork, here")
         wait([self._ended], timeout)
-        if self._ended.done() and self._errors:
-            raise self._errors[0]
+        if self._ended.done() and self._program.errors:
+            raise self._program.errors[0]
         return self._ended.done()
 
     async def joined(self) -> None:
@@ -283,10 +289,6 @@ class Running:
                 await asyncio.to_thread(self.stop)
             raise
         self.join()
-
-    def _failed(self, error: BaseException) -> None:
-        self._errors.append(error)
-        self._program.stop.set()
 
     def _work(self) -> None:
         program, given = self._program, self._assignments
@@ -306,7 +308,7 @@ class Running:
             for pool in self._pools:
                 pool.close()
             if self._parent is None:
-                error = "an error" if self._errors else ""
+                error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
         finally:

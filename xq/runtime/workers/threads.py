@@ -3,175 +3,19 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from xq.core.errors import ConfigurationError, Error, shown
-from xq.core.ports import Connections
 from xq.runtime.lease import Lease
-from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.concurrency import NoSlot
+from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
 from xq.runtime.workers.processes import REPLACED
-from xq.runtime.workers.worker import LISTEN, Options, Supply, Worker
+from xq.runtime.workers.worker import LISTEN, Supply
 
-T = TypeVar("T")
-
-WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
-PAUSE = 0.05  # seconds until a worker looks again for what it may take
-KINDS = {"thread": "threads", "process": "processes", "asyncio": "coroutines"}
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A worker, where it takes its tasks from, and its options in this program."""
-
-    worker: Worker[Any]
-    sources: Sequence[Supply[Any]]
-    options: Options
-
-    @property
-    def size(self) -> int:
-        """How many functions run at a time."""
-        return self.options.workers * len(self.sources)
-
-    def __str__(self) -> str:
-        options, tubes = self.options, [repr(source.tube) for source in self.sources if source.tube is not None]
-        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {KINDS[options.kind]}={self.size} ({_place(self.worker.queue.adapter.store)})"
-
-
-def _place(store: Connections) -> str:
-    """Return where a database is, for the log."""
-    try:
-        address = store.address()
-    except ConfigurationError:
-        return f"{store.engine}, in memory"
-    named, host = address.parameters, address.parameters.get("host")
-    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
-
-
-class Budget:
-    """How many tasks a program may still take, in all of its threads and processes; without a number, any.
-
-    A take reserves the tasks that it may find, and gives back the others. So there may be nothing to
-    reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
-    dropped when another begins in its place.
-    """
-
-    def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
-        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
-            raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
-        shared = multiprocessing.get_context("fork")
-        # The tasks that were not taken yet, and how many of them each process has reserved.
-        self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
-        self._mine = 1
-
-    def share(self, process: int) -> Budget:
-        """Return the budget as the process of this number, from 0 on, uses it."""
-        mine = copy(self)
-        mine._mine = 1 + process
-        return mine
-
-    def begin(self) -> None:
-        """Drop the reservations of the process before this one."""
-        if self._numbers is not None:
-            self._numbers[self._mine] = 0
-
-    def reserve(self, n: int) -> int:
-        """Return how many of `n` tasks may be taken now."""
-        if self._numbers is None:
-            return n
-        with self._numbers.get_lock():
-            granted = min(n, self._free())
-            self._numbers[self._mine] += granted
-        return granted
-
-    def settle(self, reserved: int, taken: int) -> bool:
-        """Note how many of the reserved tasks were taken. The others may be reserved again.
-
-        Return whether nothing else is free: a caller that took none then lets another thread reserve them.
-        """
-        if self._numbers is None:
-            return False
-        with self._numbers.get_lock():
-            self._numbers[0] -= taken
-            self._numbers[self._mine] -= reserved
-            return self._free() == reserved - taken
-
-    def _free(self) -> int:
-        left, *reserved = self._numbers[:]
-        free: int = left - sum(reserved)
-        return free
-
-    @property
-    def is_limited(self) -> bool:
-        return self._numbers is not None
-
-    @property
-    def is_spent(self) -> bool:
-        return self._numbers is not None and not self._numbers[0]
-
-
-@dataclass(frozen=True)
-class Program:
-    """What the workers of a program share."""
-
-    failed: Callable[[BaseException], None]  # gets the error that ends a worker
-    until_empty: bool = False
-    budget: Budget = field(default_factory=Budget)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-
-class Pool:
-    """What the running workers of an assignment have in common, be they threads or coroutines."""
-
-    def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
-        ends = program.until_empty or program.budget.is_limited
-        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
-        self._options = assignment.options
-        self._sources = assignment.sources
-        self._program = program
-        self._stop = program.stop
-        self._store = assignment.worker.queue.adapter.store
-        # A worker that waits keeps others from the tasks it has reserved of a budget.
-        self._patience = LISTEN if program.budget.is_limited else WAIT
-
-    def stopped(self) -> None:
-        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
-        for source in self._sources:
-            source.queue.adapter.waiting.takers.wake_all()
-        if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
-            self.attempts.uncount()
-            self._store.disconnect()
-
-    def release_all(self) -> None:
-        self.attempts.release_all()
-
-    def close(self) -> None:
-        """Clean up after the last worker has ended."""
-        self.attempts.lines.sum_up()
-        self.attempts.heart.end()
-
-    def _failed(self, error: BaseException) -> None:
-        """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.
-
-        The program that ends while the database fails has no error: the first signal has ended it.
-        """
-        if self.attempts.is_unfinished(error):
-            return
-        known = isinstance(error, Error)
-        self.attempts.log.error(
-            "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
-        )
-        self._program.failed(error)
 
 
 class _Hand:
@@ -203,9 +47,9 @@ class _Hand:
 class Threads(Pool):
     """Threads that work on tasks. They take by the session of the process."""
 
-    def __init__(self, assignment: Assignment, program: Program, deadline: Any = None) -> None:
+    def __init__(self, assignment: Assignment, program: Program) -> None:
         super().__init__(assignment, program, overdue=self._overdue)
-        self._deadline = deadline  # of the running function, shared with the parent of a process
+        self._deadline: Any = program.shared and program.shared.deadline  # of the running function
         self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
         self._threads: dict[threading.Thread, _Hand] = {}
         self._any_finished = threading.Event()
@@ -226,7 +70,6 @@ class Threads(Pool):
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self, seconds: float) -> None:
-        """Wait until a worker ends, at most so many seconds."""
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(seconds)
@@ -244,7 +87,7 @@ class Threads(Pool):
                 while hand.waiting:
                     self._work_on(hand.waiting.popleft(), hand)
         except BaseException as error:
-            if not self.attempts.is_unfinished(error):
+            if not self.attempts.calls.is_unfinished(error):
                 self._leave(hand)
             self._failed(error)
         finally:
@@ -262,14 +105,9 @@ class Threads(Pool):
 
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
-        attempts, n = self.attempts, self._options.batch or self._options.prefetch
-        finished, budget = hand.finished(), self._program.budget
+        attempts, budget, n = self.attempts, self._program.budget, self._options.batch or self._options.prefetch
         n = 0 if self._stop.is_set() else budget.reserve(n)
-        tasks: list[Any] | None = None
-        if finished and n:
-            tasks = attempts.ack_and_take(finished, lambda then: source.take_within(n, then))
-        if finished and tasks is None:
-            attempts.ack(finished)
+        tasks = attempts.ack_and_take(hand.finished(), source, n)
         if not n:  # other threads may have reserved what they will not find
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
@@ -285,14 +123,13 @@ class Threads(Pool):
                 return True
             except Exception as error:
                 budget.settle(n, 0)
-                attempts.wait_for_the_database(error)
+                attempts.calls.wait_for_the_database(error)
                 return True
         if self._stop.is_set():  # it waited for a task when the signal came
             budget.settle(n, 0)
             attempts.give_back_tasks(tasks)
             return False
-        together = [tasks] if self._options.batch and tasks else [[task] for task in tasks]
-        leases = [lease for each in together if (lease := attempts.begin(each)) is not None]
+        leases = attempts.begin(tasks)
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)

@@ -8,47 +8,61 @@ import math
 import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Generic, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import LONGEST, READY
-from xq.runtime.waiters import run_steps
-from xq.runtime.workers.concurrency import Concurrency
+from xq.core.machine import READY, Machine
+from xq.core.ports import Store
+from xq.engine.finish import Finish
+from xq.engine.observers import Observers
+from xq.engine.take import Takes
+from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.runtime.waiters import Waiting, run_steps
+from xq.runtime.workers.options import Options
 from xq.runtime.workers.outcomes import Backoff
-
-if TYPE_CHECKING:
-    from xq.handle import Queue
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+Hook = Callable[[Any, BaseException], object]
 Within = Callable[[int, Callable[[int], list[T]]], list[T]]
-WorkerKind = Literal["thread", "process", "asyncio"]
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
-HIGHEST = 1_000_000  # of what an option counts
 
 
-class WorkerOptions(TypedDict, total=False):
-    """The options of `Queue.worker`, for type checkers."""
+class WorkedParts(Protocol[T]):
+    """What workers use of `Page.xq.adapter`."""
 
-    tube: str | None
-    workers: int
-    kind: WorkerKind
-    max_attempts: int | None
-    backoff: Any
-    timeout: float | None
-    prefetch: int
-    batch: int | None
-    concurrency: Concurrency | None
+    store: Store[T]
+    waiting: Waiting[T]
+    takes: Takes[T]
+    finish: Finish[T]
+    maintenance: QueueMaintenance
+    observers: Observers[T]
+
+    def tube(self, name: object, call: str = ...) -> str | None: ...
+
+
+class WorkedQueue(Protocol[T]):
+    """What workers use of a queue."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def handlers(self) -> dict[str | None, Any]: ...
+    @property
+    def adapter(self) -> WorkedParts[T]: ...
+    def count(self, state: str) -> int: ...
 
 
 @dataclass(frozen=True)
 class Supply(Generic[T]):
     """Where a worker takes its tasks from: a queue, or one of its tubes."""
 
-    queue: Queue[T]
+    queue: WorkedQueue[T]
     tube: str | None
     but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
@@ -85,74 +99,28 @@ class Supply(Generic[T]):
         return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a worker, as `Queue.worker` documents them."""
-
-    workers: int = 1
-    kind: WorkerKind = "thread"
-    max_attempts: int | None = None
-    backoff: Any = None
-    timeout: float | None = None
-    prefetch: int = 1
-    batch: int | None = None
-    concurrency: Concurrency | None = None
-    tube: str | None = None
-
-    def checked(self, queue: Queue[Any], function: Any) -> Options:
-        """Return the options, with the kind of an `async def`. Raises ConfigurationError."""
-        for name in ("workers", "max_attempts", "prefetch", "batch"):
-            number = getattr(self, name)
-            if number is None and name in ("max_attempts", "batch"):
-                continue
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= HIGHEST:
-                raise ConfigurationError(f"{name} is a number from 1 to {HIGHEST:,}, not {shown(number)}")
-        if self.kind not in get_args(WorkerKind):
-            raise ConfigurationError(f"kind is one of {', '.join(get_args(WorkerKind))}, not {shown(self.kind)}")
-        queue.adapter.tube(self.tube, "worker(tube=)")
-        _check_arguments(function)
-        machine = queue.machine
-        attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
-        lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
-        if self.max_attempts and lacking:
-            raise ConfigurationError(f"max_attempts of {queue.adapter.store.name} needs {' and '.join(lacking)}")
-        limit, is_number = self.timeout, isinstance(self.timeout, (int, float)) and not isinstance(self.timeout, bool)
-        if limit is not None and not (is_number and 0 < limit <= LONGEST):
-            raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
-        if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
-            raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')
-        if self.batch and self.prefetch > 1:
-            raise ConfigurationError("batch= does not go with prefetch=: a batch is taken as a whole")
-        Backoff(self.backoff)
-        awaits = is_async(function)
-        if awaits and self.kind == "process":
-            raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
-        if self.kind == "asyncio" and not awaits:
-            raise ConfigurationError('a worker of kind="asyncio" is an async def')
-        if self.timeout is not None and self.kind == "thread" and not awaits:
-            raise ConfigurationError('timeout= needs kind="process" or an async def: Python cannot stop a thread')
-        if awaits and self.prefetch > 1:
-            raise ConfigurationError("an async def takes no prefetch=: give it more workers=")
-        prefetch = 1 if self.max_attempts == 1 else self.prefetch  # as Attempts.keep decides
-        return replace(self, kind="asyncio" if awaits else self.kind, prefetch=prefetch)
-
-
 class Worker(Generic[T]):
     """The worker of a queue. Called, it runs the function, as if there were no queue."""
 
     __name__: str
 
-    def __init__(self, queue: Queue[T], function: Callable[..., Any], options: Options) -> None:
-        if not callable(function):
-            raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
+    def __init__(
+        self,
+        queue: WorkedQueue[T],
+        function: Callable[..., Any],
+        options: Options,
+        given: Callable[[T], Any],  # what the function gets for a task of the queue
+        run: Callable[..., None],  # runs workers in one program
+    ) -> None:
         self.queue = queue
         self.function = function
-        self.options = options.checked(queue, function)
+        self.options = options
+        self.given = given
         self.backoff = Backoff(options.backoff)
-        self.failure_hooks: list[Callable[[Any, BaseException], object]] = []
-        self.bury_hooks: list[Callable[[Any, BaseException], object]] = []
+        self.failure_hooks: list[Hook] = []
+        self.bury_hooks: list[Hook] = []
+        self._run = run
         self._around: list[Callable[..., Any]] = []
-        self.given: Callable[[T], Any] = lambda task: task  # what the handler gets for a task of the queue
         functools.update_wrapper(self, function)
         if (around := queue.adapter.observers.around_work) is not None:
             self.around(around)
@@ -176,32 +144,25 @@ class Worker(Generic[T]):
         if inspect.isgeneratorfunction(function):
             made = contextmanager(function)
         elif inspect.isasyncgenfunction(function):
-            if self.options.kind != "asyncio":
+            if not is_async(self.function):
                 raise ConfigurationError("an asynchronous generator is around an async def only")
             made = asynccontextmanager(function)
         self._around.append(made)
         return function
 
-    def _hook(self, name: str, function: F) -> F:
-        if not callable(function) or inspect.iscoroutinefunction(function):
-            raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
-        return function
-
     def on_failure(self, function: F) -> F:
         """Call `function` with the task and the exception after each failed attempt. Its own exception is logged."""
-        self.failure_hooks.append(self._hook("on_failure", function))
+        self.failure_hooks.append(_hook("on_failure", function))
         return function
 
     def on_buried(self, function: F) -> F:
         """Call `function` with the task and the exception after the worker has buried a task."""
-        self.bury_hooks.append(self._hook("on_buried", function))
+        self.bury_hooks.append(_hook("on_buried", function))
         return function
 
     def run(self, *, until_empty: bool = False) -> None:
         """Run this worker, as `Queue.run`."""
-        from xq.runtime.workers.program import run
-
-        run(self, until_empty=until_empty)
+        self._run(self, until_empty=until_empty)
 
     def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
@@ -225,19 +186,10 @@ class Worker(Generic[T]):
             await self.function(task)
 
 
-def _check_arguments(function: Any) -> None:
-    """Raise ConfigurationError unless a function can be called with one argument, as far as its signature is known."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a built-in function
-        return
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        name = getattr(function, "__name__", function)
-        raise ConfigurationError(
-            f"a worker's function gets the task, or a batch of tasks: {name}{signature} cannot be called so ({error})"
-        ) from error
+def _hook(name: str, function: F) -> F:
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
+    return function
 
 
 def is_async(function: Any) -> bool:

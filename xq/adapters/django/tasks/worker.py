@@ -16,7 +16,7 @@ from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.runtime.lease import current
-from xq.runtime.workers.attempts import storable
+from xq.runtime.workers.failed import storable
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 
 Finish = Callable[..., Any]

@@ -22,8 +22,9 @@ from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.adapters.django.settings import setting
-from xq.runtime.workers.program import assignment_of, run_assignments
-from xq.runtime.workers.worker import Options, Worker
+from xq.runtime.workers.options import Options
+from xq.runtime.workers.program import assignment_of, run_assignments, worker_of
+from xq.runtime.workers.worker import Worker
 from xq.sessions.process import name_program
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
@@ -129,7 +130,7 @@ class Command(QueueCommand):
                 raise CommandError(f"--call {path}: {error}") from error
             # it may be registered, with options of its own
             named = next((each for each in found.handlers.values() if function in (each, each.function)), None)
-            chosen = [named or Worker(found, function, Options())]
+            chosen = [named or worker_of(found, function, Options())]
         elif not (chosen := [*found.handlers.values()]):
             raise CommandError(
                 f"{label(found)} has no worker: give upgrade(..., worker=function), "
@@ -176,7 +177,7 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
         from xq.metrics import serving
     except ModuleNotFoundError as error:
         raise CommandError("metrics need prometheus_client: pip install '.[metrics]' in the checkout of xq") from error
-    on = workers[0].queue
+    on: Any = workers[0].queue
     name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
 
     def run() -> None:

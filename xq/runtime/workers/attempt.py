@@ -1,0 +1,138 @@
+"""An attempt at a task, and the calls that finish tasks, repeated while the database fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from xq.core.errors import Error, NotFound, NotOwner, shown
+from xq.core.ports import FAULTS, ErrorKind
+from xq.core.values import Taken
+from xq.engine.finish import Finish
+from xq.runtime.lease import LOST
+
+T = TypeVar("T")
+
+AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
+UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
+LONGEST_LINE = 500  # characters of an error in a line of the log
+
+
+@dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
+class Attempt:
+    """One attempt at one task."""
+
+    task: Any  # as the handler gets it
+    taken: Taken  # what names the task, and this take, in a call
+    number: int  # of its takes; 0 without the role attempts
+    finished: str = ""  # the event by which the function itself has finished the task
+    in_doubt: bool = False  # within a transaction, which may be rolled back
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker has to ack the task, as far as it is known."""
+        return self.in_doubt or not self.finished
+
+
+class RetriedCalls(Generic[T]):
+    """The calls by which a worker finishes its tasks."""
+
+    def __init__(self, moves: Finish[T], stop: threading.Event, ends: bool = True, alone: bool = False) -> None:
+        self.moves = moves
+        self.stop = stop
+        self.log = moves.log
+        self._store = moves.store
+        self._ends = ends  # whether the program ends by itself
+        self._alone = alone  # whether all runs in the caller's thread
+        self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
+        self._unfinished: list[Exception] = []  # errors of the database as the program ended
+
+    def key(self, taken: Taken) -> str:
+        return shown(self.moves.tasks.app_key(taken.parts))
+
+    def extra(self, attempt: Attempt, event: str) -> Mapping[str, Any]:
+        """Return the fields of a record in the log."""
+        key = self.moves.tasks.app_key(attempt.taken.parts)
+        return {"queue": self._store.name, "key": key, "attempt": attempt.number, "event": event}
+
+    def finish_or_leave(self, task: Taken, move: Callable[[], Any]) -> Any:
+        """Finish a task as `finish`. If the database refuses that, log it: the task stays taken."""
+        told = "task %s can be neither finished nor given back, and stays taken"
+        return self.finish(move, lambda error: self.log.exception(told, self.key(task)))
+
+    def finish(
+        self,
+        move: Callable[[], Any],
+        otherwise: Callable[[Exception], object] | None = None,
+        expected: tuple[type[Error], ...] = (),
+        repeats: bool = True,
+    ) -> Any:
+        """Run `move`, retried while the database fails, and return its result, or None.
+
+        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
+        of the error, which is raised without it. If the error is `expected` and no loss, as when the function has
+        finished the task itself, return the error. Without `repeats` (in a transaction, which a failure ends) nothing
+        is retried.
+        """
+        while True:
+            try:
+                self._store.connect()  # the function may have closed it
+                return move()
+            except LOST as error:
+                if isinstance(error, expected) and not is_loss(error):
+                    return error
+                if expected:
+                    self.log.warning("the function returned, but its task is lost: %s", error)
+                else:
+                    self.log.info("%s", error)
+                return None
+            except Exception as error:
+                if not repeats or not self._store.may_pass(error):
+                    if otherwise is None:
+                        raise
+                    otherwise(error)
+                    return None
+                if self.stop.is_set():  # the program does not wait for the database
+                    self._unfinished.append(error)
+                    if error is self._unfinished[0]:  # other threads note errors, too
+                        self.log.warning(UNFINISHED, line_of(error))
+                    raise
+                self.wait_for_the_database(error)
+
+    def wait_for_the_database(self, error: Exception) -> None:
+        """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
+
+        Such is a denied privilege for a program that ends by itself, and any error within the caller's own transaction.
+        """
+        kind = self._store.classify(error)
+        denied = kind is ErrorKind.DENIED
+        if kind in (ErrorKind.NOT_DATABASE, *FAULTS) or (denied and self._ends):
+            raise error
+        if self._alone and self._store.in_transaction():
+            raise error
+        self.log.warning("the database fails, and is asked again: %s", error)
+        self.stop.wait(self.pause if denied else AGAIN)
+        self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
+
+    def is_unfinished(self, error: BaseException) -> bool:
+        """Return whether this error of the database was raised because the program ends."""
+        return any(error is each for each in self._unfinished)
+
+
+def is_loss(error: Exception) -> bool:
+    """Return whether an error means a lost task: not one that the function or an operator has finished."""
+    return isinstance(error, NotOwner) or (isinstance(error, NotFound) and bool(error.found))
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(it cannot be shown)"
+
+
+def line_of(error: BaseException) -> str:
+    """Return an error as one line for the log."""
+    return next(iter(f"{type(error).__name__}: {text_of(error)}".splitlines()))[:LONGEST_LINE]

@@ -1,0 +1,59 @@
+"""The options of a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from xq.core.errors import ConfigurationError, shown
+from xq.core.machine import LONGEST
+from xq.runtime.workers.concurrency import Concurrency
+from xq.runtime.workers.outcomes import Backoff
+
+WorkerKind = Literal["thread", "process", "asyncio"]
+HIGHEST = 1_000_000  # of what an option counts
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of `Queue.worker`, for type checkers."""
+
+    tube: str | None
+    workers: int
+    kind: WorkerKind
+    max_attempts: int | None
+    backoff: Any
+    timeout: float | None
+    prefetch: int
+    batch: int | None
+    concurrency: Concurrency | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a worker, as `Queue.worker` documents them. Raises ConfigurationError."""
+
+    tube: str | None = None
+    workers: int = 1
+    kind: str = "thread"
+    max_attempts: int | None = None
+    backoff: Any = None
+    timeout: float | None = None
+    prefetch: int = 1
+    batch: int | None = None
+    concurrency: Concurrency | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "max_attempts", "prefetch", "batch"):
+            number = getattr(self, name)
+            if number is None and name in ("max_attempts", "batch"):
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= HIGHEST:
+                raise ConfigurationError(f"{name} is a number from 1 to {HIGHEST:,}, not {shown(number)}")
+        limit, is_number = self.timeout, isinstance(self.timeout, (int, float)) and not isinstance(self.timeout, bool)
+        if limit is not None and not (is_number and 0 < limit <= LONGEST):
+            raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
+        if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
+            raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')
+        if self.batch and self.prefetch > 1:
+            raise ConfigurationError("batch= does not go with prefetch=: a batch is taken as a whole")
+        Backoff(self.backoff)

@@ -1,0 +1,194 @@
+"""What the kinds of worker have in common: their assignment, their program, and the budget of its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from xq.core.errors import ConfigurationError, Error, shown
+from xq.core.ports import Connections
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.options import Options
+from xq.runtime.workers.processes import SharedMemory
+from xq.runtime.workers.worker import LISTEN, Supply, Worker
+
+WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
+PAUSE = 0.05  # seconds until a worker looks again for what it may take
+
+
+class Kind(NamedTuple):
+    """A kind of worker."""
+
+    running: str  # what runs its functions, for the log
+    pool: Callable[[Assignment, Program], Pool]
+    awaits: bool = False  # whether its functions are `async def`, all in one thread
+    forks: bool = False  # whether each function runs in a process of its own
+    refuses: Mapping[str, str] = {}  # the options that it cannot have, and why
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A worker, where it takes its tasks from, and its options in this program."""
+
+    worker: Worker[Any]
+    sources: Sequence[Supply[Any]]
+    options: Options
+    kind: Kind
+
+    @property
+    def size(self) -> int:
+        """How many functions run at a time."""
+        return self.options.workers * len(self.sources)
+
+    def __str__(self) -> str:
+        tubes = [repr(source.tube) for source in self.sources if source.tube is not None]
+        place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
+        return f"{place} with {self.kind.running}={self.size} ({_place(self.worker.queue.adapter.store)})"
+
+
+def _place(store: Connections) -> str:
+    """Return where a database is, for the log."""
+    try:
+        address = store.address()
+    except ConfigurationError:
+        return f"{store.engine}, in memory"
+    named, host = address.parameters, address.parameters.get("host")
+    return f"{store.engine}, {named.get('database') or named.get('dbname')}{f' on {host}' if host else ''}"
+
+
+class Budget:
+    """How many tasks a program may still take, in all of its threads and processes; without a number, any.
+
+    A take reserves the tasks that it may find, and gives back the others. So there may be nothing to
+    reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
+    dropped when another begins in its place.
+    """
+
+    def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
+        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
+            raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
+        shared = multiprocessing.get_context("fork")
+        # The tasks that were not taken yet, and how many of them each process has reserved.
+        self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
+        self._mine = 1
+
+    def share(self, process: int) -> Budget:
+        """Return the budget as the process of this number, from 0 on, uses it."""
+        mine = copy(self)
+        mine._mine = 1 + process
+        return mine
+
+    def begin(self) -> None:
+        """Drop the reservations of the process before this one."""
+        if self._numbers is not None:
+            self._numbers[self._mine] = 0
+
+    def reserve(self, n: int) -> int:
+        """Return how many of `n` tasks may be taken now."""
+        if self._numbers is None:
+            return n
+        with self._numbers.get_lock():
+            granted = min(n, self._free())
+            self._numbers[self._mine] += granted
+        return granted
+
+    def settle(self, reserved: int, taken: int) -> bool:
+        """Note how many of the reserved tasks were taken. The others may be reserved again.
+
+        Return whether nothing else is free: a caller that took none then lets another thread reserve them.
+        """
+        if self._numbers is None:
+            return False
+        with self._numbers.get_lock():
+            self._numbers[0] -= taken
+            self._numbers[self._mine] -= reserved
+            return self._free() == reserved - taken
+
+    def _free(self) -> int:
+        left, *reserved = self._numbers[:]
+        free: int = left - sum(reserved)
+        return free
+
+    @property
+    def is_limited(self) -> bool:
+        return self._numbers is not None
+
+    @property
+    def is_spent(self) -> bool:
+        return self._numbers is not None and not self._numbers[0]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the workers of a program share."""
+
+    until_empty: bool = False
+    budget: Budget = field(default_factory=Budget)
+    loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
+    shared: SharedMemory | None = None  # of a child with its parent
+    stop: threading.Event = field(default_factory=threading.Event)
+    errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
+
+
+class Pool(ABC):
+    """The running workers of an assignment."""
+
+    def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
+        ends = program.until_empty or program.budget.is_limited
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
+        self._options = assignment.options
+        self._sources = assignment.sources
+        self._program = program
+        self._stop = program.stop
+        self._store = assignment.worker.queue.adapter.store
+        # A worker that waits keeps others from the tasks it has reserved of a budget.
+        self._patience = LISTEN if program.budget.is_limited else WAIT
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the workers."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether a worker runs."""
+
+    @abstractmethod
+    def join(self, seconds: float) -> None:
+        """Wait until a worker ends, at most so many seconds."""
+
+    def stopped(self) -> None:
+        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
+        for source in self._sources:
+            source.queue.adapter.waiting.takers.wake_all()
+        if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
+            self.attempts.uncount()
+            self._store.disconnect()
+
+    def release_all(self) -> None:
+        self.attempts.release_all()
+
+    def close(self) -> None:
+        """Clean up after the last worker has ended."""
+        self.attempts.lines.sum_up()
+        self.attempts.heart.end()
+
+    def _failed(self, error: BaseException) -> None:
+        """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.
+
+        The program that ends while the database fails has no error: the first signal has ended it.
+        """
+        if self.attempts.calls.is_unfinished(error):
+            return
+        known = isinstance(error, Error)
+        self.attempts.log.error(
+            "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
+        )
+        self._program.errors.append(error)
+        self._stop.set()
