@@ -92,7 +92,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an object that another session was given opens its fence",
-        "xq/engine/finish.py",
+        "xq/engine/one.py",
         "prefix, token if token and token.startswith(prefix) else NO_TAKE",
         'prefix, token or ""',
         "contract/core/test_ownership.py",
@@ -598,7 +598,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # workers
     Mutant(
         "what a function has acked in a transaction that was rolled back counts as acked",
-        "xq/engine/finish.py",
+        "xq/engine/one.py",
         "work.finished, work.in_doubt = event, self.store.in_transaction()",
         "work.finished, work.in_doubt = event, False",
         "contract/test_workers.py::test_what_a_function_ends_itself_is_not_acked_again",

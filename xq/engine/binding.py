@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
@@ -48,12 +48,17 @@ class Step:
     target: str = ""
 
 
-class StepCache(dict[object, Step]):
-    """The compiled steps of a binding."""
+# The event, the rows that it moves, the state that they enter, and the names of the options and of the written fields.
+# The rows are a Selector or, where a call looks up its step, something that is made faster.
+StepName = tuple[str, Hashable, str, tuple[str, ...], tuple[str, ...]]
+
+
+class StepCache(dict[StepName | str, Step]):
+    """The compiled steps of a binding, by their names; that of a text of the dialect by the text."""
 
     size = 0  # the values that their statements put: memory grows with these
 
-    def keep(self, name: object, step: Step, values: int = 0) -> Step:
+    def keep(self, name: StepName | str, step: Step, values: int = 0) -> Step:
         """Keep a step, whose statement puts so many values, and return it. If that is too much, forget all others."""
         self.size += values
         if len(self) >= KEPT or self.size > KEPT_VALUES:

@@ -20,6 +20,7 @@ from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
 R = TypeVar("R")
+Begun = tuple[Connection, Binding]  # what a call works with
 
 MANY = 1_000  # rows of counters above which they are rolled up
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
@@ -103,8 +104,8 @@ class Database:
             self.binding = binding
         return binding
 
-    def begin(self, *, locks: bool = False) -> Connection:
-        """Bind the queue, and return the connection for a call that changes tasks.
+    def begin(self, *, locks: bool = False) -> Begun:
+        """Bind the queue, and return the connection and the binding for a call that changes tasks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
         first call of all does so too, and checks the installation. Raises NotInstalled.
@@ -112,11 +113,11 @@ class Database:
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
             self._lock(connection)
-            self.open()
+            binding = self.open()
             connection = self.store.ready()
         elif locks:
             self._lock(connection)
-        return connection
+        return connection, binding
 
     def review(self, records: list[Row] | None = None) -> None:
         """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
@@ -124,8 +125,7 @@ class Database:
         Another process may uninstall the queue, or install other features. `records`: those of the queue, just read.
         """
         fresh = self.bound is None
-        self.begin(locks=True)
-        binding = self.open()
+        _, binding = self.begin(locks=True)
         if fresh or (records is None and time.monotonic() <= self._review_at):
             return
         within = self.store.in_transaction()

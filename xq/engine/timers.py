@@ -103,8 +103,7 @@ class Batches:
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], guarded: bool = False
     ) -> int:
-        connection = self.database.begin()
-        binding = self.database.open()
+        connection, binding = self.database.begin()
         step = self.steps.move(binding, event, which, transition)
         run = partial(self.database.run, step, {**self.database.values(), **values}, connection)
         if guarded and connection.in_transaction and self.store.driver.errors_end_transactions:

@@ -189,8 +189,8 @@ class QueueMaintenance(Owner):
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
-        self.database.begin()
-        mine = self.database.open().sessions
+        _, binding = self.database.begin()
+        mine = binding.sessions
         session = mine.new() if name is None else mine.named(name)
         if name is None:
             session.register(self.database)
@@ -200,8 +200,8 @@ class QueueMaintenance(Owner):
 
     def current_session(self) -> Session:
         """Register the current session in the database, and return it."""
-        self.database.begin()
-        session = self.database.open().sessions.to_take()
+        _, binding = self.database.begin()
+        session = binding.sessions.to_take()
         session.register(self.database)
         return session
 
