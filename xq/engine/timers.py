@@ -198,13 +198,11 @@ class Timers:
 
     def sweep_batch(self) -> Swept:
         """Move a batch of due tasks for each timer, and delete a batch of old history."""
-        self.database.begin(locks=True)
         self._time_unowned()
         return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
 
     def ready_batch(self, only_groups: bool = False) -> Swept:
         """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        self.database.begin(locks=True)
         timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())
 

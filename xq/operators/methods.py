@@ -257,7 +257,7 @@ class Operators(Generic[T]):
     def reset(self) -> None:
         """Set the counters of transitions to zero, and keep those of the states."""
         within, (_, binding) = self._store.in_transaction(), self._database.begin()
-        self._database.transaction(lambda: binding.installation.reset(within))
+        self._database.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
 
     def uninstall(self, *, keep_columns: bool = False) -> None:
         """Remove everything that `install` created, and leave the plain table.

@@ -93,6 +93,8 @@ class Operation(Generic[T]):
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
+        if finish.store.in_transaction():
+            finish.database.begin(locks=True)  # the search reads
         search.movable(self._movable, 1, None)  # raises the errors of the filter
 
     def __repr__(self) -> str:
