@@ -235,6 +235,17 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
     assert len([level for level, message in told if "has ended" in message]) == 1
 
 
+def test_a_denied_move_of_due_tasks_is_tried_again_after_a_pause(land):
+    queue = land.queue("all")
+    queue.put({"name": "due"}, ttl=0)
+    with land.connected(land.user("SELECT, INSERT")) as db:
+        maintenance = land.of(db).adapter.maintenance
+        assert is_denied(maintenance.expire, -1.0)
+        assert maintenance.expire(-1.0) > 0
+    queue.sweep()
+    assert queue.count() == 0
+
+
 def test_a_process_takes_from_one_tube_and_may_only_put_into_another(land):
     tubes: Any = Tubes(land.owner)
     for name in ("mine", "other"):

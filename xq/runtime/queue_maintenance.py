@@ -164,6 +164,7 @@ class QueueMaintenance(Owner):
         if seconds is None or seconds > 0:
             return seconds
         if now >= self._expire_at:
+            self._expire_at = now + RETRY  # the database may deny the move
             swept = self.timers.sweep_if_any()
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
             in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
