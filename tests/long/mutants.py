@@ -107,8 +107,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a second task with the value is an error of the ORM",
         "xq/engine/steps.py",
-        "if self.database.dialect.is_duplicate(unique, str(error)):",
-        "if not self.database.dialect.is_duplicate(unique, str(error)):",
+        "if refused and self.database.dialect.is_duplicate(unique, str(error)):",
+        "if refused and not self.database.dialect.is_duplicate(unique, str(error)):",
         "contract/core/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",
     ),
     Mutant(
@@ -135,8 +135,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a key that is made and taken already is not made again",
         "xq/engine/insert.py",
-        "self._is_there, self._keys_in(complete))):\n                        continue\n",
-        "self._is_there, self._keys_in(complete))):\n                        raise\n",
+        "for key in self._keys_in(complete)):\n                        continue\n",
+        "for key in self._keys_in(complete)):\n                        raise\n",
         "contract/test_transactions.py::test_a_made_key_that_is_taken_leaves_the_transaction_usable",
     ),
     Mutant(

@@ -14,7 +14,6 @@ from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.ports import REFUSALS, Row
 from xq.core.values import New, Parts, Seconds, Tasks, named
 from xq.engine.run import Begun
-from xq.engine.stats import stats
 from xq.engine.steps import Steps
 
 T = TypeVar("T")
@@ -46,11 +45,9 @@ class Inserts(Generic[T]):
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
-        around = self.database.observers.around_put
-        if around is None:
+        if (around := self.database.observers.around_put) is None:
             return self._put(tasks, options)
-        put: list[T] = around(lambda trace: self._put(tasks, options, trace), len(tasks))
-        return put
+        return around(lambda trace: self._put(tasks, options, trace), len(tasks))
 
     def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
         conflict, seconds, transition = "raise", NONE, self._usual
@@ -104,7 +101,7 @@ class Inserts(Generic[T]):
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
-                    room = self.database.room(stats(self.database.counters(), self.machine.states).counts)
+                    room = self.database.room(self.database.counts())
                     if room is not None and len(places) > room:
                         self._refuse()
                 for i, holder in holders.items():
@@ -168,7 +165,6 @@ class Inserts(Generic[T]):
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(self, transition: Transition, new: New, seconds: Seconds, begun: Begun | None = None) -> list[T]:
-        """Put all of these tasks, by one statement."""
         complete, rows = self._inserted(transition, new, seconds, begun)
         if len(rows) < len(new.rows):
             self._refuse()
@@ -195,7 +191,8 @@ class Inserts(Generic[T]):
                 rows = database.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
                 if store.classify(error) in REFUSALS:
-                    if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
+                    look = binding.dialect.looks.look()
+                    if complete.made_keys and any(database.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
                     if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
                         raise Duplicate(self.name) from error
@@ -211,9 +208,6 @@ class Inserts(Generic[T]):
 
     def _keys_in(self, new: New) -> list[Parts]:
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
-
-    def _is_there(self, parts: Parts) -> bool:
-        return bool(self.database.run(self.database.dialect.looks.look(), named(parts)))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
         """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""

@@ -16,10 +16,12 @@ from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Stor
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
+from xq.engine.stats import stats
 from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
 R = TypeVar("R")
+V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with
 
 MANY = 1_000  # rows of counters above which they are rolled up
@@ -82,9 +84,7 @@ class Database:
 
         From now on each new connection is set up for this database.
         """
-        if (bound := self.bound) is not None:
-            return bound
-        return bound_to(self.store, self.definition, self.values)
+        return self.bound or bound_to(self.store, self.definition, self.values)
 
     @property
     def bound(self) -> Binding | None:
@@ -94,11 +94,9 @@ class Database:
 
     def open(self) -> Binding:
         """Return the binding. The first call checks the installation, and raises NotInstalled."""
-        binding = self.bound
-        if binding is None:
+        if (binding := self.bound) is None:
             binding = self.bind()
-            lacking = binding.installation.not_installed()
-            if lacking:
+            if lacking := binding.installation.not_installed():
                 self.close()
                 raise lacking
             self.binding = binding
@@ -238,6 +236,24 @@ class Database:
                 self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
 
+    def in_parts(
+        self, work: Callable[[Sequence[V]], int], rows: Sequence[V], is_refused: Callable[[Exception], bool]
+    ) -> tuple[int, list[tuple[V, Exception]]]:
+        """Run work on rows in one transaction, or in several that leave out the rows that are refused.
+
+        Return the sum of what `work` returns, and the refused rows with their errors.
+        """
+        try:
+            return (self.transaction(lambda: work(rows), caught=True) if rows else 0), []
+        except Exception as error:
+            if not is_refused(error):
+                raise
+            if len(rows) == 1:
+                return 0, [(rows[0], error)]
+        half = len(rows) // 2
+        (n, refused), (m, more) = (self.in_parts(work, part, is_refused) for part in (rows[:half], rows[half:]))
+        return n + m, refused + more
+
     def _lock(self, connection: Connection) -> None:
         """Within the application's transaction, lock for writing before the first read.
 
@@ -297,6 +313,10 @@ class Database:
         if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
             self.roll_up_some()
         return [tuple(row[:4]) for row in found]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of tasks in each state."""
+        return stats(self.counters(), self.definition.machine.states).counts
 
     def room(self, counts: Mapping[str, int]) -> int | None:
         """Return how many tasks may be put beside these numbers by state; None without the feature limit."""

@@ -20,10 +20,7 @@ class Numbers(BaseModel):
 
     def spelled(self) -> Numbers:
         """Return the same with the names of the states instead of their letters."""
-        return Numbers(
-            counts={NAMES.get(state, state): n for state, n in self.counts.items()},
-            transition=_spelled(self.transition),
-        )
+        return Numbers(counts=_spelled(self.counts), transition=_spelled(self.transition))
 
 
 class Stats(Numbers):
@@ -43,8 +40,8 @@ class Stats(Numbers):
         return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events, by_event=by_event)
 
 
-def _spelled(transitions: Mapping[str, int]) -> dict[str, int]:
-    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in transitions.items()}
+def _spelled(numbers: Mapping[str, int]) -> dict[str, int]:
+    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in numbers.items()}
 
 
 def stats(

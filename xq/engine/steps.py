@@ -9,7 +9,7 @@ from typing import Any
 from xq.core.compile import Selector, Statement, Way
 from xq.core.counters import counter_of
 from xq.core.errors import Duplicate
-from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
+from xq.core.machine import ABSENT, READY, TAKEN, Guard, Machine, Transition
 from xq.core.ports import REFUSALS, Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
@@ -86,7 +86,7 @@ class Steps:
         elif not transition.enters:
             notified = ""
         if self._unique:
-            run = self._explaining_duplicates(run)
+            run = self._explaining_duplicates(self._unique, run)
         # The database may reject the values of an update.
         guarded = self._in_savepoint(run) if brings or self._unique else run
         return Step(statement, run, guarded, notified, source, target)
@@ -123,20 +123,19 @@ class Steps:
         if n and self._counts and not self.machine.is_usual(event, source, target):
             binding.installation.add_counter(*counter_of(event, source, target), n)
 
-    def _explaining_duplicates(self, run: Run) -> Run:
+    def _explaining_duplicates(self, unique: Guard, run: Run) -> Run:
         """Return `run`, which then raises Duplicate if another task has the same unique value.
 
         A task can move back into the states in which the feature unique compares.
         """
-        unique, store = self._unique, self.store
 
         def explained(connection: Connection, values: dict[str, Any]) -> list[Row]:
             try:
                 return run(connection, values)
             except Exception as error:
-                if unique and store.classify(error) in REFUSALS:
-                    if self.database.dialect.is_duplicate(unique, str(error)):
-                        raise Duplicate(store.name) from error
+                refused = self.store.classify(error) in REFUSALS
+                if refused and self.database.dialect.is_duplicate(unique, str(error)):
+                    raise Duplicate(self.store.name) from error
                 raise
 
         return explained

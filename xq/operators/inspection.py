@@ -286,5 +286,4 @@ class Inspection:
 
 
 def place(tube: str | None) -> str:
-    """Return what a pause stops."""
     return "the queue" if tube is None else f"the tube {shown(tube)}"
