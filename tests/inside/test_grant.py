@@ -21,7 +21,7 @@ from tests.servers import Postgres
 from tests.steps import PATIENCE
 from xq.adapters.peewee.connections import Place
 from xq.adapters.peewee.tables import queue_of
-from xq.engine import run
+from xq.engine import stats
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempts import Attempts
 from xq.sessions import session as sessions
@@ -164,7 +164,7 @@ def test_a_user_who_may_only_read_looks_for_problems(land):
 
 
 def test_select_alone_is_enough_to_name_a_queue_by_a_url_and_to_look_at_it(land, monkeypatch):
-    monkeypatch.setattr(run, "MANY", 0)  # a look at the counters rolls them up, if the user may
+    monkeypatch.setattr(stats, "MANY", 0)  # a look at the counters rolls them up, if the user may
     queue = land.queue("all")
     queue.put({"name": "a"})
     url = land.server.url(land.name).replace(land.server.USER, land.user("SELECT", "SELECT", "SELECT"))

@@ -74,7 +74,6 @@ class Binding:
 
     database: ref[Any]
     dialect: Dialect
-    machine: Machine
     installation: Installation
     sessions: Sessions  # of this process with that database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
@@ -84,11 +83,11 @@ class Binding:
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        return self.dialect.move(rows, change(self.machine, row, given, update))
+        return self.dialect.move(rows, change(self.dialect.machine, row, given, update))
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Compile the statement that puts `count` tasks with values for the fields `names`."""
-        return self.dialect.insert(change(self.machine, row, given), names, count)
+        return self.dialect.insert(change(self.dialect.machine, row, given), names, count)
 
     def text(self, sql: str) -> Step:
         """Return the step of a text of the dialect."""
@@ -124,7 +123,6 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
     return Binding(
         here,
         dialect,
-        definition.machine,
         dialect.installation(store, definition.structure, definition.wording, values),
         sessions.of(database),
         store.may_fail_to_read,

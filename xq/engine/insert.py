@@ -14,6 +14,7 @@ from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.ports import REFUSALS, Row
 from xq.core.values import New, Parts, Seconds, Tasks, named
 from xq.engine.run import Begun
+from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
 T = TypeVar("T")
@@ -101,8 +102,8 @@ class Inserts(Generic[T]):
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
-                    room = self.database.room(self.database.counts())
-                    if room is not None and len(places) > room:
+                    free = room(self.database, counts(self.database))
+                    if free is not None and len(places) > free:
                         self._refuse()
                 for i, holder in holders.items():
                     if task := self._instead(transition, holder, part.at([i]), seconds, conflict):

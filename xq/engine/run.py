@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,6 @@ from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Stor
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
-from xq.engine.stats import stats
 from xq.sessions import session as sessions
 from xq.sessions.session import Session, Sessions
 
@@ -24,7 +23,6 @@ R = TypeVar("R")
 V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with
 
-MANY = 1_000  # rows of counters above which they are rolled up
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
@@ -296,44 +294,6 @@ class Database:
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
         return self.bind().dialect.only_reads(self.store)
-
-    def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
-        binding = self.bind()
-        try:
-            return retried(self.store, lambda: binding.dialect.gone(self.store, uuids))
-        except Exception as error:
-            if self.store.classify(error) is ErrorKind.DENIED:
-                return []
-            raise
-
-    def counters(self) -> list[Any]:
-        """Return the counters. If they have become many rows, roll those up."""
-        found = self.run(self.dialect.looks.counters)
-        if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
-            self.roll_up_some()
-        return [tuple(row[:4]) for row in found]
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of tasks in each state."""
-        return stats(self.counters(), self.definition.machine.states).counts
-
-    def room(self, counts: Mapping[str, int]) -> int | None:
-        """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
-        if (limit := self.definition.machine.guard("limit")) is None:
-            return None
-        return max(0, int(limit.value) - sum(counts[state] for state in self.dialect.guarded_states(limit)))
-
-    def roll_up_some(self) -> bool:
-        """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
-        dialect = self.dialect
-        try:
-            return retried(self.store, lambda: dialect.looks.roll_up(self.store))
-        except Exception as error:
-            # Ignore others: a standby cannot write, nor a user that may only look.
-            if self.store.classify(error) is ErrorKind.NOT_DATABASE:
-                raise
-            return False
 
     # errors
 

@@ -16,6 +16,7 @@ from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState,
 from xq.core.machine import Machine
 from xq.core.values import Parts, count_of
 from xq.engine.finish import Finish
+from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
@@ -100,6 +101,7 @@ class Operation(Generic[T]):
         return f"<operation {self.event} {self.filter} is {self.state}, {self.done} done>"
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the attributes, for JSON."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @property
@@ -107,8 +109,8 @@ class Operation(Generic[T]):
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
         first, states = self._search.find(self._movable, SHOWN), self._search.states_alone(self.filter)
         if states is not None:
-            counts = self._finish.database.counts()
-            n = sum(counts[state] for state in self._states if state in states)
+            by_state = counts(self._finish.database)
+            n = sum(by_state[state] for state in self._states if state in states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
         return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
