@@ -106,9 +106,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a second task with the value is an error of the ORM",
-        "xq/engine/steps.py",
-        "if refused and self.database.dialect.is_duplicate(unique, str(error)):",
-        "if refused and not self.database.dialect.is_duplicate(unique, str(error)):",
+        "xq/engine/run.py",
+        "REFUSALS and binding.dialect.is_duplicate(unique, str(last)):",
+        "REFUSALS and not binding.dialect.is_duplicate(unique, str(last)):",
         "contract/core/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",
     ),
     Mutant(
@@ -156,9 +156,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error within a transaction ends it: the savepoint is left out",
-        "xq/engine/steps.py",
-        "if not self.store.driver.errors_end_transactions:",
-        "if self.store.driver.errors_end_transactions is not None:",
+        "xq/engine/run.py",
+        "if saves and self.store.driver.errors_end_transactions:",
+        "if saves and self.store.driver.errors_end_transactions is None:",
         "contract/core/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",
     ),
     Mutant(

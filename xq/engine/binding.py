@@ -42,10 +42,10 @@ class Step:
 
     statement: Statement
     run: Callable[[Connection, dict[str, Any]], list[Row]]
-    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # `run` within the application's transaction
     event: str = ""  # for observers; "" to notify none
     source: str = ""  # "" if the tasks leave several states: then each row holds its own
     target: str = ""
+    may_be_refused: bool = False  # the values of the call may break a constraint
 
 
 # The event, the rows that it moves, the state that they enter, and the names of the options and of the written fields.
@@ -93,7 +93,7 @@ class Binding:
         """Return the step of a text of the dialect."""
         if (step := self.steps.get(sql)) is None:
             run = self.dialect.query(sql)
-            step = self.steps.keep(sql, Step(Statement(sql), run, run))
+            step = self.steps.keep(sql, Step(Statement(sql), run))
         return step
 
     def changes(self, store: Store[Any], statement: Statement, event: str = "") -> Step:
@@ -102,7 +102,7 @@ class Binding:
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
             return [(self.dialect.change(store, statement, values, event),)]
 
-        return Step(statement, run, run)
+        return Step(statement, run)
 
 
 def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:

@@ -191,12 +191,10 @@ class Inserts(Generic[T]):
             try:
                 rows = database.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
-                if store.classify(error) in REFUSALS:
+                if complete.made_keys and store.classify(error) in REFUSALS:
                     look = binding.dialect.looks.look()
-                    if complete.made_keys and any(database.run(look, named(key)) for key in self._keys_in(complete)):
+                    if any(database.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
-                    if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
-                        raise Duplicate(self.name) from error
                 raise
             return complete, rows
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from xq.core.clock import Clock
 from xq.core.compile import Statement
 from xq.core.dialect import Dialect
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
 from xq.core.values import Seconds
 from xq.engine.binding import Binding, Definition, Step, bound_to
@@ -176,7 +176,8 @@ class Database:
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
         its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
-        NotInstalled if it fails because something installed is missing.
+        NotInstalled if it fails because something installed is missing, and Duplicate if another task has its unique
+        value.
         """
         if isinstance(step, str):
             step, values = self.open().text(step), {**self.values(), **(values or {})}
@@ -185,7 +186,12 @@ class Database:
         connection = connection or self.store.ready()
         within = connection.in_transaction
         try:
-            rows = (step.guarded if within and (caught or not connection.joins) else step.run)(connection, values)
+            saves = within and (caught or (step.may_be_refused and not connection.joins))
+            if saves and self.store.driver.errors_end_transactions:
+                with self.store.atomic(own=True):
+                    rows = step.run(connection, values)
+            else:
+                rows = step.run(connection, values)
         except BaseException as error:
             rows = self._after(error, step, values, within)
         if self.observers.anybody and step.event and rows:
@@ -201,6 +207,9 @@ class Database:
             self._explain(binding, last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
+            unique = self.definition.machine.guard("unique")
+            if unique and self.store.classify(last) in REFUSALS and binding.dialect.is_duplicate(unique, str(last)):
+                raise Duplicate(self.store.name) from last
             raise
 
     def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False, own: bool = True) -> R:

@@ -8,9 +8,8 @@ from typing import Any
 
 from xq.core.compile import Selector, Statement, Way
 from xq.core.counters import counter_of
-from xq.core.errors import Duplicate
-from xq.core.machine import ABSENT, READY, TAKEN, Guard, Machine, Transition
-from xq.core.ports import REFUSALS, Connection, Row, Run
+from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
+from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.rates import Rates
@@ -27,9 +26,8 @@ class Steps:
         self.store = database.store
         self.tasks = tasks
         self.machine = machine
-        self._unique = machine.guard("unique")
-        rate = machine.guard("rate")
-        self.rates = Rates(tasks) if rate else None
+        self._unique = machine.guard("unique") is not None
+        self.rates = Rates(tasks) if machine.guard("rate") else None
         self._counts = machine.settings.counts_events
 
     def drop_full_buckets(self) -> None:
@@ -70,7 +68,7 @@ class Steps:
         _, _, _, given, names = name
         statement = binding.insert(row, frozenset(given), names, n)
         run = binding.dialect.runner(statement, row.event, width=len(names))
-        made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
+        made = Step(statement, run, row.event, row.source, row.target, may_be_refused=True)
         return binding.steps.keep(name, made, n * len(names))
 
     def _move(
@@ -85,22 +83,7 @@ class Steps:
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:
             notified = ""
-        if self._unique:
-            run = self._explaining_duplicates(self._unique, run)
-        # The database may reject the values of an update.
-        guarded = self._in_savepoint(run) if brings or self._unique else run
-        return Step(statement, run, guarded, notified, source, target)
-
-    def _in_savepoint(self, run: Run) -> Run:
-        """Return `run` in a savepoint, if the database would end the transaction when it fails."""
-        if not self.store.driver.errors_end_transactions:
-            return run
-
-        def guarded(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            with self.store.atomic(own=True):
-                return run(connection, values)
-
-        return guarded
+        return Step(statement, run, notified, source, target, brings or self._unique)
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
         """Return `run`, which then also counts the event for the rows returned."""
@@ -122,20 +105,3 @@ class Steps:
         """Count the event of `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
             binding.installation.add_counter(*counter_of(event, source, target), n)
-
-    def _explaining_duplicates(self, unique: Guard, run: Run) -> Run:
-        """Return `run`, which then raises Duplicate if another task has the same unique value.
-
-        A task can move back into the states in which the feature unique compares.
-        """
-
-        def explained(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            try:
-                return run(connection, values)
-            except Exception as error:
-                refused = self.store.classify(error) in REFUSALS
-                if refused and self.database.dialect.is_duplicate(unique, str(error)):
-                    raise Duplicate(self.store.name) from error
-                raise
-
-        return explained

@@ -98,17 +98,14 @@ class Batches:
         return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
     def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
-        return self._run(event, which, transition, {**values, "n": PER_MOVE}, guarded=True)
+        return self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True)
 
     def _run(
-        self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], guarded: bool = False
+        self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
         connection, binding = self.database.begin()
         step = self.steps.move(binding, event, which, transition)
-        run = partial(self.database.run, step, {**self.database.values(), **values}, connection)
-        if guarded and connection.in_transaction and self.store.driver.errors_end_transactions:
-            return len(self.database.transaction(run, locks=False, caught=True))
-        return len(run())
+        return len(self.database.run(step, {**self.database.values(), **values}, connection, caught=caught))
 
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from xq.core.compile import Change, Selector
-from xq.core.errors import ConfigurationError, FeatureOff
+from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.machine import ABSENT, Transition
 from xq.core.ports import REFUSALS, Field
 from xq.core.values import Parts, microseconds, named
@@ -170,7 +170,7 @@ class Archive:
         binding = self.database.open()
         statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         run = binding.dialect.runner(statement, BACK[0], width=len(names))
-        back = self.database.run(Step(statement, run, run, *BACK), {**self.database.values(), "rows": rows})
+        back = self.database.run(Step(statement, run, *BACK), {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 
@@ -182,7 +182,7 @@ class Archive:
 
     def _in_parts(self, work: Callable[[Sequence[T]], int], rows: Sequence[T]) -> tuple[int, list[T]]:
         def is_refused(error: Exception) -> bool:
-            return isinstance(error, Stays) or self.store.classify(error) in REFUSALS
+            return isinstance(error, (Stays, Duplicate)) or self.store.classify(error) in REFUSALS
 
         n, refused = self.database.in_parts(work, rows, is_refused)
         for _, error in refused:
