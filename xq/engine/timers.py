@@ -223,7 +223,7 @@ class Timers:
         if not dialect.looks.times_unowned or not self.database.run(dialect.looks.any_untimed):
             return
         try:
-            self.database.transaction(lambda: self.database.run(dialect.looks.times_unowned), locks=False, caught=True)
+            self.database.run(dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
