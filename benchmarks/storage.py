@@ -13,6 +13,7 @@ from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, floor
 from benchmarks.databases import Database, Home
 from benchmarks.measure import Opens
 from benchmarks.report import Effort, Section, Table
+from xq.engine.stats import roll_up_some
 
 STILL = 1.5  # seconds in which every connection has reported to the server's statistics what it changed
 
@@ -44,7 +45,7 @@ def jobs(queue: Batches, n: int) -> None:
 
 
 def roll_up(queue: Batches) -> None:
-    while isinstance(queue, Xq) and queue.queue._database.roll_up_some():
+    while isinstance(queue, Xq) and roll_up_some(queue.queue._database):
         pass
 
 

@@ -11,7 +11,7 @@ from xq.core.machine import TAKEN
 from xq.core.ports import Store
 from xq.engine.observers import Observers
 from xq.engine.run import Database, retried
-from xq.engine.stats import stats
+from xq.engine.stats import counts
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiting
@@ -103,11 +103,8 @@ class QueueAdapter(Generic[T]):
         It is one step: it waits for calls of all processes that move tasks. Later calls wait for it and raise
         NotInstalled when the table is gone. Orphaned tasks are reaped first. Raises on MariaDB within a transaction.
         """
-        taken = self._taken()  # first without a lock
-        if taken:
+        if counts(self._database)[TAKEN]:  # first without a lock
             self.maintenance.reap()
-            taken = self._taken()
-        return taken or retried(self.store, lambda: self._database.open().installation.drop(drop))
-
-    def _taken(self) -> int:
-        return stats(self._database.counters(), self._database.definition.machine.states).counts[TAKEN]
+            if taken := counts(self._database)[TAKEN]:
+                return taken
+        return retried(self.store, lambda: self._database.open().installation.drop(drop))

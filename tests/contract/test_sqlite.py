@@ -124,9 +124,11 @@ def test_a_call_that_reads_before_it_writes_locks_the_file_before_both(make_file
 
 
 FIRST_CALLS = {
+    "act": lambda queue: queue.act("kill", "state:R"),
     "configure": lambda queue: queue.configure(session_ttr=0),
     "pause_schedule": lambda queue: queue.pause_schedule("none"),
     "recount": lambda queue: queue.recount(),
+    "reset": lambda queue: queue.reset(),
     "session": lambda queue: queue.session(),
 }
 
@@ -142,6 +144,19 @@ def test_the_first_call_of_a_process_locks_the_file_before_it_looks_for_the_queu
         make_file.db.connection().set_trace_callback(None)
     first = next(sql for sql in seen if sql.startswith("UPDATE") or " FROM " in sql)
     assert first.startswith("UPDATE"), "else it fails if another process has written since it looked"
+
+
+@pytest.mark.parametrize("name", ["recount", "reset", "sweep"])
+def test_a_call_locks_the_file_once_within_a_transaction(make_file, name):
+    queue, seen = make_file({"ttr": 1}).xq, list[str]()
+    queue.put_many(tasks(2))
+    queue.take_many(2)
+    make_file.clock.tick(2)
+    with make_file.db.atomic():
+        make_file.db.connection().set_trace_callback(seen.append)
+        getattr(queue, name)()
+        make_file.db.connection().set_trace_callback(None)
+    assert sum(sql.endswith("WHERE FALSE") for sql in seen) == 1
 
 
 def test_a_take_that_waits_makes_one_update_before_it_sleeps_and_one_after(make_file):

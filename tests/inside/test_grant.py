@@ -21,7 +21,7 @@ from tests.servers import Postgres
 from tests.steps import PATIENCE
 from xq.adapters.peewee.connections import Place
 from xq.adapters.peewee.tables import queue_of
-from xq.engine import run
+from xq.engine import stats
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempt import RetriedCalls
 from xq.sessions import current as sessions
@@ -164,7 +164,7 @@ def test_a_user_who_may_only_read_looks_for_problems(land):
 
 
 def test_select_alone_is_enough_to_name_a_queue_by_a_url_and_to_look_at_it(land, monkeypatch):
-    monkeypatch.setattr(run, "MANY", 0)  # a look at the counters rolls them up, if the user may
+    monkeypatch.setattr(stats, "MANY", 0)  # a look at the counters rolls them up, if the user may
     queue = land.queue("all")
     queue.put({"name": "a"})
     url = land.server.url(land.name).replace(land.server.USER, land.user("SELECT", "SELECT", "SELECT"))
@@ -233,6 +233,17 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
     told = [(record.levelname, record.message) for record in caplog.records]
     assert [level for level, message in told if "may not" in message] == ["WARNING"]
     assert len([level for level, message in told if "has ended" in message]) == 1
+
+
+def test_a_denied_move_of_due_tasks_is_tried_again_after_a_pause(land):
+    queue = land.queue("all")
+    queue.put({"name": "due"}, ttl=0)
+    with land.connected(land.user("SELECT, INSERT")) as db:
+        maintenance = land.of(db).adapter.maintenance
+        assert is_denied(maintenance.expire, -1.0)
+        assert maintenance.expire(-1.0) > 0
+    queue.sweep()
+    assert queue.count() == 0
 
 
 def test_a_process_takes_from_one_tube_and_may_only_put_into_another(land):

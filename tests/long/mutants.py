@@ -92,7 +92,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an object that another session was given opens its fence",
-        "xq/engine/finish.py",
+        "xq/engine/one.py",
         "prefix, token if token and token.startswith(prefix) else NO_TAKE",
         'prefix, token or ""',
         "contract/core/test_ownership.py",
@@ -106,9 +106,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a second task with the value is an error of the ORM",
-        "xq/engine/steps.py",
-        "if self.database.dialect.is_duplicate(unique, str(error)):",
-        "if not self.database.dialect.is_duplicate(unique, str(error)):",
+        "xq/engine/run.py",
+        "REFUSALS and binding.dialect.is_duplicate(unique, str(last)):",
+        "REFUSALS and not binding.dialect.is_duplicate(unique, str(last)):",
         "contract/core/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",
     ),
     Mutant(
@@ -135,8 +135,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a key that is made and taken already is not made again",
         "xq/engine/insert.py",
-        "self._is_there, self._keys_in(complete))):\n                        continue\n",
-        "self._is_there, self._keys_in(complete))):\n                        raise\n",
+        "for key in self._keys_in(complete)):\n                        continue\n",
+        "for key in self._keys_in(complete)):\n                        raise\n",
         "contract/test_transactions.py::test_a_made_key_that_is_taken_leaves_the_transaction_usable",
     ),
     Mutant(
@@ -156,9 +156,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error within a transaction ends it: the savepoint is left out",
-        "xq/engine/steps.py",
-        "if not self.store.driver.errors_end_transactions:",
-        "if self.store.driver.errors_end_transactions is not None:",
+        "xq/engine/run.py",
+        "if saves and self.store.driver.errors_end_transactions:",
+        "if saves and self.store.driver.errors_end_transactions is None:",
         "contract/core/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",
     ),
     Mutant(
@@ -598,7 +598,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # workers
     Mutant(
         "what a function has acked in a transaction that was rolled back counts as acked",
-        "xq/engine/finish.py",
+        "xq/engine/one.py",
         "work.finished, work.in_doubt = event, self.store.in_transaction()",
         "work.finished, work.in_doubt = event, False",
         "contract/test_workers.py::test_what_a_function_ends_itself_is_not_acked_again",

@@ -21,6 +21,7 @@ import xq
 from tests.support.life import die
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
+from xq.engine.stats import roll_up_some
 from xq.runtime import callers, waiters
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.pool import Program
@@ -517,7 +518,7 @@ def job(
         with counter.alone():
             queue.truncate()
             put(n)
-            while queue.adapter.finish.database.roll_up_some():
+            while roll_up_some(queue.adapter.finish.database):
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:
                 run(until_empty=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum, auto
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
@@ -38,22 +39,18 @@ REMEMBERED: Final = ("ttl", "ttr")
 MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
 
 
-class Marker:
+class Marker(Enum):
     """A value that the dialect writes."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    TOKEN = auto()  # session and token of the take that is running
+    PLUS_ONE = auto()
+    KEEP = auto()  # the column keeps its value
 
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> str:
-        return self.name  # pickled by name, so that each marker exists once in a process
 
-
-TOKEN: Final = Marker("TOKEN")  # session and token of the take that is running
-PLUS_ONE: Final = Marker("PLUS_ONE")
-KEEP: Final = Marker("KEEP")  # the column keeps its value
+TOKEN, PLUS_ONE, KEEP = Marker
 
 
 @dataclass(frozen=True, slots=True)

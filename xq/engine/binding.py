@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
@@ -42,18 +42,23 @@ class Step:
 
     statement: Statement
     run: Callable[[Connection, dict[str, Any]], list[Row]]
-    guarded: Callable[[Connection, dict[str, Any]], list[Row]]  # `run` within the application's transaction
     event: str = ""  # for observers; "" to notify none
     source: str = ""  # "" if the tasks leave several states: then each row holds its own
     target: str = ""
+    may_be_refused: bool = False  # the values of the call may break a constraint
 
 
-class StepCache(dict[object, Step]):
-    """The compiled steps of a binding."""
+# The event, the rows that it moves, the state that they enter, and the names of the options and of the written fields.
+# The rows are a Selector or, where a call looks up its step, something that is made faster.
+StepName = tuple[str, Hashable, str, tuple[str, ...], tuple[str, ...]]
+
+
+class StepCache(dict[StepName | str, Step]):
+    """The compiled steps of a binding, by their names; that of a text of the dialect by the text."""
 
     size = 0  # the values that their statements put: memory grows with these
 
-    def keep(self, name: object, step: Step, values: int = 0) -> Step:
+    def keep(self, name: StepName | str, step: Step, values: int = 0) -> Step:
         """Keep a step, whose statement puts so many values, and return it. If that is too much, forget all others."""
         self.size += values
         if len(self) >= KEPT or self.size > KEPT_VALUES:
@@ -69,7 +74,6 @@ class Binding:
 
     database: ref[Any]
     dialect: Dialect
-    machine: Machine
     installation: Installation
     sessions: Sessions  # of this process with that database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
@@ -79,17 +83,17 @@ class Binding:
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        return self.dialect.move(rows, change(self.machine, row, given, update))
+        return self.dialect.move(rows, change(self.dialect.machine, row, given, update))
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Compile the statement that puts `count` tasks with values for the fields `names`."""
-        return self.dialect.insert(change(self.machine, row, given), names, count)
+        return self.dialect.insert(change(self.dialect.machine, row, given), names, count)
 
     def text(self, sql: str) -> Step:
         """Return the step of a text of the dialect."""
         if (step := self.steps.get(sql)) is None:
             run = self.dialect.query(sql)
-            step = self.steps.keep(sql, Step(Statement(sql), run, run))
+            step = self.steps.keep(sql, Step(Statement(sql), run))
         return step
 
     def changes(self, store: Store[Any], statement: Statement, event: str = "") -> Step:
@@ -98,7 +102,7 @@ class Binding:
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
             return [(self.dialect.change(store, statement, values, event),)]
 
-        return Step(statement, run, run)
+        return Step(statement, run)
 
 
 def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
@@ -119,7 +123,6 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
     return Binding(
         here,
         dialect,
-        definition.machine,
         dialect.installation(store, definition.structure, definition.wording, values),
         sessions.of(database),
         store.may_fail_to_read,

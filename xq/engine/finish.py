@@ -1,23 +1,23 @@
-"""Move tasks that the caller names: ack, release, bury, dig, kill, touch ... one task, several, or all."""
+"""Move several tasks that the caller names, or all, and those of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from types import NoneType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-from xq.core.compile import Fence, Selector, Way
-from xq.core.errors import BadType, BadValue, Error, FeatureOff, NotFound, NotOwner, SessionLost, WrongState, shown
+from xq.core.compile import Fence, Selector
+from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import Spans
-from xq.core.ports import Connection, Row
+from xq.core.ports import Row
 from xq.core.values import Parts, Taken, Tasks, chunks, named
-from xq.engine.binding import Binding
 from xq.engine.in_doubt import InDoubtTakes
+from xq.engine.one import NO_TAKE, Asked, One
+from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.take import NONE, check_open
+from xq.engine.take import NONE
 from xq.engine.timers import Batches
 from xq.sessions.records import in_full
 from xq.sessions.session import owner_of, tokens_of
@@ -26,143 +26,21 @@ T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
-NO_TAKE: Final = "/"  # in the place of a token: that of no take
-
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
-MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move
-
-
-@dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
-class Asked:
-    """A checked call: its event, options, fields to write, and target state if the caller names one."""
-
-    event: str
-    seconds: Spans
-    fields: Mapping[str, Any]
-    to: str | None = None
-
-
 ACK: Final = Asked("ack", NONE, NONE)
 
 
-class Work(Protocol):
-    """A taken task that a function works on, and may finish by a call of its own."""
-
-    taken: Taken
-    finished: str  # the event by which a call of this process has finished the task
-    in_doubt: bool  # within a transaction, which may be rolled back
-
-
-class Finish(Generic[T]):
+class Finish(One[T]):
     """Move named tasks of one queue."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
-        self.database = steps.database
-        self.store = steps.store
-        self.tasks = tasks
-        self.machine = steps.machine
-        self.steps = steps
+        super().__init__(tasks, steps, in_doubt)
         self.batches = batches
         self.log = batches.log
-        self.in_doubt = in_doubt
-        self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
-        sources = {event: self.machine.sources(event) for event in self.machine.events}
-        self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
-        self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
-        self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
         self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)
 
-    # one task
-
-    def one(
-        self,
-        event: str,
-        key: object,
-        options: Mapping[str, Any] = NONE,
-        update: Mapping[str, Any] | None = None,
-        to: str | None = None,
-        sets: tuple[str, ...] = (),
-    ) -> T:
-        """Move one task by `event` and return it. The state of the task selects the transition.
-
-        `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names.
-        Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
-        """
-        asked = self._asked(event, options, update, to, sets)
-        parts, token = self.tasks.identify(key)
-        state = self._only[event] if event in self._only else self._only_source(asked)
-        if state is None:
-            self.database.begin(locks=True)
-            state = self._find(asked, parts, token)
-        usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
-        for _ in range(MOVE_TRIES):
-            transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
-            if transition.stays and not asked.fields:
-                return self.tasks.returned(self.look(parts)[0])
-            if moved := self._moved(asked, transition, parts, token):
-                return moved[0]
-            state = self._find(asked, parts, token)
-        raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
-
-    def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
-        """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
-        connection = self.database.begin()
-        binding = self.database.binding or self.database.open()
-        if transition.target == TAKEN and transition.enters:
-            return self._taken(binding, asked, transition, parts, token)
-        if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
-            again = partial(self._read, asked, transition, parts, token)
-            moved = self.database.transaction(again, locks=False)
-        else:
-            moved = self._read(asked, transition, parts, token, connection)
-        if moved and self.working and transition.target != TAKEN:
-            self._note_finished(asked.event, parts, token)
-        return moved
-
-    def _note_finished(self, event: str, parts: Parts, token: str | None) -> None:
-        """Note in the work on a task, if this process works on it, that the task is taken no more."""
-        work = self.working.get(parts)
-        if work is None or token not in (None, work.taken.token):
-            return
-        if work.taken.token is None and event == "release":
-            # If another thread takes it again, it looks like an undone release, so no later look decides.
-            self.store.after_commit(lambda: setattr(work, "finished", event))
-        else:
-            work.finished, work.in_doubt = event, self.store.in_transaction()
-
-    def _read(
-        self,
-        asked: Asked,
-        transition: Transition,
-        parts: Parts,
-        token: str | None,
-        connection: Connection | None = None,
-        taken_by: str | None = None,
-    ) -> list[T]:
-        found, owner, which = connection or self.store.ready(), taken_by or token, named(parts)
-        which["owner"] = owner
-        rows = self._move(found, asked, "key", transition, token, which)
-        if not rows:
-            return []
-        returned = self.tasks.returned
-        return [returned(rows[0], owner if transition.target == TAKEN else None)]
-
-    def _taken(
-        self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
-    ) -> list[T]:
-        """Take one named task, by an event that a feature adds."""
-        session = binding.sessions.to_take()
-        taken_by = binding.sessions.token(session, self.database, binding.dialect.source_name)
-        try:
-            again = partial(self._read, asked, transition, parts, token, taken_by=taken_by)
-            moved = self.database.transaction(again, locks=False) if binding.may_fail_to_read else again()
-            if moved:
-                check_open(session)
-            return moved
-        except BaseException as failure:
-            self.in_doubt.add([taken_by], failure)
-            raise
+    # the tasks of workers
 
     def write(self, task: T, fields: Mapping[str, Any]) -> None:
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
@@ -177,9 +55,9 @@ class Finish(Generic[T]):
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        connection, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
+        begun, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
         batches = chunks([*taken], PER_MOVE)
-        return [rows for batch in batches for rows in self._move_all(connection, ACK, transition, batch)]
+        return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
@@ -207,80 +85,6 @@ class Finish(Generic[T]):
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
-    def _asked(
-        self,
-        event: str,
-        options: Mapping[str, Any],
-        update: Mapping[str, Any] | None,
-        to: str | None = None,
-        sets: tuple[str, ...] = (),
-    ) -> Asked:
-        if not options and update is None and to is None and event in self._plain:
-            return self._plain[event]
-        seconds: Spans = self.tasks.options.check(event, options) if options or event not in self._only else NONE
-        return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
-
-    def _only_source(self, asked: Asked) -> str | None:
-        """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""
-        sources = self.machine.sources(asked.event)
-        if len(sources) == 1:
-            return sources[0]
-        refused = []
-        for state in sources:
-            try:
-                self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
-                return None
-            except Error as error:
-                refused.append(error)
-        raise refused[0]  # the options fit none of the states
-
-    def _move(
-        self,
-        connection: Connection,
-        asked: Asked,
-        way: Way,
-        transition: Transition,
-        token: str | None,
-        which: dict[str, Any],
-        fence: Fence = "",
-    ) -> list[Row]:
-        """Move the tasks of a key or a list of keys, if they are in the source state and pass the fence."""
-        event, seconds, fields = asked.event, asked.seconds, asked.fields
-        binding = self.database.binding or self.database.open()
-        if transition.fenced and not fence:
-            prefix = binding.sessions.current().prefix
-            fence = "session" if token is None else "take"
-            # A token of another session must match no row.
-            which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else NO_TAKE
-        name: tuple[object, ...] = event, way, fence, transition.source, transition.target, transition.given
-        if seconds or fields:
-            name = *name, *seconds, None, *fields
-        step = binding.steps.get(name)
-        if step is None:
-            selector = Selector(way, transition.source, fence)
-            step = self.steps.move(binding, event, selector, transition, tuple(seconds), tuple(fields), name)
-        if seconds:
-            which |= self.database.values(seconds)
-        else:
-            which["now"] = None if self.database.clock is None else self.database.clock.now
-        if fields:
-            which.update(zip(step.statement.names, fields.values(), strict=True))
-        return self.database.run(step, which, connection)
-
-    def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
-        """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
-
-        SessionLost comes first: other sessions may have moved the task since the session was lost.
-        """
-        if asked.event in self._fenced:
-            self._check_not_lost(asked, parts, token)
-        return self._check(asked, parts, token, *self.look(parts, self._afresh))
-
-    @property
-    def _afresh(self) -> str:
-        # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
-        return self.database.dialect.afresh if self.store.in_transaction() else ""
-
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
         """Return tasks by state, and the rows found by one query. Raises as `_find` for the first."""
         if asked.event in self._fenced:
@@ -301,33 +105,6 @@ class Finish(Generic[T]):
                 self._check(asked, parts, token, row, state)
             by_state.setdefault(state, []).append((parts, token))
         return by_state, rows
-
-    def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
-        """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
-        sources = self.machine.sources(asked.event)
-        if state not in sources:
-            raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
-        if self.tasks.options.choose(state, asked.event, asked.seconds, asked.to).fenced:
-            owner = row[-1]
-            if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
-                raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
-        return state
-
-    def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
-        sessions = self.database.open().sessions
-        session = sessions.current().uuid if token is None else owner_of(token)[0]
-        if sessions.open.notice_loss(session):
-            raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
-
-    def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
-        """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
-        rows = self.database.run(self.database.dialect.looks.look(afresh), named(parts))
-        if not rows:
-            raise NotFound(self.store.name, self.tasks.app_key(parts))
-        state = self.database.dialect.state(rows[0])
-        if state is None:
-            raise NotFound(self.store.name, self.tasks.app_key(parts), ": its row has a status that is not the queue's")
-        return rows[0], state
 
     # several
 
@@ -357,8 +134,7 @@ class Finish(Generic[T]):
         def move() -> list[T]:
             moved: dict[Any, Row] = {}
             self._write_many(written)  # without a fence: if the caller may not move a task, all is rolled back
-            only = self._only_source(asked)
-            if only:
+            if only := self._only.get(event) or self._only_source(asked):
                 self.tasks.options.choose(only, asked.event, asked.seconds, asked.to)
                 groups, seen = {only: identified}, dict[Any, Row]()
             else:
@@ -444,10 +220,10 @@ class Finish(Generic[T]):
         return moved
 
     def _move_all(
-        self, connection: Connection, asked: Asked, transition: Transition, taken: Sequence[Held]
+        self, begun: Begun, asked: Asked, transition: Transition, taken: Sequence[Held]
     ) -> Iterator[list[Row]]:
         """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
-        fenced, by_fence, binding = transition.fenced, [taken], self.database.binding or self.database.open()
+        fenced, by_fence, (_, binding) = transition.fenced, [taken], begun
         if fenced:
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
         for some in by_fence:
@@ -458,15 +234,15 @@ class Finish(Generic[T]):
                 tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
             listed = binding.dialect.listed(keys, tokens if fence else ()) if len(some) > 1 else None
             if listed:
-                yield self._move(connection, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
+                yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
             else:
                 for parts, token in some:
-                    yield self._move(connection, asked, "key", transition, token, named(parts))
+                    yield self._move(begun, asked, "key", transition, token, named(parts))
 
     def checked(self, event: str, options: Mapping[str, Any]) -> Spans:
         """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
         asked = self._asked(event, options, None)
-        if only := self._only_source(asked):
+        if only := self._only.get(event) or self._only_source(asked):
             self.tasks.options.choose(only, event, asked.seconds)
         return asked.seconds
 
@@ -476,8 +252,8 @@ class Finish(Generic[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        connection, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
-        moves = (self._move_all(connection, asked, transition, batch) for batch in batches)
+        begun, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
+        moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

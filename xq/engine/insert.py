@@ -12,9 +12,10 @@ from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.options import Spans
-from xq.core.ports import REFUSALS, Connection, Row
+from xq.core.ports import REFUSALS, Row
 from xq.core.values import New, Parts, Tasks, named
-from xq.engine.stats import stats
+from xq.engine.run import Begun
+from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
 T = TypeVar("T")
@@ -45,11 +46,9 @@ class Inserts(Generic[T]):
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
-        around = self.database.observers.around_put
-        if around is None:
+        if (around := self.database.observers.around_put) is None:
             return self._put(tasks, options)
-        put: list[T] = around(lambda trace: self._put(tasks, options, trace), len(tasks))
-        return put
+        return around(lambda trace: self._put(tasks, options, trace), len(tasks))
 
     def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
         conflict, seconds, transition = "raise", NONE, self.tasks.options.usual["put"]
@@ -66,13 +65,13 @@ class Inserts(Generic[T]):
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
-        connection = self.database.begin()
-        binding = self.database.binding or self.database.open()
+        begun = self.database.begin()
+        binding = begun[1]
         if not alone:
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
         if len(brought) == 1 and not binding.may_fail_to_read:
             if not self._unique:
-                return self._insert(transition, brought[0], seconds, connection)
+                return self._insert(transition, brought[0], seconds, begun)
             if alone:
                 return self._put_unique(transition, brought[0], seconds, conflict)
         put = partial(self._put_unique, conflict=conflict) if self._unique else self._insert
@@ -84,25 +83,25 @@ class Inserts(Generic[T]):
 
     def _put_unique(self, transition: Transition, new: New, seconds: Spans, conflict: str) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
-        guard, store, tasks = self._unique, self.database.store, dict[int, T]()
+        guard, tasks = self._unique, dict[int, T]()
         assert guard is not None
         values, tried = new.values(self._unique_name), 0
-        by_error = not self.database.dialect.unless_duplicate(guard)
         while len(tasks) < len(values):
             # Of equal values only the first: by an error the database would refuse all of them.
             left = ((place, value) for place, value in reversed([*enumerate(values)]) if place not in tasks)
             places = sorted({(value, value is None and place): place for place, value in left}.values())
             part, rows, before = new.at(places), None, len(tasks)
-            connection = store.ready()
+            connection, binding = begun = self.database.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
+            by_error = not binding.dialect.unless_duplicate(guard)
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
-                    part, rows = self._inserted(transition, part, seconds, connection)
+                    part, rows = self._inserted(transition, part, seconds, begun)
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
-                    room = self.database.room(stats(self.database.counters(), self.machine.states).counts)
-                    if room is not None and len(places) > room:
+                    free = room(self.database, counts(self.database))
+                    if free is not None and len(places) > free:
                         self._refuse()
                 for i, holder in holders.items():
                     if task := self._instead(transition, holder, part.at([i]), seconds, conflict):
@@ -156,7 +155,7 @@ class Inserts(Generic[T]):
             for name, value in zip(new.names, new.rows[0], strict=True)
             if name in new.brought and name not in keys
         }
-        connection, binding = self.database.begin(), self.database.open()
+        connection, binding = self.database.begin()
         which = Selector("key", state)
         step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
         values = self.database.values(seconds) | named(parts)
@@ -164,28 +163,23 @@ class Inserts(Generic[T]):
         rows = self.database.run(step, values, connection)
         return self.tasks.returned(rows[0]) if rows else None
 
-    def _insert(
-        self, transition: Transition, new: New, seconds: Spans, connection: Connection | None = None
-    ) -> list[T]:
-        """Put all of these tasks, by one statement."""
-        complete, rows = self._inserted(transition, new, seconds, connection)
+    def _insert(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None = None) -> list[T]:
+        complete, rows = self._inserted(transition, new, seconds, begun)
         if len(rows) < len(new.rows):
             self._refuse()
         return self._as_put(rows, complete)
 
-    def _inserted(
-        self, transition: Transition, new: New, seconds: Spans, connection: Connection | None = None
-    ) -> tuple[New, list[Row]]:
+    def _inserted(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None) -> tuple[New, list[Row]]:
         """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
         database, store = self.database, self.database.store
-        connection = connection or store.ready()
-        binding = database.binding or database.open()
+        connection, binding = begun or database.begin()
         if new.own:
             seconds = {**new.own, **seconds}
         n = len(new.rows)
         for _ in range(PUT_TRIES):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
-            step = self.steps.insert(binding, transition, tuple(seconds), complete.names, n)
+            name = "put", n, transition.target, (*seconds,), complete.names
+            step = binding.steps.get(name) or self.steps.insert(binding, name, n, transition)
             clock = database.clock
             values = {"now": None if clock is None else clock.now, "rows": complete.rows, "adding": n}
             if seconds:
@@ -193,11 +187,10 @@ class Inserts(Generic[T]):
             try:
                 rows = database.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
-                if store.classify(error) in REFUSALS:
-                    if complete.made_keys and any(map(self._is_there, self._keys_in(complete))):
+                if complete.made_keys and store.classify(error) in REFUSALS:
+                    look = binding.dialect.looks.look()
+                    if any(database.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
-                    if self._unique and binding.dialect.is_duplicate(self._unique, str(error)):
-                        raise Duplicate(self.name) from error
                 raise
             return complete, rows
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
@@ -210,9 +203,6 @@ class Inserts(Generic[T]):
 
     def _keys_in(self, new: New) -> list[Parts]:
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
-
-    def _is_there(self, parts: Parts) -> bool:
-        return bool(self.database.run(self.database.dialect.looks.look(), named(parts)))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
         """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""

@@ -20,7 +20,7 @@ class Listener(Protocol):
 
     @property
     def anybody(self) -> bool:
-        """Whether the listener needs notifications now."""
+        """Whether it needs notifications now."""
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """Handle a transition of tasks that this process has committed."""

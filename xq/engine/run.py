@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 from xq.core.clock import Clock
 from xq.core.compile import Statement
 from xq.core.dialect import Dialect
-from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
 from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
 from xq.engine.binding import Binding, Definition, Step, bound_to
@@ -21,8 +21,9 @@ from xq.sessions.current import Sessions
 from xq.sessions.session import Session
 
 R = TypeVar("R")
+V = TypeVar("V")
+Begun = tuple[Connection, Binding]  # what a call works with
 
-MANY = 1_000  # rows of counters above which they are rolled up
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
 PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
@@ -82,9 +83,7 @@ class Database:
 
         From now on each new connection is set up for this database.
         """
-        if (bound := self.bound) is not None:
-            return bound
-        return bound_to(self.store, self.definition, self.values)
+        return self.bound or bound_to(self.store, self.definition, self.values)
 
     @property
     def bound(self) -> Binding | None:
@@ -94,18 +93,16 @@ class Database:
 
     def open(self) -> Binding:
         """Return the binding. The first call checks the installation, and raises NotInstalled."""
-        binding = self.bound
-        if binding is None:
+        if (binding := self.bound) is None:
             binding = self.bind()
-            lacking = binding.installation.not_installed()
-            if lacking:
+            if lacking := binding.installation.not_installed():
                 self.close()
                 raise lacking
             self.binding = binding
         return binding
 
-    def begin(self, *, locks: bool = False) -> Connection:
-        """Bind the queue, and return the connection for a call that changes tasks.
+    def begin(self, *, locks: bool = False) -> Begun:
+        """Bind the queue, and return the connection and the binding for a call that changes tasks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
         first call of all does so too, and checks the installation. Raises NotInstalled.
@@ -113,11 +110,11 @@ class Database:
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
             self._lock(connection)
-            self.open()
+            binding = self.open()
             connection = self.store.ready()
         elif locks:
             self._lock(connection)
-        return connection
+        return connection, binding
 
     def review(self, records: list[Row] | None = None) -> None:
         """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
@@ -125,8 +122,7 @@ class Database:
         Another process may uninstall the queue, or install other features. `records`: those of the queue, just read.
         """
         fresh = self.bound is None
-        self.begin(locks=True)
-        binding = self.open()
+        _, binding = self.begin(locks=True)
         if fresh or (records is None and time.monotonic() <= self._review_at):
             return
         within = self.store.in_transaction()
@@ -181,7 +177,8 @@ class Database:
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
         its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
-        NotInstalled if it fails because something installed is missing.
+        NotInstalled if it fails because something installed is missing, and Duplicate if another task has its unique
+        value.
         """
         if isinstance(step, str):
             step, values = self.open().text(step), {**self.values(), **(values or {})}
@@ -190,7 +187,12 @@ class Database:
         connection = connection or self.store.ready()
         within = connection.in_transaction
         try:
-            rows = (step.guarded if within and (caught or not connection.joins) else step.run)(connection, values)
+            saves = within and (caught or (step.may_be_refused and not connection.joins))
+            if saves and self.store.driver.errors_end_transactions:
+                with self.store.atomic(own=True):
+                    rows = step.run(connection, values)
+            else:
+                rows = step.run(connection, values)
         except BaseException as error:
             rows = self._after(error, step, values, within)
         if self.observers.anybody and step.event and rows:
@@ -206,6 +208,9 @@ class Database:
             self._explain(binding, last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
+            unique = self.definition.machine.guard("unique")
+            if unique and self.store.classify(last) in REFUSALS and binding.dialect.is_duplicate(unique, str(last)):
+                raise Duplicate(self.store.name) from last
             raise
 
     def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False, own: bool = True) -> R:
@@ -238,6 +243,24 @@ class Database:
             if self.store.classify(error) is not ErrorKind.NOT_DATABASE:
                 self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
+
+    def in_parts(
+        self, work: Callable[[Sequence[V]], int], rows: Sequence[V], is_refused: Callable[[Exception], bool]
+    ) -> tuple[int, list[tuple[V, Exception]]]:
+        """Run work on rows in one transaction, or in several that leave out the rows that are refused.
+
+        Return the sum of what `work` returns, and the refused rows with their errors.
+        """
+        try:
+            return (self.transaction(lambda: work(rows), caught=True) if rows else 0), []
+        except Exception as error:
+            if not is_refused(error):
+                raise
+            if len(rows) == 1:
+                return 0, [(rows[0], error)]
+        half = len(rows) // 2
+        (n, refused), (m, more) = (self.in_parts(work, part, is_refused) for part in (rows[:half], rows[half:]))
+        return n + m, refused + more
 
     def _lock(self, connection: Connection) -> None:
         """Within the application's transaction, lock for writing before the first read.
@@ -281,40 +304,6 @@ class Database:
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
         return self.bind().dialect.only_reads(self.store)
-
-    def gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
-        binding = self.bind()
-        try:
-            return retried(self.store, lambda: binding.dialect.gone(self.store, uuids))
-        except Exception as error:
-            if self.store.classify(error) is ErrorKind.DENIED:
-                return []
-            raise
-
-    def counters(self) -> list[Any]:
-        """Return the counters. If they have become many rows, roll those up."""
-        found = self.run(self.dialect.looks.counters)
-        if sum(rows for *_, rows in found) > MANY and not self.store.in_transaction():
-            self.roll_up_some()
-        return [tuple(row[:4]) for row in found]
-
-    def room(self, counts: Mapping[str, int]) -> int | None:
-        """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
-        if (limit := self.definition.machine.guard("limit")) is None:
-            return None
-        return max(0, int(limit.value) - sum(counts[state] for state in self.dialect.guarded_states(limit)))
-
-    def roll_up_some(self) -> bool:
-        """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
-        dialect = self.dialect
-        try:
-            return retried(self.store, lambda: dialect.looks.roll_up(self.store))
-        except Exception as error:
-            # Ignore others: a standby cannot write, nor a user that may only look.
-            if self.store.classify(error) is ErrorKind.NOT_DATABASE:
-                raise
-            return False
 
     # errors
 

@@ -10,6 +10,10 @@ from pydantic import BaseModel, Field
 
 from xq.core.counters import Counter
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
+from xq.core.ports import ErrorKind
+from xq.engine.run import Database, retried
+
+MANY = 1_000  # rows of counters above which they are rolled up
 
 
 class Numbers(BaseModel):
@@ -20,10 +24,7 @@ class Numbers(BaseModel):
 
     def spelled(self) -> Numbers:
         """Return the same with the names of the states instead of their letters."""
-        return Numbers(
-            counts={NAMES.get(state, state): n for state, n in self.counts.items()},
-            transition=_spelled(self.transition),
-        )
+        return Numbers(counts=_spelled(self.counts), transition=_spelled(self.transition))
 
 
 class Stats(Numbers):
@@ -43,8 +44,8 @@ class Stats(Numbers):
         return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events, by_event=by_event)
 
 
-def _spelled(transitions: Mapping[str, int]) -> dict[str, int]:
-    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in transitions.items()}
+def _spelled(numbers: Mapping[str, int]) -> dict[str, int]:
+    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in numbers.items()}
 
 
 def stats(
@@ -77,6 +78,38 @@ def stats(
         events={event: sum(transitions.values()) for event, transitions in found.items()},
         by_event=found,
     )
+
+
+def counters(database: Database) -> list[Counter]:
+    """Return the counters. If they have become many rows, roll those up."""
+    found = database.run(database.dialect.looks.counters)
+    if sum(rows for *_, rows in found) > MANY and not database.store.in_transaction():
+        roll_up_some(database)
+    return [tuple(row[:4]) for row in found]
+
+
+def counts(database: Database) -> dict[str, int]:
+    """Return the number of tasks in each state."""
+    return stats(counters(database), database.definition.machine.states).counts
+
+
+def room(database: Database, counts: Mapping[str, int]) -> int | None:
+    """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
+    if (limit := database.definition.machine.guard("limit")) is None:
+        return None
+    return max(0, int(limit.value) - sum(counts[state] for state in database.dialect.guarded_states(limit)))
+
+
+def roll_up_some(database: Database) -> bool:
+    """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
+    dialect, store = database.dialect, database.store
+    try:
+        return retried(store, lambda: dialect.looks.roll_up(store))
+    except Exception as error:
+        # Ignore others: a standby cannot write, nor a user that may only look.
+        if store.classify(error) is ErrorKind.NOT_DATABASE:
+            raise
+        return False
 
 
 def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:

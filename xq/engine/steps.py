@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from xq.core.compile import Selector, Statement
+from xq.core.compile import Selector, Statement, Way
 from xq.core.counters import counter_of
-from xq.core.errors import Duplicate
 from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
-from xq.core.ports import REFUSALS, Connection, Row, Run
+from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
-from xq.engine.binding import Binding, Step
+from xq.engine.binding import Binding, Step, StepName
 from xq.engine.rates import Rates
 from xq.engine.run import Database
 
@@ -27,15 +26,19 @@ class Steps:
         self.store = database.store
         self.tasks = tasks
         self.machine = machine
-        self._unique = machine.guard("unique")
-        rate = machine.guard("rate")
-        self.rates = Rates(tasks) if rate else None
+        self._unique = machine.guard("unique") is not None
+        self.rates = Rates(tasks) if machine.guard("rate") else None
         self._counts = machine.settings.counts_events
 
     def drop_full_buckets(self) -> None:
         """Delete the full buckets of the feature rate: a bucket without a row is full."""
         if self.rates:
             self.database.run(self.database.dialect.records.drop_full_buckets)
+
+    def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0) -> Selector:
+        """Return the selector of a call that chooses the `n` oldest tasks itself (None: all)."""
+        way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
+        return Selector(way, transition.source, tube=tube, skips=skips)
 
     def move(
         self,
@@ -45,33 +48,28 @@ class Steps:
         transition: Transition,
         given: tuple[str, ...] = (),
         update: tuple[str, ...] = (),
-        kept_as: object = None,
     ) -> Step:
-        """Return the step that moves the selected tasks. Without an event it only changes their fields.
+        """Return the step that moves the selected tasks, compiled at its first use."""
+        name = event, which, transition.target, given, update
+        return binding.steps.get(name) or self.compile(binding, name, which, transition)
 
-        If a put replaces a task, the source state is that of the selector. `kept_as` is the name in the cache of a
-        caller that looks there first.
+    def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:
+        """Compile the step that moves the selected tasks. Without an event it only changes their fields.
+
+        If a put replaces a task, the source state is that of the selector.
         """
-        # Not the transition itself: its hash would be computed from all of its fields at each call.
-        moves = transition.source, transition.target, transition.given, transition.enters
-        name = kept_as or (event, which, moves, given, update)
-        step = binding.steps.get(name)
-        if step is None:
-            statement = binding.move(which, transition, frozenset(given), update)
-            left = transition if transition.source != ABSENT else replace(transition, source=which.state)
-            step = binding.steps.keep(name, self._move(binding, event, which, left, statement, bool(update)))
-        return step
+        event, _, _, given, update = name
+        statement = binding.move(which, transition, frozenset(given), update)
+        left = transition if transition.source != ABSENT else replace(transition, source=which.state)
+        return binding.steps.keep(name, self._move(binding, event, which, left, statement, bool(update)))
 
-    def insert(self, binding: Binding, row: Transition, given: tuple[str, ...], names: tuple[str, ...], n: int) -> Step:
-        """Return the step that puts `n` tasks with the fields `names`. The step's value `rows` holds a row per task."""
-        name = row.target, row.given, given, names, n
-        step = binding.steps.get(name)
-        if step is None:
-            statement = binding.insert(row, frozenset(given), names, n)
-            run = binding.dialect.runner(statement, row.event, width=len(names))
-            made = Step(statement, run, self._in_savepoint(run), row.event, row.source, row.target)
-            step = binding.steps.keep(name, made, n * len(names))
-        return step
+    def insert(self, binding: Binding, name: StepName, n: int, row: Transition) -> Step:
+        """Compile the step that puts `n` tasks. Its value `rows` holds a row per task."""
+        _, _, _, given, names = name
+        statement = binding.insert(row, frozenset(given), names, n)
+        run = binding.dialect.runner(statement, row.event, width=len(names))
+        made = Step(statement, run, row.event, row.source, row.target, may_be_refused=True)
+        return binding.steps.keep(name, made, n * len(names))
 
     def _move(
         self, binding: Binding, event: str, which: Selector, transition: Transition, statement: Statement, brings: bool
@@ -85,22 +83,7 @@ class Steps:
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:
             notified = ""
-        if self._unique:
-            run = self._explaining_duplicates(run)
-        # The database may reject the values of an update.
-        guarded = self._in_savepoint(run) if brings or self._unique else run
-        return Step(statement, run, guarded, notified, source, target)
-
-    def _in_savepoint(self, run: Run) -> Run:
-        """Return `run` in a savepoint, if the database would end the transaction when it fails."""
-        if not self.store.driver.errors_end_transactions:
-            return run
-
-        def guarded(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            with self.store.atomic(own=True):
-                return run(connection, values)
-
-        return guarded
+        return Step(statement, run, notified, source, target, brings or self._unique)
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:
         """Return `run`, which then also counts the event for the rows returned."""
@@ -122,21 +105,3 @@ class Steps:
         """Count the event of `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
             binding.installation.add_counter(*counter_of(event, source, target), n)
-
-    def _explaining_duplicates(self, run: Run) -> Run:
-        """Return `run`, which then raises Duplicate if another task has the same unique value.
-
-        A task can move back into the states in which the feature unique compares.
-        """
-        unique, store = self._unique, self.store
-
-        def explained(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            try:
-                return run(connection, values)
-            except Exception as error:
-                if unique and store.classify(error) in REFUSALS:
-                    if self.database.dialect.is_duplicate(unique, str(error)):
-                        raise Duplicate(store.name) from error
-                raise
-
-        return explained

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from xq.core.compile import Selector, Way
+from xq.core.compile import Selector
 from xq.core.dialect import Moves
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
@@ -18,6 +18,7 @@ from xq.core.values import Tasks
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
+from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
@@ -83,10 +84,10 @@ class Takes(Generic[T]):
             prepared = self._prepare(transition, tube, but)
             if prepared is None:
                 break
-            connection, skipped, done = prepared
-            step, values = self._step(event, n, transition, tube, skipped, seconds, fields)
+            begun, skipped, done = prepared
+            step, values = self._step(begun, event, n, transition, tube, skipped, seconds, fields)
             try:
-                return self._run(connection, step, values, done, then)
+                return self._run(begun, step, values, done, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
@@ -95,25 +96,24 @@ class Takes(Generic[T]):
 
     def _prepare(
         self, transition: Transition, tube: str | None, but: tuple[str, ...]
-    ) -> tuple[Connection, tuple[str, ...], Prepared] | None:
+    ) -> tuple[Begun, tuple[str, ...], Prepared] | None:
         """Start the maintenance, read the pauses, and do what is left to do before the look for a task.
 
-        Return the connection, the tubes to skip, and what was done; None if a pause leaves no task.
+        Return what to take with, the tubes to skip, and what was done; None if a pause leaves no task.
         """
         database, takes, skipped = self.database, transition.target == TAKEN, but
-        connection = database.begin()
-        binding = database.binding or database.open()
+        connection, binding = begun = database.begin()
         dialect, clock = binding.dialect, database.clock
         if takes and clock is None and self.maintained is not binding:
             database.begin(locks=True)
             self.maintain()  # before the take: if this fails, no task is taken
-            connection = self.store.ready()
+            connection, binding = begun = database.begin()
         if takes:
             paused = self.pauses.paused
             if self.pauses.binding is not binding or self.pauses.uncommitted:
                 database.begin(locks=True)
                 paused = self.pauses.look()
-                connection = self.store.ready()
+                connection, binding = begun = database.begin()
             if paused is not None:
                 if paused.stops(tube):
                     return None
@@ -121,9 +121,9 @@ class Takes(Generic[T]):
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
-            return connection, skipped, UNPREPARED
+            return begun, skipped, UNPREPARED
         done = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return self.store.ready(), skipped, done
+        return database.begin(), skipped, done
 
     def _catch_up(
         self, connection: Connection, dialect: Moves, transition: Transition, time_to_sweep: bool
@@ -145,6 +145,7 @@ class Takes(Generic[T]):
 
     def _step(
         self,
+        begun: Begun,
         event: str,
         n: int | None,
         transition: Transition,
@@ -154,31 +155,25 @@ class Takes(Generic[T]):
         fields: Mapping[str, Any],
     ) -> tuple[Step, dict[str, Any]]:
         """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
-        database = self.database
-        binding, clock = database.binding or database.open(), database.clock
-        now, most = None if clock is None else clock.now, binding.dialect.no_limit if n is None else n
-        values: dict[str, Any] = {"now": now, "n": most, "owner": None, "tube": tube}
-        name: tuple[object, ...] = event, n == 1, tube is None
+        database, (_, binding) = self.database, begun
+        clock, most = database.clock, binding.dialect.no_limit if n is None else n
+        values = {"now": None if clock is None else clock.now, "n": most, "owner": None, "tube": tube}
         if seconds:
             values |= database.values(seconds)
-        if seconds or fields or skipped:
-            name = *name, len(skipped), *seconds, None, *fields
+        if skipped:
             values |= {f"skip{i}": each for i, each in enumerate(skipped)}
+        name = event, (n == 1, tube is None, len(skipped)), transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            way: Way = "first" if n == 1 or (transition.target == TAKEN and self.steps.rates) else "oldest"
-            which = Selector(way, transition.source, tube=tube is not None, skips=len(skipped))
-            step = self.steps.move(binding, event, which, transition, tuple(seconds), tuple(fields), name)
+            which = self.steps.oldest(transition, n, tube is not None, len(skipped))
+            step = self.steps.compile(binding, name, which, transition)
         if fields:
             values.update(zip(step.statement.names, fields.values(), strict=True))
         return step, values
 
-    def _run(
-        self, connection: Connection, step: Step, values: dict[str, Any], done: Prepared, then: Then | None
-    ) -> list[T]:
+    def _run(self, begun: Begun, step: Step, values: dict[str, Any], done: Prepared, then: Then | None) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
-        database, token = self.database, None
-        binding = database.binding or database.open()
+        database, token, (connection, binding) = self.database, None, begun
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:

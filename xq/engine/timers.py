@@ -98,18 +98,14 @@ class Batches:
         return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
     def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
-        return self._run(event, which, transition, {**values, "n": PER_MOVE}, guarded=True)
+        return self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True)
 
     def _run(
-        self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], guarded: bool = False
+        self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
-        connection = self.database.begin()
-        binding = self.database.open()
+        connection, binding = self.database.begin()
         step = self.steps.move(binding, event, which, transition)
-        run = partial(self.database.run, step, {**self.database.values(), **values}, connection)
-        if guarded and connection.in_transaction and self.store.driver.errors_end_transactions:
-            return len(self.database.transaction(run, locks=False, caught=True))
-        return len(run())
+        return len(self.database.run(step, {**self.database.values(), **values}, connection, caught=caught))
 
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
@@ -199,13 +195,11 @@ class Timers:
 
     def sweep_batch(self) -> Swept:
         """Move a batch of due tasks for each timer, and delete a batch of old history."""
-        self.database.begin(locks=True)
         self._time_unowned()
         return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
 
     def ready_batch(self, only_groups: bool = False) -> Swept:
         """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        self.database.begin(locks=True)
         timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())
 
@@ -229,7 +223,7 @@ class Timers:
         if not dialect.looks.times_unowned or not self.database.run(dialect.looks.any_untimed):
             return
         try:
-            self.database.transaction(lambda: self.database.run(dialect.looks.times_unowned), locks=False, caught=True)
+            self.database.run(dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise

@@ -35,7 +35,6 @@ class Term:
     negated: bool = False
 
     def wrong(self, why: str) -> BadValue:
-        """Return the error of this term."""
         return BadValue(f"the term {shown(str(self))} {why}")
 
     def __str__(self) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict, deque, namedtuple
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
 from xq.core.errors import shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import PASSING
+from xq.core.ports import PASSING, ErrorKind
 from xq.core.words import lasting
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.stats import Stats, stats
+from xq.engine.run import retried
+from xq.engine.stats import Stats, counters, room, stats
 from xq.sessions.process import process_name
 from xq.sessions.session import owner_of
 
@@ -110,7 +112,7 @@ class Inspection:
 
     def stats(self) -> Stats:
         usual = self.machine.usual_event if self.machine.settings.counts_events else None
-        return stats(self.database.counters(), self.machine.states, self.database.definition.tube_stats, usual)
+        return stats(counters(self.database), self.machine.states, self.database.definition.tube_stats, usual)
 
     def by_state(self, state: str, n: int | None) -> list[Any]:
         dialect = self.database.dialect
@@ -149,8 +151,18 @@ class Inspection:
         for uuid, queue, seconds, *_ in self._run(self.database.dialect.records.sessions_listed):
             queues[uuid].add(queue)
             left[uuid] = seconds
-        gone = set(self.database.gone([uuid for uuid, seconds in left.items() if seconds is None]))
+        gone = set(self._gone([uuid for uuid, seconds in left.items() if seconds is None]))
         return {uuid: queues[uuid] for uuid, n in left.items() if uuid not in gone and (n is None or n > 0)}
+
+    def _gone(self, uuids: Sequence[str]) -> list[str]:
+        """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        store, dialect = self.database.store, self.database.bind().dialect
+        try:
+            return retried(store, lambda: dialect.gone(store, uuids))
+        except Exception as error:
+            if store.classify(error) is ErrorKind.DENIED:
+                return []
+            raise
 
     # what happens
 
@@ -203,11 +215,10 @@ class Inspection:
 
     def snapshot(self) -> Snapshot:
         numbers, pauses = self.stats(), self.pauses.all()
-        room = self.database.room(numbers.counts)
         by_history = self.machine.settings.history is not None
         oldest, standstill = self._by_history() if by_history else self._by_counters(numbers)
         may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])
-        return Snapshot(numbers, pauses, room, oldest, standstill if may_take else 0.0)
+        return Snapshot(numbers, pauses, room(self.database, numbers.counts), oldest, standstill if may_take else 0.0)
 
     def _may_take(self, paused: list[str | None]) -> bool:
         """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
@@ -286,5 +297,4 @@ class Inspection:
 
 
 def place(tube: str | None) -> str:
-    """Return what a pause stops."""
     return "the queue" if tube is None else f"the tube {shown(tube)}"

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from xq.core.acting import By
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.machine import TAKEN, Transition
+from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.core.ports import Store
 from xq.core.values import Tasks
@@ -73,8 +73,7 @@ class Operators(Generic[T]):
                 return binding.insert(row, given, names, n)
             which = Selector("key", row.source, "take" if row.fenced else "")
             if row.picks:
-                one = n == 1 or (machine.guard("rate") is not None and row.target == TAKEN)
-                which = Selector("first" if one else "oldest", row.source, tube="tube" in options)
+                which = self._finish.steps.oldest(row, n, "tube" in options)
             return binding.move(which, row, given, names)
 
         return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
@@ -253,13 +252,13 @@ class Operators(Generic[T]):
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
-        self._database.begin()
-        retried(self._store, self._database.open().installation.recount)
+        _, binding = self._database.begin()
+        retried(self._store, binding.installation.recount)
 
     def reset(self) -> None:
         """Set the counters of transitions to zero, and keep those of the states."""
-        within = self._store.in_transaction()
-        self._database.transaction(lambda: self._database.open().installation.reset(within))
+        within, (_, binding) = self._store.in_transaction(), self._database.begin()
+        self._database.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
 
     def uninstall(self, *, keep_columns: bool = False) -> None:
         """Remove everything that `install` created, and leave the plain table.

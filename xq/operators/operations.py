@@ -17,7 +17,7 @@ from xq.core.machine import Machine
 from xq.core.options import count_of
 from xq.core.values import Parts
 from xq.engine.finish import Finish
-from xq.engine.stats import stats
+from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
@@ -94,6 +94,8 @@ class Operation(Generic[T]):
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
+        if finish.store.in_transaction():
+            finish.database.begin(locks=True)  # the search reads
         search.movable(self._movable, 1, None)  # raises the errors of the filter
 
     def __repr__(self) -> str:
@@ -108,8 +110,8 @@ class Operation(Generic[T]):
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
         first, states = self._search.find(self._movable, SHOWN), self._search.states_alone(self.filter)
         if states is not None:
-            counts = stats(self._finish.database.counters(), self._finish.machine.states).counts
-            n = sum(counts[state] for state in self._states if state in states)
+            by_state = counts(self._finish.database)
+            n = sum(by_state[state] for state in self._states if state in states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
         return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
@@ -133,29 +135,24 @@ class Operation(Generic[T]):
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
-        """Move the tasks in one transaction, unless they have left these states, and return the number of moved ones.
-
-        If the database rejects one, move each half by itself, and skip that one.
-        """
+        """Move the tasks, unless they have left these states, and return the number of moved ones."""
         finish, database = self._finish, self._finish.database
-        by_state = defaultdict[str, list[Parts]](list)
-        for parts, state in found:
-            by_state[state].append(parts)
 
-        def move() -> int:
+        def move(tasks: Sequence[tuple[Parts, str]]) -> int:
+            by_state = defaultdict[str, list[Parts]](list)
+            for parts, state in tasks:
+                by_state[state].append(parts)
             with block(database.store.database, self._by):
                 event = ACTS[self.event]
                 return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
 
-        try:
-            return database.transaction(move, caught=True)
-        except Exception as error:
-            if not (isinstance(error, Duplicate) or finish.batches.is_refused(error)):
-                raise
-            if half := len(found) // 2:
-                return self._move(found[:half]) + self._move(found[half:])
-            finish.log.warning("%s cannot move task %r: %s", self.event, finish.tasks.app_key(found[0][0]), error)
-            return 0
+        def is_refused(error: Exception) -> bool:
+            return isinstance(error, Duplicate) or finish.batches.is_refused(error)
+
+        moved, refused = database.in_parts(move, found, is_refused)
+        for (parts, _), error in refused:
+            finish.log.warning("%s cannot move task %r: %s", self.event, finish.tasks.app_key(parts), error)
+        return moved
 
     def run(self) -> Operation[T]:
         """Move chunk by chunk until all tasks are moved, or the operation is cancelled."""

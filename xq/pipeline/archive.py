@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from xq.core.clock import microseconds
 from xq.core.compile import Change, Selector
-from xq.core.errors import ConfigurationError, FeatureOff
+from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.machine import ABSENT, Transition
 from xq.core.ports import REFUSALS, Field
 from xq.core.values import Parts, named
@@ -96,7 +96,6 @@ class Archive:
 
     @property
     def key(self) -> list[str]:
-        """The names of the fields of the key."""
         return [field.name for field in self.database.dialect.source.key]
 
     # out
@@ -172,7 +171,7 @@ class Archive:
         binding = self.database.open()
         statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         run = binding.dialect.runner(statement, BACK[0], width=len(names))
-        back = self.database.run(Step(statement, run, run, *BACK), {**self.database.values(), "rows": rows})
+        back = self.database.run(Step(statement, run, *BACK), {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 
@@ -183,23 +182,14 @@ class Archive:
         return list(zip(*stored, strict=True))
 
     def _in_parts(self, work: Callable[[Sequence[T]], int], rows: Sequence[T]) -> tuple[int, list[T]]:
-        """Work on rows in one transaction, or in several if the database refuses some.
+        def is_refused(error: Exception) -> bool:
+            return isinstance(error, (Stays, Duplicate)) or self.store.classify(error) in REFUSALS
 
-        Returns the sum of what `work` returns, and the refused rows.
-        """
-        try:
-            return (self.database.transaction(lambda: work(rows), caught=True) if rows else 0), []
-        except Exception as error:
-            is_refused = self.store.classify(error) in REFUSALS
-            if not is_refused and not isinstance(error, Stays):
-                raise
-            if len(rows) == 1:
-                if is_refused:
-                    self.log.warning("a task stays where it is: %s", error)
-                return 0, [*rows]
-        half = len(rows) // 2
-        (n, refused), (m, more) = self._in_parts(work, rows[:half]), self._in_parts(work, rows[half:])
-        return n + m, refused + more
+        n, refused = self.database.in_parts(work, rows, is_refused)
+        for _, error in refused:
+            if not isinstance(error, Stays):
+                self.log.warning("a task stays where it is: %s", error)
+        return n, [row for row, _ in refused]
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -17,10 +17,11 @@ from xq.adapters.plain import PlainStore
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
-from xq.core.machine import ABSENT, Machine
+from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
-from xq.core.ports import Address, ErrorKind, Row, Table, fits_a_column
+from xq.core.ports import Address, ErrorKind, Row, fits_a_column
 from xq.core.values import Tasks
+from xq.engine.binding import Definition
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
@@ -271,7 +272,7 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     return Bulk(
         store.name,
         store.address(),
-        _portable(dialect, table, machine, definition.words, definition.tube_stats),
+        _portable(dialect, definition),
         definition.structure,
         definition.catalogue,
         sources,
@@ -280,21 +281,15 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     )
 
 
-def _portable(
-    dialect: Dialect, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str]
-) -> Dialect:
+def _portable(dialect: Dialect, definition: Definition) -> Dialect:
     """Return a dialect without references to the model and to the functions of the application's features."""
+    table, machine = definition.table, copy.copy(definition.machine)
+    machine.fill, machine.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)
     fields = {field.name: replace(field, to_database=unchanged, from_database=None) for field in table.fields}
-    plain = copy.copy(machine)
-    plain.fill, plain.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)
-    return type(dialect)(
-        replace(
-            table,
-            fields=tuple(fields.values()),
-            key=tuple(fields[field.name] for field in table.key),
-            roles={role: fields[field.name] for role, field in table.roles.items()},
-        ),
-        plain,
-        words,
-        tube_stats,
+    plain = replace(
+        table,
+        fields=tuple(fields.values()),
+        key=tuple(fields[field.name] for field in table.key),
+        roles={role: fields[field.name] for role, field in table.roles.items()},
     )
+    return type(dialect)(plain, machine, definition.words, definition.tube_stats)

@@ -68,12 +68,7 @@ class Frame:
     """
 
     def __init__(
-        self,
-        tasks: Tasks[Any],
-        columns: Sequence[str],
-        options: Sequence[str],
-        sources: Sources,
-        forever: float,
+        self, tasks: Tasks[Any], columns: Sequence[str], options: Sequence[str], sources: Sources, forever: float
     ) -> None:
         self.tasks, self.table = tasks, tasks.table
         self.name, self.forever = tasks.store.name, forever

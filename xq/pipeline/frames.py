@@ -106,7 +106,6 @@ def framed(field: Field) -> Framed:
 
 
 def type_of(field: Field) -> str:
-    """Return Spark's type of a field."""
     found = framed(field).spark
     if found != "DECIMAL":
         return found

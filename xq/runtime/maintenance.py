@@ -19,7 +19,8 @@ from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
 from xq.engine.pauses import by_queue
-from xq.engine.run import MANY, Database
+from xq.engine.run import Database
+from xq.engine.stats import MANY, roll_up_some
 from xq.engine.take import Takes
 from xq.runtime.schedules import Schedules
 from xq.sessions import current as sessions
@@ -444,7 +445,7 @@ class Maintenance:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters, self._queues)]
-        rolled = self._each(self.roll_up, lambda queue: queue.database.roll_up_some(), many)
+        rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.database), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
 

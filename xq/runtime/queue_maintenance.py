@@ -165,6 +165,7 @@ class QueueMaintenance(Owner):
         if seconds is None or seconds > 0:
             return seconds
         if now >= self._expire_at:
+            self._expire_at = now + RETRY  # the database may deny the move
             swept = self.timers.sweep_if_any()
             # A constraint may reject every move. After a batch, other writers get as much time as it took.
             in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
@@ -190,8 +191,8 @@ class QueueMaintenance(Owner):
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
-        self.database.begin()
-        mine = self.database.open().sessions
+        _, binding = self.database.begin()
+        mine = binding.sessions
         session = mine.new() if name is None else mine.open.named(name)
         if name is None:
             session.register(self.database)
@@ -201,8 +202,8 @@ class QueueMaintenance(Owner):
 
     def current_session(self) -> Session:
         """Register the current session in the database, and return it."""
-        self.database.begin()
-        session = self.database.open().sessions.to_take()
+        _, binding = self.database.begin()
+        session = binding.sessions.to_take()
         session.register(self.database)
         return session
 
@@ -227,6 +228,7 @@ class QueueMaintenance(Owner):
         self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
+        records = self.database.dialect.records
         records = self.database.dialect.records
         if reaped:
             self.finish.give_back(uuids, event)

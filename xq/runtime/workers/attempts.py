@@ -256,7 +256,7 @@ class Attempts(Generic[T]):
         tokens: list[str | None] = []
         ack, take_next = partial(moves.ack_those, done), partial(source.take_within, n, tokens.append)
         try:
-            connection = database.begin()
+            connection, _ = database.begin()
             if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
                 return None  # two transactions cost less than the four messages of one
             if joins == "transaction" and observers.anybody:
