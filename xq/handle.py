@@ -35,7 +35,9 @@ from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
-from xq.runtime.waiters import Wait, Waiting, run_steps
+from xq.runtime.sleep import Wait, run_steps
+from xq.runtime.waiters import Waiters
+from xq.runtime.waiting import Waiting
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.program import Running, assignments_of, run_assignments, start_assignments
 from xq.runtime.workers.worker import Options, Worker, WorkerKind, WorkerOptions
@@ -93,19 +95,22 @@ class Queue(Operators[T]):
         self._observers: Observers[T] = Observers(store, self._tasks.returned)
         self._database = database = Database(store, definition, clock, self._observers)
         self._history = History(database, self._tasks, machine)
-        self._pauses = Pauses(database)
+        self._waiters = Waiters(database, self._tasks)
+        self._pauses = Pauses(database, self._waiters.takers.wake_first)
         self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
         self._steps = steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
-        in_doubt = InDoubtTakes(batches)
+        in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)
-        self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
-        self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
-        self._observers.listen(self._waiting, self._maintenance)
+        self._maintenance = maintenance = QueueMaintenance(
+            database, timers, self._finish, self._pauses, self._waiters, self._schedules
+        )
+        self._takes = Takes(self._tasks, steps, timers, in_doubt, self._pauses, maintenance)
+        self._waiting = Waiting(self._inserts, self._takes, self._finish, self._waiters, maintenance, woken)
+        self._observers.listen(self._waiters, maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(
             database, store, self._maintenance, self._waiting, self._observers, self._inspection
@@ -487,8 +492,7 @@ class Queue(Operators[T]):
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self.clock is None:
-            self._database.begin(locks=True)
-            self._maintenance.maintain()
+            self._maintenance.attend()
         named = self._schedules.every(spec, task, name, tz, options)
         self._store.after_commit(self._maintenance.scheduled)
         return named
@@ -573,7 +577,7 @@ class Queue(Operators[T]):
 
         It also lists the calls of `take` that wait in this process, with None as the key.
         """
-        return self._waiting.waited_for()
+        return self._waiters.waited_for()
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
@@ -632,8 +636,6 @@ class Queue(Operators[T]):
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        if self.clock is None and not self._maintenance.is_maintained:
-            self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None) -> None:

@@ -14,7 +14,7 @@ from xq.engine.run import Database, retried
 from xq.engine.stats import stats
 from xq.operators.doctor import Doctor
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiting
+from xq.runtime.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -24,7 +24,8 @@ class QueueAdapter(Generic[T]):
 
     `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
     does for the queue, `inspection` what operators ask of it, and `observers` what runs around puts and after commits.
-    `waiting` has the waiters, `takes` the takes, `finish` the moves of named tasks, and `tasks` reads keys and fields.
+    `waiting` has the calls that wait, `waiters` the callers that do, `takes` the takes, `finish` the moves of named
+    tasks, and `tasks` reads keys and fields.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class QueueAdapter(Generic[T]):
         self.maintenance = maintenance
         self.inspection = inspection
         self.waiting = waiting
+        self.waiters = waiting.waiters
         self.tasks = waiting.tasks
         self.takes = waiting.takes
         self.finish = waiting.finish

@@ -499,7 +499,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
         for queue in queues:
-            waiting.enter_context(queue.adapter.waiting.takers.enter())
+            waiting.enter_context(queue.adapter.waiters.takers.enter())
         pass_by()
         with counter.counting() as trips:
             pass_by()

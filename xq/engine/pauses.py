@@ -41,12 +41,12 @@ class Pauses:
     They are read from the database when a process begins to take, after its own calls, and by its maintenance thread.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, resumed: Callable[[], None]) -> None:
         self.database = database
         self.paused: Paused | None = None  # as last read; None if nothing is paused
         self.binding: Binding | None = None  # the one for which it was read
         self.uncommitted: set[int] = set()  # the threads whose open transactions have paused or resumed
-        self.resumed: Callable[[], None] = lambda: None  # wakes the waiters
+        self._resumed = resumed  # wakes the waiters
         self._begun = itertools.count(1)
         self._last = 0  # the number of the read that began last, of those that have ended
         self._lock = threading.Lock()
@@ -123,7 +123,7 @@ class Pauses:
             before, self._last = self.paused, began
             self.binding, self.paused = binding, paused
         if before is not None and before != self.paused:
-            self.resumed()
+            self._resumed()
 
     @staticmethod
     def _found(binding: Binding, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> Paused | None:

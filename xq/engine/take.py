@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from xq.core.compile import Selector, Way
 from xq.core.dialect import Moves
@@ -40,10 +40,27 @@ class Prepared(NamedTuple):
 UNPREPARED: Final = Prepared()
 
 
+class Maintenance(Protocol):
+    """The maintenance of the queue: a task that is taken must come back."""
+
+    maintained: object  # the binding that has a maintenance thread, or cannot have one
+
+    def attend(self) -> object:
+        """Start the thread if necessary. Raises NotInstalled."""
+
+
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses) -> None:
+    def __init__(
+        self,
+        tasks: Tasks[T],
+        steps: Steps,
+        timers: Timers,
+        in_doubt: InDoubtTakes,
+        pauses: Pauses,
+        maintenance: Maintenance,
+    ) -> None:
         self.database = steps.database
         self.store = steps.database.store
         self.tasks = tasks
@@ -52,10 +69,8 @@ class Takes(Generic[T]):
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses
+        self._maintenance = maintenance
         self._usual: dict[str, Transition] = {}  # event -> the transition of a call without options
-        # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
-        self.maintained: object = None
-        self.maintain: Callable[[], object] = lambda: None
 
     def oldest(
         self,
@@ -104,9 +119,8 @@ class Takes(Generic[T]):
         connection = database.begin()
         binding = database.binding or database.open()
         dialect, clock = binding.dialect, database.clock
-        if takes and clock is None and self.maintained is not binding:
-            database.begin(locks=True)
-            self.maintain()  # before the take: if this fails, no task is taken
+        if takes and clock is None and self._maintenance.maintained is not binding:
+            self._maintenance.attend()  # before the take: if this fails, no task is taken
             connection = self.store.ready()
         if takes:
             paused = self.pauses.paused

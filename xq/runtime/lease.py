@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, SessionLost, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections
-from xq.runtime.waiters import LONGEST_SLEEP
+from xq.runtime.sleep import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from xq.handle import Queue

@@ -24,7 +24,7 @@ from xq.core.errors import (
 )
 from xq.core.ports import fits_a_column
 from xq.core.values import count_of
-from xq.runtime.waiters import UNATTENDED, Deadline
+from xq.runtime.sleep import UNATTENDED, Deadline
 from xq.sessions import session as sessions
 from xq.sessions.records import Owner
 from xq.tubes.arguments import by_name

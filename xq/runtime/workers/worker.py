@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import LONGEST, READY
-from xq.runtime.waiters import run_steps
+from xq.runtime.sleep import run_steps
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.outcomes import Backoff
 
@@ -71,7 +71,7 @@ class Supply(Generic[T]):
         if within is None:
             return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
         take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
-        waiting.listen()  # a process that has no slot reaps the sessions that may have one
+        adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
         return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
 
