@@ -463,10 +463,7 @@ class Queue(Operators[T]):
 
     def _pause(self, event: str, tube: str | None, by: By) -> None:
         named = self.adapter.tube(tube, f"{event}(tube)")
-        if event == "pause":
-            self._pauses.pause(named, by)
-        else:
-            self._pauses.resume(named)
+        self._pauses.change(event, named, by)
         if by:
             log_act(self._finish, by, event if named is None else f"{event} {named}")
 
@@ -645,9 +642,7 @@ class Queue(Operators[T]):
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else self._tasks.seconds("session_ttr", session_ttr, ends=True)
-        values = {"name": "session_ttr", "value": seconds or 0.0}
-        self._database.begin()
-        self._database.run(self._database.dialect.records.set_setting, values)
+        self._maintenance.set_session_ttr(seconds or 0.0)
 
 
 def steps_of_put(

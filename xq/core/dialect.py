@@ -208,7 +208,6 @@ class Records(ABC):
     deregister_session = Text()
 
     pauses = Text()
-    my_pauses = Text()
     pause = Text()
     resume = Text()
 

@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
-from xq.engine.pauses import by_queue
 from xq.engine.run import MANY
 from xq.sessions import session as sessions
 from xq.sessions.records import Owner, rows_of
@@ -325,9 +324,11 @@ class Maintenance:
             raise failed
         if not self._queues or self._may_only_read(bool(found["read only"])):
             return RECORDS
-        paused = by_queue((queue, tube, whole) for queue, tube, _, whole, _ in found["pause"])
+        paused = defaultdict[str, list[str | None]](list)
+        for name, tube, _, whole, _ in found["pause"]:
+            paused[name].append(None if whole else tube)
         for queue in self._queues:
-            queue.pauses.end(begun[queue], paused)
+            queue.pauses.end(begun[queue], paused[queue.source_name])
         return self._fire(found["schedule"])
 
     def _review(self, there: bool, records: list[Row] | None) -> None:

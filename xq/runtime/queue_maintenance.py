@@ -55,10 +55,9 @@ class QueueMaintenance(Owner):
 
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: the program only installs the queue."""
-        self.maintained = None
         queues.discard(self)
         sessions.owners.discard(self)
-        self.database.close()
+        self.leave()
         self.waiters.wake_all()
 
     def leave(self) -> None:
@@ -207,6 +206,11 @@ class QueueMaintenance(Owner):
         session = self.database.open().sessions.to_take()
         session.register(self.database)
         return session
+
+    def set_session_ttr(self, seconds: float) -> None:
+        """Store for how long the tasks of a lost or closed session stay taken, in all queues of the database."""
+        self.database.begin()
+        self.database.run(self.database.dialect.records.set_setting, {"name": "session_ttr", "value": seconds})
 
     def session_closed(self, own_lost: bool) -> None:
         """Wake the waiters that the end of a session concerns; `own_lost` if it has registered their waits."""
