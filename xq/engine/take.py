@@ -133,6 +133,7 @@ class Takes(Generic[T]):
                     return None
                 if tube is None:
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
+        # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
             return connection, skipped, UNPREPARED
