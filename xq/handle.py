@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., object])
 
 
 class _Missing:
@@ -99,22 +98,18 @@ class Queue(Operators[T]):
         self._pauses = Pauses(database, self._waiters.takers.wake_first)
         self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
-        self._steps = steps = Steps(database, self._tasks, machine)
+        steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
         in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
         self._schedules = Schedules(database, self._tasks, self._inserts)
-        self._maintenance = maintenance = QueueMaintenance(
-            database, timers, self._finish, self._pauses, self._waiters, self._schedules
-        )
-        self._takes = Takes(self._tasks, steps, timers, in_doubt, self._pauses, maintenance)
-        self._waiting = Waiting(self._inserts, self._takes, self._finish, self._waiters, maintenance, woken)
-        self._observers.listen(self._waiters, maintenance)
+        self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
+        self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
+        self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
+        self._observers.listen(self._waiters, self._maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
-        self.adapter: QueueAdapter[T] = QueueAdapter(
-            database, store, self._maintenance, self._waiting, self._observers, self._inspection
-        )
+        self.adapter: QueueAdapter[T] = QueueAdapter(store, self._waiting, self._inspection)
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
@@ -392,8 +387,7 @@ class Queue(Operators[T]):
 
     def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all)."""
-        found: list[T] = self.dig(n=n, **options)
-        return found
+        return self._takes.oldest("dig", None if n is None else count_of(n), options)
 
     def kill(self, key: object) -> T:
         """Delete a task in any state, of any owner."""

@@ -17,7 +17,7 @@ from xq.core.values import Seconds, Tasks
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
 
@@ -52,20 +52,12 @@ class Maintenance(Protocol):
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(
-        self,
-        tasks: Tasks[T],
-        steps: Steps,
-        timers: Timers,
-        in_doubt: InDoubtTakes,
-        pauses: Pauses,
-        maintenance: Maintenance,
-    ) -> None:
-        self.database = steps.database
-        self.store = steps.database.store
-        self.tasks = tasks
-        self.machine = steps.machine
-        self.steps = steps
+    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Maintenance) -> None:
+        self.steps = timers.batches.steps
+        self.database = timers.database
+        self.store = timers.store
+        self.tasks: Tasks[T] = timers.batches.tasks
+        self.machine = timers.machine
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses

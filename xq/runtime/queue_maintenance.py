@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
@@ -31,15 +30,9 @@ class QueueMaintenance(Owner):
     database: Database
 
     def __init__(
-        self,
-        database: Database,
-        timers: Timers,
-        finish: Finish[Any],
-        pauses: Pauses,
-        waiters: Waiters,
-        schedules: Schedules[Any],
+        self, timers: Timers, finish: Finish[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
     ) -> None:
-        self.database = database
+        self.database = timers.database
         self.timers = timers
         self.finish = finish
         self.pauses = pauses
@@ -49,7 +42,7 @@ class QueueMaintenance(Owner):
         self.maintained: object = None  # the binding that has a maintenance thread, or cannot have one
         self._maintenance: Maintenance | None = None
         self._expire_at = 0.0  # the monotonic time of the next move of due tasks
-        self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # database without it, and next check
+        self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
         queues.add(self)
         sessions.owners.add(self)
 
@@ -142,12 +135,10 @@ class QueueMaintenance(Owner):
     @property
     def installed(self) -> bool:
         """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
-        absent, until = self._absent
-        database = self.database.store.database
-        if absent is not None and absent() is database and time.monotonic() < until:
-            return self.database.bound is not None
+        if self.database.bound is None and time.monotonic() < self._recheck_at:
+            return False
         there = self.database.is_installed()
-        self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + RECHECK)
+        self._recheck_at = 0.0 if there else time.monotonic() + RECHECK
         return there
 
     @property

@@ -106,9 +106,7 @@ class WaitQueue:
     def wake_first(self) -> None:
         """Wake the first waiter of each tube, and the first of any tube."""
         with self._lock:
-            first: dict[object, Waiter] = {}
-            for waiter in list(self.waiters):
-                first.setdefault((waiter.tube, waiter.but), waiter)
+            first = {(waiter.tube, waiter.but): waiter for waiter in reversed(self.waiters)}
             for waiter in first.values():
                 waiter.wake()
 
@@ -156,7 +154,7 @@ class Waiters:
         self.ends: dict[str, EndWaiter] = {}  # by their names in the database
         # One thread at a time registers a wait or ends it: SQLite's lock is not fair.
         self.writing = threading.Lock()
-        self._left: list[EndWaiter] = []  # ended waits whose rows are still to be deleted
+        self._left = set[EndWaiter]()  # ended waits whose rows are still to be deleted
 
     @property
     def anybody(self) -> bool:
@@ -199,7 +197,7 @@ class Waiters:
                 self.end_in_database(caller)
         except BaseException as error:
             if not isinstance(error, Error):  # an error of xq means that there is no table
-                self._left.append(caller)
+                self._left.add(caller)
             if self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
 
@@ -285,14 +283,7 @@ class Waiters:
         mine = [(caller, *end) for name, *end in ends if (caller := self.ends.get(name)) is not None]
         for caller, event, target in mine:
             caller.end(event, target)
-        while self._left:
-            try:
-                caller = self._left.pop()
-            except IndexError:  # another thread popped it
-                break
-            try:
-                self.end_in_database(caller)
-            except BaseException:
-                self._left.append(caller)
-                raise
+        for caller in list(self._left):
+            self.end_in_database(caller)
+            self._left.discard(caller)
         return len(mine)

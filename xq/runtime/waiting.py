@@ -23,7 +23,7 @@ from xq.engine.insert import Inserts
 from xq.engine.take import NONE, Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
-from xq.runtime.waiters import EndWaiter, Waiter, Waiters
+from xq.runtime.waiters import EndWaiter, Waiter
 from xq.sessions.session import owner_of
 
 T = TypeVar("T")
@@ -39,21 +39,15 @@ class Waiting(Generic[T]):
     _names = itertools.count(1)
 
     def __init__(
-        self,
-        inserts: Inserts[T],
-        takes: Takes[T],
-        finish: Finish[T],
-        waiters: Waiters,
-        maintenance: QueueMaintenance,
-        woken: Callable[[], None],
+        self, inserts: Inserts[T], takes: Takes[T], maintenance: QueueMaintenance, woken: Callable[[], None]
     ) -> None:
         self.database = takes.database
         self.tasks = takes.tasks
         self.machine = takes.machine
         self.inserts = inserts
         self.takes = takes
-        self.finish = finish
-        self.waiters = waiters
+        self.finish: Finish[T] = maintenance.finish
+        self.waiters = maintenance.waiters
         self.maintenance = maintenance
         self._limit = self.machine.guard("limit")
         self._woken = woken  # raises to end a call that waits
@@ -290,10 +284,9 @@ class Waiting(Generic[T]):
                 try:
                     if alone:
                         self.takes.timers.sweep_if_any()
+                        self.waiters.look_at_taken()
                     if caller.event is None and (alone or woken):
                         self.waiters.collect()
-                    if alone:
-                        self.waiters.look_at_taken()
                     if caller.lost and not self._wait_anew(caller, parts):
                         break
                 except Exception as error:
@@ -310,8 +303,7 @@ class Waiting(Generic[T]):
         try:
             row, state = self.finish.look(parts)
         except NotFound:  # it ended, and its row was deleted, since the last look
-            done = caller.event is not None and self._processed(caller.event, caller.target)
-            return self._last(caller), done
+            return self._last(caller), self._processed(caller.event or "", caller.target)
         return self.tasks.returned(row), self._processed(caller.event or "", caller.target or state)
 
     def _last(self, caller: EndWaiter) -> T:
