@@ -21,10 +21,6 @@ class Paused(NamedTuple):
     queue: bool  # the whole queue
     tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
 
-    def stops(self, tube: str | None) -> bool:
-        """Return whether a take from this tube (None: from any) finds nothing."""
-        return self.queue or tube in self.tubes
-
 
 class Pause(NamedTuple):
     """A pause of a queue, or of one of its tubes."""
@@ -86,7 +82,6 @@ class Pauses:
 
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
-        self.uncommitted.intersection_update(thread.ident for thread in threading.enumerate() if thread.ident)
         if threading.get_ident() in self.uncommitted:
             if self.database.store.in_transaction():
                 return self._paused(self.listed())

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from xq.core.compile import Selector, Way
 from xq.core.dialect import Moves
@@ -28,16 +28,6 @@ TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own se
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 NONE: Final[Mapping[str, Any]] = {}
-
-
-class Prepared(NamedTuple):
-    """What was done before a take looks for a task."""
-
-    swept: Swept | None = None
-    only_own_heads: bool = False  # the heads of other groups may be stale
-
-
-UNPREPARED: Final = Prepared()
 
 
 class Maintenance(Protocol):
@@ -90,10 +80,10 @@ class Takes(Generic[T]):
             prepared = self._prepare(transition, tube, but)
             if prepared is None:
                 break
-            connection, skipped, done = prepared
+            connection, skipped, swept = prepared
             step, values = self._step(event, n, transition, tube, skipped, seconds, fields)
             try:
-                return self._run(connection, step, values, done, then)
+                return self._run(connection, step, values, swept, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TAKE_TRIES or self.database.open().sessions.is_registered(error.uuid):
@@ -102,10 +92,10 @@ class Takes(Generic[T]):
 
     def _prepare(
         self, transition: Transition, tube: str | None, but: tuple[str, ...]
-    ) -> tuple[Connection, tuple[str, ...], Prepared] | None:
+    ) -> tuple[Connection, tuple[str, ...], Swept | None] | None:
         """Start the maintenance, read the pauses, and do what is left to do before the look for a task.
 
-        Return the connection, the tubes to skip, and what was done; None if a pause leaves no task.
+        Return the connection, the tubes to skip, and the sweep if there was one; None if a pause leaves no task.
         """
         database, takes, skipped = self.database, transition.target == TAKEN, but
         connection = database.begin()
@@ -121,34 +111,33 @@ class Takes(Generic[T]):
                 paused = self.pauses.look()
                 connection = self.store.ready()
             if paused is not None:
-                if paused.stops(tube):
+                if paused.queue or tube in paused.tubes:
                     return None
                 if tube is None:
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
         # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
-            return connection, skipped, UNPREPARED
-        done = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return self.store.ready(), skipped, done
+            return connection, skipped, None
+        swept = self._catch_up(connection, dialect, transition, time_to_sweep)
+        return self.store.ready(), skipped, swept
 
     def _catch_up(
         self, connection: Connection, dialect: Moves, transition: Transition, time_to_sweep: bool
-    ) -> Prepared:
+    ) -> Swept | None:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
-        # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
-        only_own_heads = connection.in_transaction and dialect.has_dirty_groups
         if self.database.clock is not None:
             self.database.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
             self.database.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.has_dirty_groups and transition.source == READY:
-            self.timers.refresh_groups(mine=only_own_heads)
+            # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
+            self.timers.refresh_groups(mine=connection.in_transaction)
         if self.in_doubt.pending:
             self.in_doubt.resolve()
-        return Prepared(swept, only_own_heads)
+        return swept
 
     def _step(
         self,
@@ -181,7 +170,7 @@ class Takes(Generic[T]):
         return step, values
 
     def _run(
-        self, connection: Connection, step: Step, values: dict[str, Any], done: Prepared, then: Then | None
+        self, connection: Connection, step: Step, values: dict[str, Any], swept: Swept | None, then: Then | None
     ) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
         database, token = self.database, None
@@ -191,12 +180,12 @@ class Takes(Generic[T]):
             if session is not None:
                 token = values["owner"] = session.token(database, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
+                tasks = database.transaction(partial(self._taken, step, values, token, swept), locks=False)
             elif rows := database.run(step, values, connection):
                 returned = self.tasks.returned
                 tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
             else:
-                tasks = self._in_order(self._found_late(step, values, done), token)
+                tasks = self._in_order(self._found_late(step, values, swept), token)
             if session is not None and session.closed:
                 check_open(session)
             if tasks and then is not None:
@@ -211,20 +200,19 @@ class Takes(Generic[T]):
         (source,) = self.machine.sources(event)
         return self.tasks.choose(source, event, seconds)
 
-    def _taken(self, step: Step, values: dict[str, Any], token: str | None, done: Prepared) -> list[T]:
+    def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
         rows = self.database.run(step, values)
-        return self._in_order(rows or self._found_late(step, values, done), token)
+        return self._in_order(rows or self._found_late(step, values, swept), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], done: Prepared) -> list[Row]:
+    def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        swept, only_own_heads = done
         dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
@@ -233,7 +221,7 @@ class Takes(Generic[T]):
                 swept = self.timers.sweep_if_any()
             elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
                 swept = Swept(True, self.timers.sweep())
-            elif swept.readied or (swept.refreshed and not only_own_heads):
+            elif swept.readied or (swept.refreshed and not self.store.in_transaction()):
                 swept = self.timers.ready_batch(only_groups=not swept.readied)
             else:
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.

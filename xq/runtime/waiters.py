@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.core.errors import Error
 from xq.core.machine import ABSENT, READY, TAKEN
@@ -21,8 +21,6 @@ from xq.core.values import Parts, Tasks, named
 from xq.engine.run import Database
 from xq.runtime.sleep import Awake, Sleep, Wait
 from xq.sessions.session import Session
-
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
