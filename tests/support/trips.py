@@ -21,7 +21,8 @@ import xq
 from tests.support.life import die
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
-from xq.runtime import callers, waiters
+from xq.runtime import callers
+from xq.runtime import sleep as sleeping
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.program import assignment_of
 from xq.runtime.workers.threads import Program, Threads, _Hand
@@ -406,7 +407,7 @@ def woken(counter: Counter, queue: Any) -> str:
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiters, "_sleep", put)
+        patch.setattr(sleeping, "_sleep", put)
         for _ in range(2):
             with counter.counting() as trips:
                 assert queue.take(timeout=MINUTE) is not None
@@ -431,7 +432,7 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch, counter.alone():
-        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(sleeping, "_sleep", sleep)
         counter.now += 60 * MINUTE  # all is due when the first minute begins, whatever ran before
         pass_by()
         with counter.counting() as trips:
@@ -495,7 +496,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
         queue.take()
     thread = queues[0].adapter.maintenance._maintenance
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
-        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(sleeping, "_sleep", sleep)
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
         for queue in queues:

@@ -169,8 +169,7 @@ class Waiting(Generic[T]):
                     try:
                         found = self.inserts.put([task], dict(options))
                     except Full as full:
-                        looks = self._makes_room(full) or (timeout != 0 and (yield from self._sleep(waiter, deadline)))
-                        if not looks:
+                        if not (self._makes_room(full) or (yield from self._sleep(waiter, deadline))):
                             raise
             self.waiters.putters.wake_first()  # wakes one waiter: there may be more room
         return found[0]
@@ -310,10 +309,8 @@ class Waiting(Generic[T]):
         """Return a task whose row is gone, as it last was."""
         row = list(caller.row)
         if caller.event == "ack":  # only a taken task can be acked
-            table = self.tasks.table
-            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[
-                TAKEN if caller.target == ABSENT else caller.target
-            ]
+            table, state = self.tasks.table, TAKEN if caller.target == ABSENT else caller.target
+            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[state]
         return self.tasks.returned(row)
 
     def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
