@@ -18,8 +18,8 @@ from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
 from xq.runtime.callers import DatabaseCallers, Job, Runner
+from xq.runtime.sleep import LOOK, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
-from xq.runtime.waiters import LOOK, Wait
 from xq.runtime.workers.program import Running, assignments_of, start_assignments
 from xq.sessions.session import Session
 

@@ -35,7 +35,9 @@ from xq.pipeline.pipeline import Pipeline
 from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
-from xq.runtime.waiters import Wait, Waiting, run_steps
+from xq.runtime.sleep import Wait, run_steps
+from xq.runtime.waiters import Waiters
+from xq.runtime.waiting import Waiting
 from xq.runtime.workers.options import Options, WorkerOptions
 from xq.runtime.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
 from xq.runtime.workers.worker import Worker
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., object])
 
 
 class _Missing:
@@ -92,23 +93,22 @@ class Queue(Operators[T]):
         self._observers: Observers[T] = Observers(store, self._tasks.returned)
         self._database = database = Database(store, definition, clock, self._observers)
         self._history = History(database, self._tasks, machine)
-        self._pauses = Pauses(database)
+        self._waiters = Waiters(database, self._tasks)
+        self._pauses = Pauses(database, self._waiters.takers.wake_first)
         self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(database, self._tasks, machine)
-        self._steps = steps = Steps(database, self._tasks, machine)
+        steps = Steps(database, self._tasks, machine)
         batches = Batches(steps)
-        in_doubt = InDoubtTakes(batches)
+        in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)
-        self._takes = Takes(self._tasks, steps, Timers(batches), in_doubt, self._pauses)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._waiting = Waiting(self._inserts, self._takes, self._finish, woken)
         self._schedules = Schedules(database, self._tasks, self._inserts)
-        self._maintenance = QueueMaintenance(database, self._takes, self._finish, self._waiting, self._schedules)
-        self._observers.listen(self._waiting, self._maintenance)
+        self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
+        self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
+        self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
+        self._observers.listen(self._waiters, self._maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
-        self.adapter: QueueAdapter[T] = QueueAdapter(
-            database, store, self._maintenance, self._waiting, self._observers, self._inspection
-        )
+        self.adapter: QueueAdapter[T] = QueueAdapter(store, self._waiting, self._inspection)
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
@@ -360,8 +360,7 @@ class Queue(Operators[T]):
 
     def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all)."""
-        found: list[T] = self.dig(n=n, **options)
-        return found
+        return self._takes.oldest("dig", None if n is None else count_of(n), options)
 
     def kill(self, key: object) -> T:
         """Delete a task in any state, of any owner."""
@@ -431,10 +430,7 @@ class Queue(Operators[T]):
 
     def _pause(self, event: str, tube: str | None, by: By) -> None:
         named = self.adapter.tube(tube, f"{event}(tube)")
-        if event == "pause":
-            self._pauses.pause(named, by)
-        else:
-            self._pauses.resume(named)
+        self._pauses.change(event, named, by)
         if by:
             log_act(self._finish, by, event if named is None else f"{event} {named}")
 
@@ -460,8 +456,7 @@ class Queue(Operators[T]):
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self.clock is None:
-            self._database.begin(locks=True)
-            self._maintenance.maintain()
+            self._maintenance.attend()
         named = self._schedules.every(spec, task, name, tz, options)
         self._store.after_commit(self._maintenance.scheduled)
         return named
@@ -546,7 +541,7 @@ class Queue(Operators[T]):
 
         It also lists the calls of `take` that wait in this process, with None as the key.
         """
-        return self._waiting.waited_for()
+        return self._waiters.waited_for()
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
@@ -605,8 +600,6 @@ class Queue(Operators[T]):
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        if self.clock is None and not self._maintenance.is_maintained:
-            self._maintenance.maintain()  # what it takes must come back, also of what is no queue
         return self._maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None) -> None:
@@ -616,9 +609,7 @@ class Queue(Operators[T]):
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else seconds_of("session_ttr", session_ttr, ends=True)
-        values = {"name": "session_ttr", "value": seconds or 0.0}
-        self._database.begin()
-        self._database.run(self._database.dialect.records.set_setting, values)
+        self._maintenance.set_session_ttr(seconds or 0.0)
 
 
 def steps_of_put(

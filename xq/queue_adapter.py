@@ -10,11 +10,10 @@ from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store
 from xq.engine.observers import Observers
-from xq.engine.run import Database, retried
+from xq.engine.run import retried
 from xq.engine.stats import counts
 from xq.operators.doctor import Doctor
-from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiting
+from xq.runtime.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -24,27 +23,21 @@ class QueueAdapter(Generic[T]):
 
     `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
     does for the queue, `inspection` what operators ask of it, and `observers` what runs around puts and after commits.
-    `waiting` has the waiters, `takes` the takes, `finish` the moves of named tasks, and `tasks` reads keys and fields.
+    `waiting` has the calls that wait, `waiters` the callers that do, `takes` the takes, `finish` the moves of named
+    tasks, and `tasks` reads keys and fields.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        store: Store[T],
-        maintenance: QueueMaintenance,
-        waiting: Waiting[T],
-        observers: Observers[T],
-        inspection: Doctor,
-    ) -> None:
+    def __init__(self, store: Store[T], waiting: Waiting[T], inspection: Doctor) -> None:
         self.store = store
-        self.maintenance = maintenance
         self.inspection = inspection
         self.waiting = waiting
+        self.maintenance = waiting.maintenance
+        self.waiters = waiting.waiters
         self.tasks = waiting.tasks
         self.takes = waiting.takes
         self.finish = waiting.finish
-        self._database = database
-        self.observers = observers
+        self._database = waiting.database
+        self.observers: Observers[T] = waiting.database.observers
 
     @property
     def definition(self) -> dict[str, Any]:

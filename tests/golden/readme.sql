@@ -530,7 +530,8 @@ DELETE FROM xq_pause
     WHERE queue = 'page' AND tube = :tube AND whole = :whole;
 
 -- pauses
-SELECT queue, tube, whole FROM xq_pause;
+SELECT tube, whole, since_us, actor, reason FROM xq_pause
+    WHERE queue = 'page';
 
 -- time us
 SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);

@@ -10,7 +10,7 @@ import peewee as pw
 
 from tests.steps import Work, eventually
 from xq.adapters.peewee.connections import Place
-from xq.runtime import waiters
+from xq.runtime import sleep
 from xq.sessions import current as sessions
 
 
@@ -29,4 +29,4 @@ def sleeps(waiting: Work) -> bool:
     while frame is not None and len(above) < 3:  # threading.Condition.wait, threading.Event.wait
         above.append(frame.f_code)
         frame = frame.f_back
-    return above[:1] == [threading.Condition.wait.__code__] and above[2:] == [waiters._sleep.__code__]
+    return above[:1] == [threading.Condition.wait.__code__] and above[2:] == [sleep._sleep.__code__]

@@ -28,9 +28,9 @@ def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
     pauses = Task.xq.adapter.takes.pauses
     began = pauses.begin()
     Task.xq.pause()
-    pauses.end(began, {})  # the thread that reads them was slow
+    pauses.end(began, [])  # the thread that reads them was slow
     assert Task.take() is None
-    pauses.end(pauses.begin(), {})
+    pauses.end(pauses.begin(), [])
     assert Task.take().id == 1
 
 

@@ -19,7 +19,7 @@ def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
         yield shared.take(timeout=PATIENCE).id
 
     # It only holds the place: SQLite itself does not bear a fork while another thread is within it.
-    with shared.xq._waiting.takers.enter(), another_process(shared._meta.database, child) as other:
+    with shared.xq._waiters.takers.enter(), another_process(shared._meta.database, child) as other:
         assert next(other) == "begun"
         other.post(None)
         put = shared.put(task())
@@ -37,7 +37,7 @@ ROOM = {
 @pytest.mark.parametrize("make_room", ROOM)
 def test_a_put_that_waits_finds_room_after(full, make_room):
     waits = Work(full._meta.database, lambda: full.put(task(name="late"), timeout=PATIENCE))
-    eventually(lambda: full.xq._waiting.putters)
+    eventually(lambda: full.xq._waiters.putters)
     ROOM[make_room](full)
     assert row(full, waits.result()).name == "late"
     assert is_exact(full)
@@ -51,4 +51,4 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
     with pytest.raises(xq.BadType):
         Task.xq.put(task(), wait=1, bogus=1)
     assert Task.xq.waiting() == []
-    assert not Task.xq._waiting.anybody
+    assert not Task.xq._waiters.anybody

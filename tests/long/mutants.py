@@ -84,9 +84,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/runtime/waiters.py",
-        "if not (found or looked) and n and self._more_have_died(than=reaped):",
-        "if not (found or looked) and not n and self._more_have_died(than=reaped):",
+        "xq/runtime/waiting.py",
+        "if not (found or looked) and n and self.maintenance.reap(some=True) > reaped:",
+        "if not (found or looked) and not n and self.maintenance.reap(some=True) > reaped:",
         "inside/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",
         tier="rest",
     ),
@@ -249,7 +249,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a buried task counts as processed",
-        "xq/runtime/waiters.py",
+        "xq/runtime/waiting.py",
         'return any(row.event == "ack" and row.target == state for row in',
         "return any(row.target == state for row in",
         "contract/core/test_wait.py::test_who_waits_is_told_when_a_task_is",
@@ -278,7 +278,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "workers that wait for a task do not hear that they are stopped",
         "xq/runtime/workers/pool.py",
-        "            source.queue.adapter.waiting.takers.wake_all()",
+        "            source.queue.adapter.waiters.takers.wake_all()",
         "            pass",
         "guarantees/test_workers.py::test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped",
     ),
@@ -649,7 +649,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a process that begins to take knows what is paused from its parent",
         "xq/runtime/queue_maintenance.py",
-        "self.takes.pauses.read()  # this process may have looked long ago",
+        "self.pauses.read()  # this process may have looked long ago",
         "pass",
         "guarantees/test_once.py::test_who_begins_to_take_knows_what_is_paused",
     ),

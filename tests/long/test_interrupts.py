@@ -18,7 +18,7 @@ from tests.conftest import Maker, live
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, is_exact
 from xq.engine.run import Database
-from xq.runtime import waiters
+from xq.runtime import sleep
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
 MANY = 5  # tasks
@@ -85,10 +85,10 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
 def test_an_interrupted_call_that_waits_leaves_nobody_waiting(make_db, kind, call):
     Task = make_db(FEATURES)
     put = Task.put({}) if call == "wait" else None
-    with interrupted(waiters, "_sleep", kind):
+    with interrupted(sleep, "_sleep", kind):
         Task.wait(put, timeout=PATIENCE) if put else Task.take(timeout=PATIENCE)
     assert Task.xq.waiting() == []
-    assert not Task.xq._waiting.anybody
+    assert not Task.xq._waiters.anybody
     assert Task.put({})
     assert Task.take(timeout=PATIENCE)
 

@@ -22,7 +22,8 @@ from tests.support.life import die
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
 from xq.engine.stats import roll_up_some
-from xq.runtime import callers, waiters
+from xq.runtime import callers
+from xq.runtime import sleep as sleeping
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
@@ -408,7 +409,7 @@ def woken(counter: Counter, queue: Any) -> str:
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiters, "_sleep", put)
+        patch.setattr(sleeping, "_sleep", put)
         for _ in range(2):
             with counter.counting() as trips:
                 assert queue.take(timeout=MINUTE) is not None
@@ -433,7 +434,7 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch, counter.alone():
-        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(sleeping, "_sleep", sleep)
         counter.now += 60 * MINUTE  # all is due when the first minute begins, whatever ran before
         pass_by()
         with counter.counting() as trips:
@@ -497,11 +498,11 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
         queue.take()
     thread = queues[0].adapter.maintenance._maintenance
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
-        patch.setattr(waiters, "_sleep", sleep)
+        patch.setattr(sleeping, "_sleep", sleep)
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
         for queue in queues:
-            waiting.enter_context(queue.adapter.waiting.takers.enter())
+            waiting.enter_context(queue.adapter.waiters.takers.enter())
         pass_by()
         with counter.counting() as trips:
             pass_by()

@@ -12,7 +12,8 @@ import pytest
 
 from xq.cli import watch
 from xq.runtime import lease
-from xq.runtime.waiters import WaitQueue, run_steps
+from xq.runtime.sleep import run_steps
+from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.options import WorkerKind

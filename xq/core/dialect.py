@@ -207,7 +207,6 @@ class Records(ABC):
     deregister_session = Sql()
 
     pauses = Sql()
-    my_pauses = Sql()
     pause = Sql()
     resume = Sql()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 
 from xq.core.acting import By
 from xq.core.errors import BadValue
@@ -20,10 +20,6 @@ class Paused(NamedTuple):
 
     queue: bool  # the whole queue
     tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
-
-    def stops(self, tube: str | None) -> bool:
-        """Return whether a take from this tube (None: from any) finds nothing."""
-        return self.queue or tube in self.tubes
 
 
 class Pause(NamedTuple):
@@ -41,30 +37,24 @@ class Pauses:
     They are read from the database when a process begins to take, after its own calls, and by its maintenance thread.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, resumed: Callable[[], None]) -> None:
         self.database = database
         self.paused: Paused | None = None  # as last read; None if nothing is paused
         self.binding: Binding | None = None  # the one for which it was read
         self.uncommitted: set[int] = set()  # the threads whose open transactions have paused or resumed
-        self.resumed: Callable[[], None] = lambda: None  # wakes the waiters
+        self._resumed = resumed  # wakes the waiters
         self._begun = itertools.count(1)
         self._last = 0  # the number of the read that began last, of those that have ended
         self._lock = threading.Lock()
 
-    def pause(self, tube: str | None, by: By) -> None:
-        """Pause the queue, or a tube. Does nothing if it is paused."""
-        if tube is not None and len(tube) > LONGEST_NAME:
+    def change(self, event: str, tube: str | None, by: By) -> None:
+        """Pause or resume (`event`) the queue, or a tube. Does nothing if that is so already."""
+        if event == "pause" and tube is not None and len(tube) > LONGEST_NAME:
             raise BadValue(f"a tube to pause has a name of at most {LONGEST_NAME} characters, not {len(tube)}")
         self.database.begin()
-        self._write(self.database.dialect.records.pause, tube, **by._asdict())
-
-    def resume(self, tube: str | None) -> None:
-        """Resume the queue, or a tube. Does nothing if it is not paused."""
-        self.database.begin()
-        self._write(self.database.dialect.records.resume, tube)
-
-    def _write(self, sql: str, tube: str | None, **by: str | None) -> None:
-        self.database.run(sql, {"whole": int(tube is None), "tube": tube or "", **by})
+        records = self.database.dialect.records
+        sql = records.pause if event == "pause" else records.resume
+        self.database.run(sql, {"whole": int(tube is None), "tube": tube or "", **by._asdict()})
         if self.database.store.in_transaction():
             self.uncommitted.add(threading.get_ident())
         self.database.store.after_commit(self._read_after_commit)
@@ -83,64 +73,47 @@ class Pauses:
     def all(self) -> list[Pause]:
         """Return the pauses, as the database has them; that of the whole queue comes first."""
         with self.database.store.bookkeeping():
-            rows = self.database.run(self.database.dialect.records.my_pauses)
+            rows = self.database.run(self.database.dialect.records.pauses)
         found = [
             Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
             for tube, whole, since, actor, reason in rows
         ]
         return sorted(found, key=lambda pause: (pause.tube is not None, pause.tube or ""))
 
-    def _rows(self) -> list[Any]:
-        with self.database.store.bookkeeping():
-            return self.database.run(self.database.dialect.records.pauses)
-
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
-        self.uncommitted.intersection_update(thread.ident for thread in threading.enumerate() if thread.ident)
         if threading.get_ident() in self.uncommitted:
             if self.database.store.in_transaction():
-                return self._found(self.database.open(), by_queue(self._rows()))
+                return self._paused(self.listed())
             self.uncommitted.discard(threading.get_ident())  # it was rolled back
         if self.binding is not self.database.open():
             self.read()
         return self.paused
 
     def read(self) -> None:
-        began = self.begin()
-        self.end(began, by_queue(self._rows()))
+        self.end(self.begin(), self.listed())
 
     def begin(self) -> int:
         """Return the number of a read that begins now."""
         return next(self._begun)
 
-    def end(self, began: int, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> None:
-        """Use the result of a read, unless a newer one has ended before."""
-        binding = self.database.open()
-        paused = self._found(binding, queues)
+    def end(self, began: int, names: Collection[str | None]) -> None:
+        """Use the result of a read, as `listed` returns it, unless a newer one has ended before."""
+        binding, paused = self.database.open(), self._paused(names)
         with self._lock:
             if began < self._last:
                 return
             before, self._last = self.paused, began
             self.binding, self.paused = binding, paused
-        if before is not None and before != self.paused:
-            self.resumed()
+        if before is not None and before != paused:
+            self._resumed()
 
-    @staticmethod
-    def _found(binding: Binding, queues: Mapping[str, Iterable[tuple[str, bool]]]) -> Paused | None:
-        found = list(queues.get(binding.dialect.source_name, ()))
-        has_tubes = "tube" in binding.dialect.roles  # else they were paused under another definition
-        tubes = tuple(sorted(tube for tube, whole in found if not whole)) if has_tubes else ()
-        paused = Paused(any(whole for _, whole in found), tubes)
+    def _paused(self, names: Collection[str | None]) -> Paused | None:
+        has_tubes = "tube" in self.database.definition.machine.roles  # else they were paused under another definition
+        paused = Paused(None in names, tuple(sorted(name for name in names if name is not None and has_tubes)))
         return paused if any(paused) else None
 
     def forked(self) -> None:
         """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = threading.Lock()
         self.uncommitted.clear()
-
-
-def by_queue(rows: Iterable[Any]) -> dict[str, list[tuple[str, bool]]]:
-    queues: dict[str, list[tuple[str, bool]]] = {}
-    for queue, tube, whole in rows:
-        queues.setdefault(queue, []).append((tube, bool(whole)))
-    return queues

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from xq.core.compile import Selector
 from xq.core.dialect import Moves
@@ -19,7 +19,7 @@ from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
 from xq.engine.run import Begun
-from xq.engine.steps import PER_MOVE, Steps
+from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
 
@@ -32,31 +32,28 @@ BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 NONE: Final[Mapping[str, Any]] = {}
 
 
-class Prepared(NamedTuple):
-    """What was done before a take looks for a task."""
+class Maintenance(Protocol):
+    """The maintenance of the queue: a task that is taken must come back."""
 
-    swept: Swept | None = None
-    only_own_heads: bool = False  # the heads of other groups may be stale
+    maintained: object  # the binding that has a maintenance thread, or cannot have one
 
-
-UNPREPARED: Final = Prepared()
+    def attend(self) -> object:
+        """Start the thread if necessary. Raises NotInstalled."""
 
 
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses) -> None:
-        self.database = steps.database
-        self.store = steps.database.store
-        self.tasks = tasks
-        self.machine = steps.machine
-        self.steps = steps
+    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Maintenance) -> None:
+        self.steps = timers.batches.steps
+        self.database = timers.database
+        self.store = timers.store
+        self.tasks: Tasks[T] = timers.batches.tasks
+        self.machine = timers.machine
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses
-        # The binding that has a maintenance thread, or cannot have one; and the call that starts the thread.
-        self.maintained: object = None
-        self.maintain: Callable[[], object] = lambda: None
+        self._maintenance = maintenance
 
     def oldest(
         self,
@@ -84,10 +81,10 @@ class Takes(Generic[T]):
             prepared = self._prepare(transition, tube, but)
             if prepared is None:
                 break
-            begun, skipped, done = prepared
+            begun, skipped, swept = prepared
             step, values = self._step(begun, event, n, transition, tube, skipped, seconds, fields)
             try:
-                return self._run(begun, step, values, done, then)
+                return self._run(begun, step, values, swept, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
@@ -96,17 +93,16 @@ class Takes(Generic[T]):
 
     def _prepare(
         self, transition: Transition, tube: str | None, but: tuple[str, ...]
-    ) -> tuple[Begun, tuple[str, ...], Prepared] | None:
+    ) -> tuple[Begun, tuple[str, ...], Swept | None] | None:
         """Start the maintenance, read the pauses, and do what is left to do before the look for a task.
 
-        Return what to take with, the tubes to skip, and what was done; None if a pause leaves no task.
+        Return what to take with, the tubes to skip, and the sweep if there was one; None if a pause leaves no task.
         """
         database, takes, skipped = self.database, transition.target == TAKEN, but
         connection, binding = begun = database.begin()
         dialect, clock = binding.dialect, database.clock
-        if takes and clock is None and self.maintained is not binding:
-            database.begin(locks=True)
-            self.maintain()  # before the take: if this fails, no task is taken
+        if takes and clock is None and self._maintenance.maintained is not binding:
+            self._maintenance.attend()  # before the take: if this fails, no task is taken
             connection, binding = begun = database.begin()
         if takes:
             paused = self.pauses.paused
@@ -115,33 +111,33 @@ class Takes(Generic[T]):
                 paused = self.pauses.look()
                 connection, binding = begun = database.begin()
             if paused is not None:
-                if paused.stops(tube):
+                if paused.queue or tube in paused.tubes:
                     return None
                 if tube is None:
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
+        # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
-            return begun, skipped, UNPREPARED
-        done = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return database.begin(), skipped, done
+            return begun, skipped, None
+        swept = self._catch_up(connection, dialect, transition, time_to_sweep)
+        return database.begin(), skipped, swept
 
     def _catch_up(
         self, connection: Connection, dialect: Moves, transition: Transition, time_to_sweep: bool
-    ) -> Prepared:
+    ) -> Swept | None:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
-        # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
-        only_own_heads = connection.in_transaction and dialect.has_dirty_groups
         if self.database.clock is not None:
             self.database.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
             self.database.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.has_dirty_groups and transition.source == READY:
-            self.timers.refresh_groups(mine=only_own_heads)
+            # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
+            self.timers.refresh_groups(mine=connection.in_transaction)
         if self.in_doubt.pending:
             self.in_doubt.resolve()
-        return Prepared(swept, only_own_heads)
+        return swept
 
     def _step(
         self,
@@ -171,7 +167,7 @@ class Takes(Generic[T]):
             values.update(zip(step.statement.names, fields.values(), strict=True))
         return step, values
 
-    def _run(self, begun: Begun, step: Step, values: dict[str, Any], done: Prepared, then: Then | None) -> list[T]:
+    def _run(self, begun: Begun, step: Step, values: dict[str, Any], swept: Swept | None, then: Then | None) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
         database, token, (connection, binding) = self.database, None, begun
         session = binding.sessions.to_take() if step.target == TAKEN else None
@@ -179,12 +175,12 @@ class Takes(Generic[T]):
             if session is not None:
                 token = values["owner"] = binding.sessions.token(session, database, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = database.transaction(partial(self._taken, step, values, token, done), locks=False)
+                tasks = database.transaction(partial(self._taken, step, values, token, swept), locks=False)
             elif rows := database.run(step, values, connection):
                 returned = self.tasks.returned
                 tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
             else:
-                tasks = self._in_order(self._found_late(step, values, done), token)
+                tasks = self._in_order(self._found_late(step, values, swept), token)
             if session is not None and session.closed:
                 check_open(session)
             if tasks and then is not None:
@@ -199,20 +195,19 @@ class Takes(Generic[T]):
         (source,) = self.machine.sources(event)
         return self.tasks.options.choose(source, event, seconds)
 
-    def _taken(self, step: Step, values: dict[str, Any], token: str | None, done: Prepared) -> list[T]:
+    def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
         rows = self.database.run(step, values)
-        return self._in_order(rows or self._found_late(step, values, done), token)
+        return self._in_order(rows or self._found_late(step, values, swept), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         self.tasks.sort(rows)
         return self.tasks.returned_all(rows, token)
 
-    def _found_late(self, step: Step, values: dict[str, Any], done: Prepared) -> list[Row]:
+    def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        swept, only_own_heads = done
         dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
@@ -221,7 +216,7 @@ class Takes(Generic[T]):
                 swept = self.timers.sweep_if_any()
             elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
                 swept = Swept(True, self.timers.sweep())
-            elif swept.readied or (swept.refreshed and not only_own_heads):
+            elif swept.readied or (swept.refreshed and not self.store.in_transaction()):
                 swept = self.timers.ready_batch(only_groups=not swept.readied)
             else:
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.

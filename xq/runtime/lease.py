@@ -15,7 +15,7 @@ from typing import Any
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections
-from xq.runtime.waiters import LONGEST_SLEEP
+from xq.runtime.sleep import LONGEST_SLEEP
 
 log = logging.getLogger("xq")
 

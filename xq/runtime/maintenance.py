@@ -12,24 +12,22 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
-from xq.engine.pauses import by_queue
+from xq.engine.finish import Finish
+from xq.engine.pauses import Pauses
 from xq.engine.run import Database
 from xq.engine.stats import MANY, roll_up_some
-from xq.engine.take import Takes
 from xq.runtime.schedules import Schedules
+from xq.runtime.waiters import Waiters
 from xq.sessions import current as sessions
 from xq.sessions.owners import Owner, members_of
 from xq.sessions.records import rows_of
 from xq.sessions.session import before_exit
-
-if TYPE_CHECKING:
-    from xq.runtime.waiters import Waiting
 
 R = TypeVar("R")
 
@@ -56,13 +54,18 @@ class Maintained(Protocol):
     """A queue that a maintenance thread attends."""
 
     database: Database
-    takes: Takes[Any]
-    waiting: Waiting[Any]
+    finish: Finish[Any]
+    pauses: Pauses
+    waiters: Waiters
     schedules: Schedules[Any]
     maintained: object  # the binding for which the thread attends it; None if it does not
 
     @property
     def maintains(self) -> bool: ...
+    @property
+    def looks(self) -> bool: ...
+    @property
+    def condition(self) -> str: ...
     @property
     def home(self) -> object | None: ...
     @property
@@ -198,7 +201,7 @@ class Maintenance:
         return not self._is_over
 
     def _wait(self, seconds: float) -> bool:
-        conditions = [queue.waiting.condition for queue in self._attended() if queue.waiting.anybody]
+        conditions = [queue.condition for queue in self._attended() if queue.waiters.anybody]
         return self._notifier.wait(seconds, bool(conditions), conditions if all(conditions) else ())
 
     @property
@@ -233,7 +236,7 @@ class Maintenance:
         if self._notified:
             self.look.next_at = 0.0
         # A token of the feature rate comes by the time.
-        waits = any(queue.takes.steps.rates and queue.waiting.takers.waiters for queue in self._queues)
+        waits = any(queue.finish.steps.rates and queue.waiters.takers.waiters for queue in self._queues)
         self._rests = self._notifier.at_rest and not waits
         for queue in self._queues:
             queue.database.observers.count()  # the notifier may have begun or ceased to report own commits
@@ -250,7 +253,7 @@ class Maintenance:
 
     def _rest(self) -> float:
         # The pause grows from WAITED_FOR to PAUSE if the last notifications woke no waiter of this process.
-        if not any(queue.waiting.anybody for queue in self._queues):
+        if not any(queue.waiters.anybody for queue in self._queues):
             return PAUSE
         return min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN))
 
@@ -323,7 +326,7 @@ class Maintenance:
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
         database, liveness = self._queues[0].database, self._sessions.open.records.liveness
-        begun = {queue: queue.takes.pauses.begin() for queue in self._queues}
+        begun = {queue: queue.pauses.begin() for queue in self._queues}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
@@ -340,9 +343,11 @@ class Maintenance:
             raise failed
         if not self._queues or self._may_only_read(bool(found["read only"])):
             return RECORDS
-        paused = by_queue((queue, tube, whole) for queue, tube, _, whole, _ in found["pause"])
+        paused = defaultdict[str, list[str | None]](list)
+        for name, tube, _, whole, _ in found["pause"]:
+            paused[name].append(None if whole else tube)
         for queue in self._queues:
-            queue.takes.pauses.end(begun[queue], paused)
+            queue.pauses.end(begun[queue], paused[queue.source_name])
         return self._fire(found["schedule"])
 
     def _review(self, there: bool, records: list[Row] | None) -> None:
@@ -358,7 +363,7 @@ class Maintenance:
             except NotInstalled as error:
                 log.debug("%s", error)
             queue.maintained = None
-            queue.waiting.wake_all()
+            queue.waiters.wake_all()
 
         self._each(self.read_records, review, self._queues)
         self._queues = [queue for queue in self._queues if queue.maintained]
@@ -375,7 +380,7 @@ class Maintenance:
         if only_reads:
             self.paused = True
             for queue in self._queues:
-                queue.waiting.wake_all()  # each caller checks the database itself
+                queue.waiters.wake_all()  # each caller checks the database itself
             self._disconnect()  # after a failover only a new connection may be writable
             self.read_records.next_at = math.inf  # which a new connection calls for: not before RECORDS
         return only_reads
@@ -396,8 +401,8 @@ class Maintenance:
         return seconds
 
     def _resolve(self) -> float:
-        pending = [queue for queue in self._queues if queue.takes.in_doubt.pending]
-        self._each(self.resolve, lambda queue: queue.takes.in_doubt.resolve(), pending)
+        pending = [queue for queue in self._queues if queue.finish.in_doubt.pending]
+        self._each(self.resolve, lambda queue: queue.finish.in_doubt.resolve(), pending)
         return RETRY if pending else FALLBACK
 
     def _look(self) -> float:
@@ -424,9 +429,9 @@ class Maintenance:
         left = {queue: None if seconds is None else float(seconds) for queue, seconds, ready in rows if not ready}
         ready = {queue for queue, _, ready in rows if ready}
         woken = self._each(
-            self.look, lambda queue: queue.waiting.committed_elsewhere(ready=queue in ready), self._queues
+            self.look, lambda queue: queue.waiters.committed_elsewhere(ready=queue in ready), self._queues
         )
-        since = [queue.waiting.takers.since for queue in self._queues]
+        since = [queue.waiters.takers.since for queue in self._queues]
         if since != self._since or any(woken[queue] for queue in woken.keys() - ready):
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
         self._since = since
@@ -451,12 +456,12 @@ class Maintenance:
 
     def _drop_buckets(self) -> float:
         maintained = [queue for queue in self._queues if queue.maintains]
-        self._each(self.drop_buckets, lambda queue: queue.takes.steps.drop_full_buckets(), maintained)
+        self._each(self.drop_buckets, lambda queue: queue.finish.steps.drop_full_buckets(), maintained)
         return BUCKETS
 
 
 def _due_and_ready(queues: Sequence[Maintained]) -> str:
-    of = [(queue.database.dialect, queue.maintains, queue.waiting.looks) for queue in queues]
+    of = [(queue.database.dialect, queue.maintains, queue.looks) for queue in queues]
     return of[0][0].looks.upkeep_of(of)
 
 

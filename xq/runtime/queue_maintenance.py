@@ -7,16 +7,16 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.engine.finish import Finish
+from xq.engine.pauses import Pauses
 from xq.engine.run import Database
-from xq.engine.take import Takes
-from xq.runtime.maintenance import RETRY, Maintenance, maintenance_of, queues
+from xq.engine.timers import Timers
+from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
-from xq.runtime.waiters import Waiting
+from xq.runtime.waiters import Waiters
 from xq.sessions.current import Sessions
 from xq.sessions.owners import Owner, owners
 from xq.sessions.records import of_sessions
@@ -31,44 +31,28 @@ class QueueMaintenance(Owner):
     database: Database
 
     def __init__(
-        self,
-        database: Database,
-        takes: Takes[Any],
-        finish: Finish[Any],
-        waiting: Waiting[Any],
-        schedules: Schedules[Any],
+        self, timers: Timers, finish: Finish[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
     ) -> None:
-        self.database = database
-        self.schedules = schedules
-        self.takes = takes
+        self.database = timers.database
+        self.timers = timers
         self.finish = finish
-        self.timers = takes.timers
-        self.machine = takes.machine
-        self.waiting = waiting
+        self.pauses = pauses
+        self.waiters = waiters
+        self.schedules = schedules
+        self.machine = finish.machine
+        self.maintained: object = None  # the binding that has a maintenance thread, or cannot have one
         self._maintenance: Maintenance | None = None
         self._expire_at = 0.0  # the monotonic time of the next move of due tasks
-        self._absent: tuple[ref[object] | None, float] = (None, 0.0)  # database without it, and next check
-        waiting.listen = self.listen
-        takes.maintain = self.maintain
+        self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
         queues.add(self)
         owners.add(self)
 
-    @property
-    def maintained(self) -> object:
-        """The binding that has a maintenance thread or cannot have one; None before that is known."""
-        return self.takes.maintained
-
-    @maintained.setter
-    def maintained(self, binding: object) -> None:
-        self.takes.maintained = binding
-
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: the program only installs the queue."""
-        self.maintained = None
         queues.discard(self)
         owners.discard(self)
-        self.database.close()
-        self.waiting.wake_all()
+        self.leave()
+        self.waiters.wake_all()
 
     def leave(self) -> None:
         """Drop the thread and the binding."""
@@ -79,30 +63,48 @@ class QueueMaintenance(Owner):
     def forked(self) -> None:
         """Reset in a forked child, which has neither the threads nor the connections of its parent."""
         self.maintained = None
-        self.waiting.forget()
-        self.takes.pauses.forked()
+        self.waiters.forget()
+        self.pauses.forked()
         self.schedules.beginning = threading.Lock()  # a thread of the parent may hold the other one
         self.database.observers.forked()
         self.database.store.forked()
 
-    def maintain(self) -> bool:
-        """Start the maintenance thread if necessary. Return False if there can be none. Raises NotInstalled."""
-        opened = self.database.open()
-        if self not in queues:
-            return False
-        if self.maintained is not opened:
-            self.takes.pauses.read()  # this process may have looked long ago
+    def attend(self) -> Maintenance | None:
+        """Start the maintenance thread if necessary. Return None if there can be none. Raises NotInstalled."""
+        if self.maintained is None or self.maintained is not self.database.bound:
+            self.database.begin(locks=True)
+            if self not in queues:
+                return None
+            self.pauses.read()  # this process may have looked long ago
             self._maintenance = maintenance_of(self)
-            self.maintained = opened
+            self.maintained = self.database.open()
             self.database.observers.count()
             if self._maintenance is not None:  # not earlier: a cycle skips queues that are not attended
                 self._maintenance.call_for(self._maintenance.expire)
-        return self._maintenance is not None
+        return self._maintenance
+
+    def listen(self) -> bool:
+        """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
+        if (thread := self.attend()) is not None:
+            thread.expect()
+            self.database.observers.count()
+        return thread is not None
+
+    # what the thread asks
 
     @property
-    def is_maintained(self) -> bool:
-        """Whether `maintain` was called for the model's current database."""
-        return self.maintained is not None and self.maintained is self.database.bound
+    def looks(self) -> bool:
+        """Whether a caller waits for a task, in a queue that is not paused."""
+        paused = self.pauses.paused
+        return bool(self.waiters.takers.waiters) and not (paused and paused.queue)
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
+        bound = self.database.bound
+        if bound is None or self.waiters.putters.waiters or self.waiters.ends:
+            return ""
+        return bound.dialect.looks.anything if self.looks else "FALSE"
 
     @property
     def anybody(self) -> bool:
@@ -119,36 +121,25 @@ class QueueMaintenance(Owner):
         if self._maintenance is not None:
             self._maintenance.call_for(self._maintenance.read_records)
 
-    def listen(self) -> bool:
-        """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
-        there = self.maintain()
-        if self._maintenance is not None:
-            self._maintenance.expect()
-            self.database.observers.count()
-        return there
+    def reap(self, some: bool = False) -> int:
+        """Reap all orphaned tasks; with `some` a batch, at most every LOOK seconds. Does nothing within a transaction.
 
-    def reap(self) -> None:
-        """Reap all orphaned tasks. Does nothing within a transaction."""
-        while self._reap():
-            pass
-
-    def _reap(self) -> bool:
-        """Reap a batch. Return whether there are more."""
-        mine = self.sessions
-        if not mine or self.database.clock is not None or self.database.store.in_transaction():
-            return False
-        mine.reaper.reap(math.inf)
-        return mine.reaper.more
+        Return how many sessions of other processes this process has ended.
+        """
+        reaper = self.database.open().sessions.reaper
+        if self.maintains and not self.database.store.in_transaction():
+            reaper.reap(time.monotonic() - LOOK if some else math.inf)
+            while reaper.more and not some:
+                reaper.reap()
+        return reaper.reaped
 
     @property
     def installed(self) -> bool:
         """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
-        absent, until = self._absent
-        database = self.database.store.database
-        if absent is not None and absent() is database and time.monotonic() < until:
-            return self.database.bound is not None
+        if self.database.bound is None and time.monotonic() < self._recheck_at:
+            return False
         there = self.database.is_installed()
-        self._absent = (None, 0.0) if there or database is None else (ref(database), time.monotonic() + RECHECK)
+        self._recheck_at = 0.0 if there else time.monotonic() + RECHECK
         return there
 
     @property
@@ -203,15 +194,22 @@ class QueueMaintenance(Owner):
     def current_session(self) -> Session:
         """Register the current session in the database, and return it."""
         _, binding = self.database.begin()
+        if self.maintains:
+            self.attend()  # what it takes must come back, also of what is no queue
         session = binding.sessions.to_take()
         session.register(self.database)
         return session
 
+    def set_session_ttr(self, seconds: float) -> None:
+        """Store for how long the tasks of a lost or closed session stay taken, in all queues of the database."""
+        self.database.begin()
+        self.database.run(self.database.dialect.records.set_setting, {"name": "session_ttr", "value": seconds})
+
     def session_closed(self, own_lost: bool) -> None:
         """Wake the waiters that the end of a session concerns; `own_lost` if it has registered their waits."""
-        self.waiting.takers.wake_closed()
+        self.waiters.takers.wake_all(closed=True)
         if own_lost:
-            self.waiting.session_lost()
+            self.waiters.session_lost()
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
@@ -225,10 +223,9 @@ class QueueMaintenance(Owner):
             for uuid in uuids:
                 self.finish.give_back_except_rejected(uuid, event)
             self.database.transaction(lambda: self._give_back(uuids, event, reaped=False))
-        self.waiting.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
+        self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
-        records = self.database.dialect.records
         records = self.database.dialect.records
         if reaped:
             self.finish.give_back(uuids, event)

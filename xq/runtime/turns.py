@@ -21,7 +21,8 @@ from xq.core.errors import Error, NotInstalled
 from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.values import Taken
 from xq.runtime.callers import Runner
-from xq.runtime.waiters import Awake, Waiting
+from xq.runtime.sleep import Awake
+from xq.runtime.waiting import Waiting
 from xq.sessions.session import entered
 
 T = TypeVar("T")

@@ -180,7 +180,7 @@ class Tube:
     @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits for a task, or for room."""
-        return self._queue.adapter.waiting.anybody
+        return self._queue.adapter.waiters.anybody
 
     def create(self) -> None:
         """Create the table and the objects of the tube in the database."""

@@ -696,7 +696,8 @@ DELETE FROM xq_pause
     WHERE queue = 'page' AND tube = :tube AND whole = :whole;
 
 -- pauses
-SELECT queue, tube, whole FROM xq_pause;
+SELECT tube, whole, since_us, actor, reason FROM xq_pause
+    WHERE queue = 'page';
 
 -- time us
 SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);

@@ -854,7 +854,8 @@ DELETE FROM xq_pause
     WHERE queue = 'mail' AND tube = :tube AND whole = :whole;
 
 -- pauses
-SELECT queue, tube, whole FROM xq_pause;
+SELECT tube, whole, since_us, actor, reason FROM xq_pause
+    WHERE queue = 'mail';
 
 -- time us
 SELECT CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint);

@@ -92,11 +92,6 @@ DELETE FROM xq_session WHERE uuid IN (:uuids) AND queue = :queue
 -- Pauses.
 
 --: pauses
--- The pauses of all queues, which a process reads at once.
-SELECT queue, tube, whole FROM xq_pause
-
---: my_pauses
--- The pauses of this queue, for its operators.
 SELECT tube, whole, since_us, actor, reason FROM xq_pause WHERE queue = {queue}
 
 --: pause

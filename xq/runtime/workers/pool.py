@@ -166,7 +166,7 @@ class Pool(ABC):
     def stopped(self) -> None:
         """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
         for source in self._sources:
-            source.queue.adapter.waiting.takers.wake_all()
+            source.queue.adapter.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
             self.attempts.uncount()
             self._store.disconnect()

@@ -19,7 +19,9 @@ from xq.engine.finish import Finish
 from xq.engine.observers import Observers
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiting, run_steps
+from xq.runtime.sleep import run_steps
+from xq.runtime.waiters import Waiters
+from xq.runtime.waiting import Waiting
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.outcomes import Backoff
 
@@ -36,6 +38,7 @@ class WorkedParts(Protocol[T]):
 
     store: Store[T]
     waiting: Waiting[T]
+    waiters: Waiters
     takes: Takes[T]
     finish: Finish[T]
     maintenance: QueueMaintenance
@@ -85,7 +88,7 @@ class Supply(Generic[T]):
         if within is None:
             return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
         take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
-        waiting.listen()  # a process that has no slot reaps the sessions that may have one
+        adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
         look = partial(waiting.if_ready, partial(within, n, take))
         return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
 

@@ -1,0 +1,367 @@
+"""The calls that wait: for a ready task, for room in a full queue, or for the end of a task.
+
+A waiting call is notified before it looks, so that it misses no commit. Each is a generator (`Wait`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
+from xq.core.machine import ABSENT, TAKEN
+from xq.core.options import Span, seconds_of
+from xq.core.ports import ErrorKind, Row
+from xq.core.values import Parts, named
+from xq.engine.finish import Finish
+from xq.engine.insert import Inserts
+from xq.engine.take import NONE, Takes
+from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
+from xq.runtime.waiters import EndWaiter, Waiter
+from xq.sessions.session import owner_of
+
+T = TypeVar("T")
+
+AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
+SOON = 0.001  # seconds until the first retry of such a row
+ACKED = 0.05  # seconds to wait for the acking thread to record the task that it acked
+
+
+class Waiting(Generic[T]):
+    """The calls that wait, of one queue."""
+
+    _names = itertools.count(1)
+
+    def __init__(
+        self, inserts: Inserts[T], takes: Takes[T], maintenance: QueueMaintenance, woken: Callable[[], None]
+    ) -> None:
+        self.database = takes.database
+        self.tasks = takes.tasks
+        self.machine = takes.machine
+        self.inserts = inserts
+        self.takes = takes
+        self.finish: Finish[T] = maintenance.finish
+        self.waiters = maintenance.waiters
+        self.maintenance = maintenance
+        self._limit = self.machine.guard("limit")
+        self._woken = woken  # raises to end a call that waits
+
+    def seconds(self, value: Span, name: str = "timeout") -> float | None:
+        """Return a timeout in seconds; None is without limit. Raises BadType and BadValue."""
+        return None if value is None else seconds_of(name, value)
+
+    # for tasks, and for room
+
+    def take(
+        self,
+        n: int,
+        timeout: Span = 0,
+        tube: str | None = None,
+        options: Mapping[str, Any] = NONE,
+        but: tuple[str, ...] = (),
+        until: threading.Event | None = None,
+        looked: bool = False,
+    ) -> list[T]:
+        """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
+
+        `until` and `looked` are those of `taking`. If there is no task, it reaps, and looks once more.
+        """
+        binding = self.database.binding
+        reaped = 0 if binding is None else binding.sessions.reaper.reaped
+        seconds = 0 if timeout == 0 and timeout is not False else self.seconds(timeout)
+        if n == 0 or seconds == 0:
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        else:
+            taken: list[str | None] = []  # the token
+            look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
+            try:
+                found = run_steps(self.taking(tube, seconds, looked, until, but), look)
+            except BaseException as error:
+                self.takes.in_doubt.add(taken, error)
+                raise
+        if not (found or looked) and n and self.maintenance.reap(some=True) > reaped:
+            found = self.takes.oldest("take", n, options, tube=tube, but=but)
+        return found
+
+    def taking(
+        self,
+        tube: str | None,
+        timeout: float | None,
+        looked: bool = False,
+        until: threading.Event | None = None,
+        but: tuple[str, ...] = (),
+    ) -> Wait[list[Any]]:
+        """Return what a look of the caller finds, as `take` does.
+
+        `looked`: the caller has just found nothing. With `until` it is a worker's: it waits no longer once that is set
+        and the takers are woken, and raises the error of a lost connection.
+        """
+        with self._may_wait("take", timeout):
+            found: list[Any] = [] if looked else (yield LOOK)
+            if found:
+                return found
+            self.maintenance.listen()  # before the query, so that no later commit is missed
+            slept, deadline = False, Deadline(timeout)
+            forgiving = deadline if until is None else Deadline(0)
+            with self.waiters.takers.enter(tube, self.database.session, but) as waiter:
+                while not (found := (yield from self._take_if_there(forgiving, slept))):
+                    if until is not None and until.is_set():
+                        return []
+                    if not (slept := (yield from self._sleep(waiter, deadline, looks=until is None))):
+                        return []
+                if len(self.waiters.takers.waiters) > 1:
+                    self._pass_on()
+            return found
+
+    def _take_if_there(self, deadline: Deadline, slept: bool) -> Wait[list[Any]]:
+        """Look; return no tasks if the connection is lost and the deadline has not passed."""
+        found: list[Any] = []
+        try:
+            if slept or self.takes.any_ready():  # else the caller has just looked, and no task has come since
+                found = yield LOOK
+        except Exception as error:
+            self._forgive(error, deadline)
+        return found
+
+    def _forgive(self, error: Exception, deadline: Deadline) -> None:
+        """Raise the error, unless the connection was lost and there is time to wait for a new one."""
+        if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
+            raise error
+
+    def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
+        """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
+        found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
+        if not found and rates is not None:
+            rates.wait_for(self.database.run(self.database.dialect.next_bucket))
+            found = self.takes.any_ready()
+        return look() if found else []
+
+    def _pass_on(self) -> None:
+        """Call the next waiters if there are more tasks. Ignore database errors: the caller must get its tasks."""
+        try:
+            more = self.takes.any_ready()
+        except Exception as error:
+            if not isinstance(error, Error) and self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
+                raise
+            more = True
+        if more:
+            self.waiters.takers.wake_first()
+
+    def putting(self, task: object, options: Mapping[str, Any], timeout: float | None) -> Wait[T]:
+        """Put a task, and wait up to `timeout` seconds (None: without limit) while the queue is full.
+
+        Raises Full after that, and InTransaction and ConfigurationError if the caller must not wait.
+        """
+        if self._limit is None:
+            self.tasks.options.refuse_option("put", "timeout")
+        deadline, found = Deadline(timeout), list[T]()
+        with self._may_wait("put", timeout):
+            if timeout != 0:
+                self.maintenance.listen()  # before the put, so that no later commit is missed
+            with self.waiters.putters.enter() as waiter:
+                while not found:
+                    try:
+                        found = self.inserts.put([task], dict(options))
+                    except Full as full:
+                        if not (self._makes_room(full) or (yield from self._sleep(waiter, deadline))):
+                            raise
+            self.waiters.putters.wake_first()  # wakes one waiter: there may be more room
+        return found[0]
+
+    def _makes_room(self, full: Full) -> bool:
+        """Move due tasks, and return whether any moved. Raises `full` if the user of the database may only put."""
+        try:
+            return self.takes.timers.sweep_if_any().moved > 0
+        except Exception as error:
+            if self.database.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            raise full from error
+
+    def _sleep(self, waiter: Waiter, deadline: Deadline, looks: bool = True) -> Wait[bool]:
+        """Sleep until woken, or until the next look without a wake-up. Return whether to look.
+
+        It is False if the deadline has passed; after a sleep only without `looks`, which is for a look at the deadline.
+        """
+        if deadline.left <= 0:
+            return False
+        try:
+            rates = self.takes.steps.rates  # an empty bucket has a token at a time that wakes nobody
+            opens_at = math.inf if rates is None else rates.opens_at
+            longest = UNATTENDED if self._alone() else max(0.0, opens_at - time.monotonic())
+        except Exception as error:
+            self._forgive(error, deadline)
+            longest = AGAIN
+        woken = yield from waiter.sleep(min(deadline.left, longest))
+        self._woken()
+        return woken or looks or deadline.left > 0
+
+    def _alone(self) -> bool:
+        """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
+        return not self.maintenance.listen() or self.database.clock is not None or self.database.store.in_transaction()
+
+    @contextmanager
+    def _may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> Iterator[None]:
+        """Allow this thread to wait within the block, unless `timeout` is 0.
+
+        Raises InTransaction in a transaction, and ConfigurationError if another thread waits on the same connection.
+        """
+        if timeout == 0:
+            yield
+            return
+        otherwise = f", or say {option}=0"
+        store, mine = self.database.store, self.database.sessions
+        # Threads on one connection share its transactions: one could wait within another's, or end it.
+        shared = None if mine is None or store.has_threads else mine.waits
+        if shared is not None and not shared.acquire(blocking=False):
+            raise ConfigurationError(
+                f"{what} cannot wait while another thread does on the same connection (thread_safe=False): give each "
+                f"thread a connection of its own (thread_safe=True){otherwise}"
+            )
+        try:
+            if not store.may_wait:
+                raise InTransaction(what, otherwise)
+            yield
+        finally:
+            if shared is not None:
+                shared.release()
+
+    # for the end of a task
+
+    def putting_and_waiting(
+        self, task: object, options: Mapping[str, Any], timeout: float | None
+    ) -> Wait[tuple[T, bool]]:
+        """Put a task and wait up to `timeout` seconds for its end, with no gap between the two.
+
+        Returns the task, and whether it was processed.
+        """
+        if timeout == 0:
+            return self.inserts.put([task], options)[0], False
+
+        def put() -> Parts:
+            (found,) = self.inserts.put([task], options)
+            return self.tasks.identify(found)[0]
+
+        with self._may_wait("put", timeout, "wait"):
+            # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.
+            new = self.machine.guard("unique") is None
+            return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
+
+    def waiting_for(self, parts: Parts, timeout: float | None) -> Wait[tuple[T, bool]]:
+        """Wait up to `timeout` seconds (None: without limit) for the end of a task.
+
+        Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
+        """
+        with self._may_wait("wait", timeout):
+            row, state = self.finish.look(parts)
+            if timeout == 0 or state not in self.machine.pending:
+                return self.tasks.returned(row), self._processed("", state)
+            return (yield from self._until_the_end(lambda: parts, Deadline(timeout)))
+
+    def _until_the_end(
+        self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
+    ) -> Wait[tuple[T, bool]]:
+        caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
+        try:
+            row, state, begun = self._begin(caller, named_task, locked)
+            parts, pause = self.tasks.key_of(row), SOON
+            while state in self.machine.pending and not begun and deadline.left > 0:
+                yield Sleep(Awake(), min(pause, deadline.left))
+                pause = min(2 * pause, AGAIN)
+                row, state, begun = self._begin(caller, lambda: parts)
+            if state not in self.machine.pending:
+                return self.tasks.returned(row), self._processed("", state)
+            while caller.event is None and deadline.left > 0:
+                alone = self._alone()
+                longest = UNATTENDED if alone else AGAIN if caller.lost else LONGEST_SLEEP
+                woken = yield Sleep(caller.awake, min(deadline.left, longest))
+                try:
+                    if alone:
+                        self.takes.timers.sweep_if_any()
+                        self.waiters.look_at_taken()
+                    if caller.event is None and (alone or woken):
+                        self.waiters.collect()
+                    if caller.lost and not self._wait_anew(caller, parts):
+                        break
+                except Exception as error:
+                    self._forgive(error, deadline)
+                    caller.lost = True  # assume it: the new registration also finds an end that was missed
+            recorded_by = Deadline(ACKED)
+            while caller.here and (caller.event, caller.target) == ("ack", ABSENT) and recorded_by.left > 0:
+                yield Sleep(caller.awake, recorded_by.left)  # the acking thread has committed and will record the row
+        finally:
+            if caller.parts:
+                self.waiters.end(caller)
+        if caller.event is not None and caller.target == ABSENT:
+            return self._last(caller), self._processed(caller.event, ABSENT)
+        try:
+            row, state = self.finish.look(parts)
+        except NotFound:  # it ended, and its row was deleted, since the last look
+            return self._last(caller), self._processed(caller.event or "", caller.target)
+        return self.tasks.returned(row), self._processed(caller.event or "", caller.target or state)
+
+    def _last(self, caller: EndWaiter) -> T:
+        """Return a task whose row is gone, as it last was."""
+        row = list(caller.row)
+        if caller.event == "ack":  # only a taken task can be acked
+            table, state = self.tasks.table, TAKEN if caller.target == ABSENT else caller.target
+            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[state]
+        return self.tasks.returned(row)
+
+    def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
+        """Register the wait for the end of a task, unless it has ended.
+
+        Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
+        the row, since that may end the task at any time. `locked`: no other process can end the task before
+        the commit.
+        """
+        self.maintenance.listen()  # before the registration, so that no end is missed
+        try:
+            # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
+            with self.waiters.writing:
+                return self.database.transaction(partial(self._begin_at_once, caller, named_task, locked))
+        except Exception as error:
+            if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
+                self.waiters.drop(caller)
+                caller.parts = ()
+            raise
+
+    def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
+        opened = self.database.open()
+        named_parts = named_task()
+        if not locked:  # yet: without a lock of rows the transaction has locked all
+            locked = not opened.dialect.lock or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
+        row, state = self.finish.look(named_parts)
+        caller.row = row
+        if not locked or state not in self.machine.pending:
+            return row, state, False
+        mine = {each.uuid for each in opened.sessions.open.live()}
+        caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in mine
+        self.waiters.begin(caller, self.tasks.key_of(row))  # of the row: triggers may compare more strictly
+        return row, state, True
+
+    def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:
+        """Register the wait again after the session was lost. Return False if the task has ended meanwhile."""
+        caller.parts = parts
+        with self.waiters.writing:
+            self.waiters.end_in_database(caller)
+        if caller.event is not None:
+            return False
+        try:
+            _, state, begun = self._begin(caller, lambda: parts)
+        except NotFound:
+            return False
+        caller.lost = not begun
+        return state in self.machine.pending
+
+    def _processed(self, event: str, state: str) -> bool:
+        """Return whether a task that ended by this event, or in this state, was acked."""
+        if state == ABSENT:
+            return event == "ack"
+        return any(row.event == "ack" and row.target == state for row in self.machine.rows)
