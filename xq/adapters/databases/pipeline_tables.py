@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.installer.objects import Object
+from xq.adapters.databases.terms import Terms
 
 CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
 
@@ -32,13 +30,12 @@ class Jobs:
 
     longest = 200  # characters of the name of a job
 
-    def __init__(self, of: Dialect) -> None:
+    def __init__(self, of: Terms) -> None:
         table, name = of.side("put"), of.varying(self.longest)
         columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
         body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
-        create = f"CREATE TABLE IF NOT EXISTS {table} {body}"
+        self.create = f"CREATE TABLE IF NOT EXISTS {table} {body}"
         this = "WHERE job = :job AND part = :part"
-        self.table: Object = of.installer.objects.made("table", "put", create)
         # A second attempt waits here until the first has committed, and then writes no row.
         self.claim = (
             f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"
@@ -52,7 +49,7 @@ class Jobs:
 class CheckpointTable:
     """The SQL of the checkpoints: the last batch of each table that streams write, its `sink`."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Terms) -> None:
         text = dialect.varying(255)
         columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
         self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){dialect.engine}",)
@@ -68,7 +65,7 @@ class CheckpointTable:
 class RollupTable:
     """The SQL of a table that counts transitions by spans of time, and of its view of the throughput."""
 
-    def __init__(self, dialect: Dialect, table: str) -> None:
+    def __init__(self, dialect: Terms, table: str) -> None:
         name, varying = dialect.quote(table), dialect.varying
         types = {
             "queue": varying(160),

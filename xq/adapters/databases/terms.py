@@ -10,14 +10,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from xq.core import dialect as interface
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.ports import HISTORY, TIMES, Kind, Row, Table, beside
+from xq.core.ports import HISTORY, TIMES, Field, Kind, Row, Table, beside
 
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-class Terms(ABC):
+class Terms(interface.Dialect, ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
     def __init__(
@@ -41,7 +42,7 @@ class Terms(ABC):
         self.key = self.tuple_of(self.keys)
         self.column_of = {field.name: self.quote(field.column) for field in table.fields}
         self.columns = ", ".join(self.column_of.values())
-        self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
+        self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # time
 
@@ -86,6 +87,10 @@ class Terms(ABC):
     by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
     skip = ""  # as `lock`, and skips what others have locked
+    begin_writing = ""  # a write that changes nothing: it acquires the lock of a writer before the first read
+    afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
+    sets_context = ""  # a server's condition, always true, that passes `:context` to the triggers
+    list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the kind of the key
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
@@ -147,6 +152,11 @@ class Terms(ABC):
         """Return a copy for another table with the same columns."""
         return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
 
+    @property
+    def schema(self) -> str:
+        """SQL of the schema of the table."""
+        return self.quote(self.source.schema or "main")
+
     def object(self, name: str) -> str:
         """Return a name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
@@ -193,9 +203,31 @@ class Terms(ABC):
         """Return the condition that a tube has counters of its own."""
         return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
+    # the search
+
+    place_in_text = "instr"
+    # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
+    open_transactions = ""
+
+    def indexed(self, column: str) -> str:
+        """Return a column of an index, or the prefix of it that an index can hold."""
+        return column
+
+    def sorted_alone(self, rows: str, condition: str) -> str:
+        """Return the FROM clause of rows that the database shall read by the index of a condition, and then sort."""
+        return rows
+
+    def beyond(self, columns: Sequence[str], operator: str) -> str:
+        """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
+        return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
+
+    def folded(self, text: str) -> str:
+        return f"lower({text})"
+
     # the history
 
-    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history
+    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY
+    history_order: ClassVar[tuple[str, ...]] = ("id",)
 
     @property
     def has_history(self) -> bool:
@@ -234,6 +266,10 @@ class Terms(ABC):
     def guarded_states(self, guard: Guard) -> list[str]:
         """Return the states of a guard that this queue has."""
         return [state for state in self.machine.states if state in guard.states]
+
+    def field_of(self, name: str) -> Field:
+        """Return the field whose value has this name in a statement (f3, f3_0)."""
+        return self.source.fields[int(name[1:].partition("_")[0])]
 
     @property
     def table_in_schema(self) -> str:

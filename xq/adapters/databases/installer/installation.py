@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xq.adapters.databases.installer.online import MANY, Steps
+from xq.adapters.databases.parts import Parts
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -19,9 +20,6 @@ from xq.core.errors import ConfigurationError, InTransaction, NotInstalled, show
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind, Row, Store
 from xq.core.words import Wording
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 log = logging.getLogger("xq")
 
@@ -46,7 +44,7 @@ NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 class LostStates:
     """Where tasks go from the states of the installed definition that the new one lacks."""
 
-    dialect: Dialect  # of the definition, with these states as well
+    dialect: Parts  # of the definition, with these states as well
     targets: Mapping[str, str]  # by state
     with_deadline: bool  # whether their tasks have deadlines, which go on
 
@@ -62,7 +60,7 @@ class Installation:
     def __init__(
         self,
         store: Store[Any],
-        dialect: Dialect,
+        dialect: Parts,
         structure: Mapping[str, Any],
         wording: Wording,
         values: Callable[[], Mapping[str, Any]],
@@ -180,7 +178,7 @@ class Installation:
 
     def make_jobs(self) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
-        table = self.dialect.jobs.table
+        table = self.installer.objects.jobs
         if table.name in self.installer.existing(self.store):
             return
         try:
@@ -357,7 +355,7 @@ class Installation:
                 self.store.execute(sql)
         existing = self.installer.existing(self.store)
         if self.dialect.name("owner") in existing:  # of an earlier layout
-            self.store.change(self.dialect.adopt_owners)
+            self.store.change(self.dialect.moves.adopt_owners)
         for sql in [*self.installer.stale(self.store), *self.installer.widening(self.store)]:
             self.store.execute(sql)
         if moves is not None:
@@ -389,7 +387,7 @@ class Installation:
                 written = replace(written, roles={k: v for k, v in written.roles.items() if k != "deadline"})
             if noted:
                 dialect.execute(self.store, dialect.installer.objects.note_move(state, target), noted_as)
-            dialect.change(self.store, dialect.move(Selector("all", state), written), values)
+            dialect.change(self.store, dialect.moves.move(Selector("all", state), written), values)
         if noted:
             self.looks.add_up_history(self.store)  # of which the counters have these rows already
 
@@ -579,7 +577,7 @@ class Installation:
     def uninstall(self, keep_columns: bool = False) -> None:
         """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
         with self.installer.installing(self.store):
-            for item in reversed([self.dialect.jobs.table, *self.installer.objects.mine()]):
+            for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()]):
                 self.store.execute(item.drop)
             for sql in self.installer.stale(self.store):
                 self.store.execute(sql)

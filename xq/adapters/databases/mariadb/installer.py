@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.mariadb.objects import MariadbObjects
 from xq.adapters.databases.records import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
@@ -31,7 +28,6 @@ BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 class MariadbInstaller(ServerInstaller):
     """Each statement that creates something is a transaction of its own."""
 
-    of: Mariadb
     objects_kind = MariadbObjects
 
     first_schema = "DATABASE()"

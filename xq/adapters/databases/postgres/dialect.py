@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
+from xq.adapters.databases.postgres.moves import PostgresMoves
 from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.core.compile import Change, Selector, Statement
-from xq.core.machine import Guard
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 
 
@@ -38,9 +37,9 @@ class Postgres(Server):
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
     groups_kind = PostgresGroups
+    moves_kind = PostgresMoves
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
-    groups: PostgresGroups | None
     scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
@@ -48,6 +47,7 @@ class Postgres(Server):
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
+    history_order = ("xid", "id")
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
 
@@ -94,10 +94,6 @@ class Postgres(Server):
         names = map(self.literal, (self.table_in_schema, SESSIONS))
         return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
 
-    @property
-    def this_table(self) -> str:
-        return f"to_regclass({self.literal(self.table_in_schema)})"
-
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind == "datetime":
             return f"(to_timestamp({seconds}) AT TIME ZONE 'UTC')"
@@ -109,9 +105,6 @@ class Postgres(Server):
 
     def seconds(self, kind: Kind, column: str) -> str:
         return f"CAST(extract(epoch FROM {column}) AS float8)" if kind in TIMES else column
-
-    def amount(self, value: Any) -> str:
-        return f"CAST({super().amount(value)} AS float8)"
 
     def as_text(self, column: str) -> str:
         return f'CAST({column} AS text) COLLATE "default"'  # as xq's own tables, whatever the column's collation
@@ -154,43 +147,6 @@ class Postgres(Server):
         # As an expression: else the condition would imply that of the partial index of taken tasks.
         number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
         return f"0 + {column}" if number else f"'' || {column}"
-
-    def select(self, columns: str, rows: Selector) -> str:
-        locked = super().select(columns, rows)
-        if rows.way == "first" or self.heads_for(rows):
-            return locked
-        # MATERIALIZED, since a query that locks must run only once.
-        return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
-
-    def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.is_charged(rows, change):
-            return super().update(rows, change)
-        # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
-        here = f"{self.key} = (SELECT * FROM xq_task)"
-        may = f"({self._bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
-        return Statement(
-            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.keys), rows)}), "
-            f"xq_charged AS ({self.charging(here)} RETURNING 1), "
-            f"xq_taken AS (UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {here} AND {may} "
-            f"RETURNING {self.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
-            names=self.brings(change),
-        )
-
-    @property
-    def lock_task(self) -> str:
-        # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
-        keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
-        free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
-        # Write the row: under REPEATABLE READ a lock alone causes no conflict.
-        status = self.roles["status"]
-        return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
-
-    def lock_all(self, states: Iterable[str]) -> str:
-        rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
-        return f"SELECT COUNT(*) FROM ({rows}) AS held"
-
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return f'"{self.name(guard.name)}"' in refusal
 
 
 def _in_history(field: Field, part: str, alone: bool = True) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.file_liveness import FileLocks
@@ -14,11 +13,10 @@ from xq.adapters.databases.sqlite.event_context import EVENT, context_of, with_c
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
+from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
-from xq.core.compile import Statement
-from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
 
 
 class Sqlite(Dialect):
@@ -42,15 +40,10 @@ class Sqlite(Dialect):
     most_values = 32_766
     placeholder = "?"
     groups_kind = SqliteGroups
+    moves_kind = SqliteMoves
     looks_kind = SqliteLooks
     installer_kind = SqliteInstaller
-    groups: SqliteGroups | None
-    looks: SqliteLooks
     scans_kind = SqliteScans
-
-    @property
-    def schema(self) -> str:
-        return self.quote(self.source.schema or "main")
 
     def moment(self, kind: Kind, seconds: str) -> str:
         if kind in TIMES:
@@ -78,9 +71,6 @@ class Sqlite(Dialect):
         values = [f"json_extract(value, '$[{i}]')" for i in range(columns)] if wide > 1 else ["value"]
         return f"SELECT {', '.join(values)} FROM json_each(:keys)"
 
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
-
     def keys_there(self, of: str = "") -> str:
         # SQLite allows NULL keys. Such a row equals no key, and must not block the others.
         return "".join(
@@ -105,31 +95,6 @@ class Sqlite(Dialect):
         if field.kind == "uuid":
             return self.dashed.format(part)
         return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes
-
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        run = self.query(statement.sql, statement.names, width)
-        run = self.in_context(run, event) if self._is_read(event) else run
-        return self._charging(run, self.query(statement.charge)) if statement.charge else run
-
-    def _charging(self, take: Run, charge: Run) -> Run:
-        """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
-        clock, places = self.query(self.records.time_us), [self.source.fields.index(field) for field in self.source.key]
-
-        def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            if values["now"] is None:  # one time for the take and its charge
-                ((now_us,),) = clock(connection, values)
-                values = {**values, "now": now_us / 1_000_000}
-            rows = take(connection, values)
-            for row in rows:
-                charge(connection, {**values, **{f"k{i}": row[place] for i, place in enumerate(places)}})
-            return rows
-
-        return lambda connection, values: connection.atomically(values, charged)
-
-    def _is_read(self, event: str) -> bool:
-        """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
-        targets = [row.target for row in self.machine.rows if row.event == event]
-        return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
     def in_context(self, run: Run, event: str) -> Run:
         return with_context(event or EVENT, run, self.has_history, self.is_acted(event))
