@@ -9,6 +9,7 @@ from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.moves import Moves
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.session_connection import ServerNotifier, SessionConnection, SessionSql
+from xq.adapters.databases.terms import Form
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard
@@ -22,6 +23,7 @@ class Server(Dialect):
     placeholder = "%s"
     lock = " FOR UPDATE"
     skip = f"{lock} SKIP LOCKED"
+    whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
 
     turn = "version = version"  # what one put at a time writes to the row of the queue
@@ -52,9 +54,6 @@ class Server(Dialect):
     @property
     def lists_keys(self) -> bool:  # type: ignore[override]
         return all(field.kind in self.list_kinds for field in self.source.key)
-
-    def whole(self, number: str) -> str:
-        return f"CAST({number} AS BIGINT)"
 
     def liveness(self, store: Connections) -> SessionConnection | None:
         database = store.database

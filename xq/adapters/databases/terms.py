@@ -18,6 +18,16 @@ from xq.core.ports import HISTORY, TIMES, Field, Kind, Row, Table, beside
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
+class Form(str):
+    """SQL with a place for each of some texts, which a call fills in."""
+
+    def __call__(self, *texts: object) -> str:
+        return self.format(*texts)
+
+
+AS_IT_IS = Form("{}")
+
+
 class Terms(interface.Dialect, ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
@@ -49,38 +59,51 @@ class Terms(interface.Dialect, ABC):
     now: str  # SQL of the seconds since 1970: `:now` if it is given, else by the clock of the database
     now_us: str  # `now` as a whole number of microseconds
 
-    @abstractmethod
+    # By the kinds of columns that hold no seconds since 1970: such a value of them, and the inverse.
+    moments: ClassVar[Mapping[Kind, Form]]
+    times: ClassVar[Mapping[Kind, Form]]
+
     def moment(self, kind: Kind, seconds: str) -> str:
         """Return seconds since 1970 as a value of a column of this kind."""
+        return self.moments.get(kind, AS_IT_IS)(seconds)
 
-    @abstractmethod
     def seconds(self, kind: Kind, column: str) -> str:
         """Return a column's value as seconds since 1970: the inverse of `moment`."""
-
-    @abstractmethod
-    def differ(self, one: str, other: str) -> str:
-        """Return the condition that two values differ; NULL equals NULL."""
+        return self.times.get(kind, AS_IT_IS)(column)
 
     def bound(self, kind: Kind) -> str:
         """Return now, for a comparison with a column of this kind."""
         return self.moment(kind, self.now) if kind in TIMES else self.now
 
-    @abstractmethod
+    # keys in the history
+
+    json_array = Form("json_array({})")
+
     def key_in_history(self, parts: Sequence[str]) -> str:
         """Return SQL of a key as the history stores it, from the stored parts."""
+        alone = len(parts) == 1
+        stored = [self.in_history(field, part, alone) for field, part in zip(self.source.key, parts, strict=True)]
+        return stored[0] if alone else self.json_array(", ".join(stored))
+
+    @abstractmethod
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
+        """Return a part of a key as the history stores it; `alone` if the key has no other."""
 
     # words
 
+    differ: Form  # the condition that two values differ; NULL equals NULL
+    as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
+    whole = AS_IT_IS  # a number cast so that the driver returns an int
+    varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
+    hint = Form("")  # makes the planner read a table by the index of this name
     never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
-    no_limit: int | None  # the `:n` of all rows
-    most_values: int  # of one statement
     placeholder: str  # of a value, as the driver writes it
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
     double = "DOUBLE PRECISION"
-    dashed = "{0}"  # a UUID as text, also if it is stored as 32 digits
+    dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
     create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
@@ -99,19 +122,11 @@ class Terms(interface.Dialect, ABC):
 
     def by_index(self, name: str) -> str:
         """Return the hint that makes the planner read a table by this index."""
-        return ""
+        return self.hint(self.quote(name))
 
     def on_conflict(self, key: str, update: str = "") -> str:
         """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
-
-    def whole(self, number: str) -> str:
-        """Return a number cast so that the driver returns an int."""
-        return number
-
-    def varying(self, length: int) -> str:
-        """Return the type of text of up to `length` characters in xq's tables."""
-        return "TEXT"
 
     @staticmethod
     def quote(name: str) -> str:
@@ -171,10 +186,6 @@ class Terms(interface.Dialect, ABC):
         """Return a column for an exact comparison in any collation. It cannot use an index."""
         return column
 
-    def as_text(self, column: str) -> str:
-        """Return a value as text that xq's own tables can hold in a key. Values compare byte by byte."""
-        return f"CAST({column} AS TEXT) COLLATE BINARY"
-
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""
         return f"{column} {test}"
@@ -206,6 +217,7 @@ class Terms(interface.Dialect, ABC):
     # the search
 
     place_in_text = "instr"
+    folded = Form("lower({})")
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
 
@@ -220,9 +232,6 @@ class Terms(interface.Dialect, ABC):
     def beyond(self, columns: Sequence[str], operator: str) -> str:
         """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
         return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
-
-    def folded(self, text: str) -> str:
-        return f"lower({text})"
 
     # the history
 

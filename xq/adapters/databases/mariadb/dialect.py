@@ -18,12 +18,13 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
+from xq.adapters.databases.terms import Form
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Machine
 from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, Field, Kind, Row, Run, Table, Values
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
-EXACTLY = "COLLATE utf8mb4_nopad_bin"  # the collation alone
+EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
@@ -42,6 +43,21 @@ class Mariadb(Server):
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),
+        "datetime0": Form(f"TIMESTAMPADD(SECOND, CEIL({{}}), {EPOCH})"),
+        "bigint": Form("CEIL({})"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(
+        (*TIMES, "datetime0"), Form(f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {{}}) / 1e6)")
+    )
+    json_array = Form("JSON_ARRAY({})")
+    differ = Form("NOT (BINARY {} <=> BINARY {})")
+    as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest of text of any length
+    folded = Form(f"LOWER({EXACT_TEXT})")
+    whole = Form("CAST({} AS SIGNED)")
+    varying = Form(f"VARCHAR({{}}) {EXACT}")
+    hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
     savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
@@ -56,7 +72,7 @@ class Mariadb(Server):
     records_file = Path(__file__).parent / "records.sql"
     layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
-    dashed = (
+    dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
         "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
     )
@@ -131,39 +147,15 @@ class Mariadb(Server):
         # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
         return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
 
-    def varying(self, length: int) -> str:
-        return f"VARCHAR({length}) {EXACT}"
-
-    def whole(self, number: str) -> str:
-        return f"CAST({number} AS SIGNED)"
-
-    def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in TIMES:
-            return f"TIMESTAMPADD(MICROSECOND, ({seconds}) * 1000000, {EPOCH})"
-        if kind == "datetime0":
-            return f"TIMESTAMPADD(SECOND, CEIL({seconds}), {EPOCH})"
-        if kind == "bigint":
-            return f"CEIL({seconds})"  # rounded up, so that no task is due too early
-        return seconds
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        if kind in (*TIMES, "datetime0"):
-            return f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {column}) / 1e6)"
-        return column
-
     def bound(self, kind: Kind) -> str:
-        return self.moment("datetime", self.now) if kind in (*TIMES, "datetime0") else self.now
+        return self.moment("datetime", self.now) if kind in self.times else self.now
 
     def kind(self, role: str) -> Kind:
         field = self.source.roles[role]
         return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
 
     def exact(self, column: str, kind: Kind = "text") -> str:
-        return f"CONVERT({column} USING utf8mb4) {EXACTLY}" if kind == "text" else column
-
-    def as_text(self, column: str) -> str:
-        # A digest of text of any length. Texts compare byte by byte.
-        return f"SHA2(CONVERT({column} USING utf8mb4), 256)"
+        return EXACT_TEXT(column) if kind == "text" else column
 
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         # Most collations ignore case, so compare what the index finds byte by byte.
@@ -183,28 +175,18 @@ class Mariadb(Server):
             found = f"({column} {operator} {value} OR ({column} = {value} AND {found}))"
         return found
 
-    def folded(self, text: str) -> str:
-        return f"LOWER({self.exact(text)})"
-
-    def differ(self, one: str, other: str) -> str:
-        return f"NOT (BINARY {one} <=> BINARY {other})"
-
     def on_conflict(self, key: str, update: str = "") -> str:
         first = key.partition(",")[0]
         return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
 
-    def by_index(self, name: str) -> str:
-        return f" FORCE INDEX ({self.quote(name)})"
-
     def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
         # In the collation of the history's column: that of the connection may not be comparable with it.
-        return self.exact(stored[0] if len(stored) == 1 else f"JSON_ARRAY({', '.join(stored)})")
+        return EXACT_TEXT(super().key_in_history(parts))
 
-    def _in_history(self, field: Field, part: str) -> str:
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.type.upper() in BYTES:
             return f"HEX({part})"
-        return self.dashed.format(part) if field.kind == "uuid" else part
+        return self.dashed(part) if field.kind == "uuid" else part
 
     def rows_listed(self, columns: int, wide: int) -> str:
         return ":listed" if columns == len(self.keys) else ":takes"  # becomes a placeholder for each value

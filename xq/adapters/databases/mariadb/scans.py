@@ -103,7 +103,7 @@ class MariadbScans(Scans):
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if field.kind == "uuid":
-            return self.dialect.dashed.format(sql), kind
+            return self.dialect.dashed(sql), kind
         if kind == "STRING" and field.kind != "text":
             return f"CONVERT({sql} USING utf8mb4)", kind
         if field.kind == "float":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
+from xq.adapters.databases.terms import Form
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 
 
@@ -33,6 +34,16 @@ class Postgres(Server):
         "FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     )
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        "datetime": Form("(to_timestamp({}) AT TIME ZONE 'UTC')"),
+        "timestamptz": Form("to_timestamp({})"),
+        "bigint": Form("CAST(ceil({}) AS bigint)"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(TIMES, Form("CAST(extract(epoch FROM {}) AS float8)"))
+    json_array = Form("CAST(json_build_array({}) AS text)")
+    differ = Form("{} IS DISTINCT FROM {}")
+    as_text = Form('CAST({} AS text) COLLATE "default"')  # as xq's own tables, whatever the column's collation
+    folded = Form('lower(CAST({} AS text) COLLATE "C")')
     no_limit = None
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
@@ -94,24 +105,6 @@ class Postgres(Server):
         names = map(self.literal, (self.table_in_schema, SESSIONS))
         return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
 
-    def moment(self, kind: Kind, seconds: str) -> str:
-        if kind == "datetime":
-            return f"(to_timestamp({seconds}) AT TIME ZONE 'UTC')"
-        if kind == "timestamptz":
-            return f"to_timestamp({seconds})"
-        if kind == "bigint":
-            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up, so that no task is due too early
-        return seconds
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        return f"CAST(extract(epoch FROM {column}) AS float8)" if kind in TIMES else column
-
-    def as_text(self, column: str) -> str:
-        return f'CAST({column} AS text) COLLATE "default"'  # as xq's own tables, whatever the column's collation
-
-    def differ(self, one: str, other: str) -> str:
-        return f"{one} IS DISTINCT FROM {other}"
-
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         roles = len(self.source.ordered_by)
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
@@ -121,9 +114,6 @@ class Postgres(Server):
         return f"(SELECT * FROM {rows} WHERE {condition} OFFSET 0) AS {self.table}"
 
     place_in_text = "strpos"
-
-    def folded(self, text: str) -> str:
-        return f'lower(CAST({text} AS text) COLLATE "C")'
 
     @property
     def owner_for_range(self) -> str:
@@ -137,24 +127,16 @@ class Postgres(Server):
         elements = f"json_array_elements{'_text' * (wide == 1)}"
         return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
 
-    def key_in_history(self, parts: Sequence[str]) -> str:
-        if len(parts) == 1:
-            return _in_history(self.source.key[0], parts[0])
-        stored = [_in_history(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
-        return f"CAST(json_build_array({', '.join(stored)}) AS text)"
-
     def not_by_index(self, column: str) -> str:
         # As an expression: else the condition would imply that of the partial index of taken tasks.
         number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
         return f"0 + {column}" if number else f"'' || {column}"
 
-
-def _in_history(field: Field, part: str, alone: bool = True) -> str:
-    """Return, as SQL, a part of a key as the history stores it."""
-    if field.kind in (*INTEGERS, "decimal") and not alone:
-        return part
-    if field.type.upper() in BYTES:
-        return f"UPPER(encode({part}, 'hex'))"
-    if field.kind == "uuid":  # also the application's own, which it may write without dashes
-        part = f"CAST({part} AS uuid)"
-    return f"CAST({part} AS text)"
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
+        if field.kind in (*INTEGERS, "decimal") and not alone:
+            return part
+        if field.type.upper() in BYTES:
+            return f"UPPER(encode({part}, 'hex'))"
+        if field.kind == "uuid":  # also the application's own, which it may write without dashes
+            part = f"CAST({part} AS uuid)"
+        return f"CAST({part} AS text)"

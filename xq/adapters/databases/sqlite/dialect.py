@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.file_liveness import FileLocks
@@ -16,6 +17,7 @@ from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
+from xq.adapters.databases.terms import Form
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
 
 
@@ -28,12 +30,20 @@ class Sqlite(Dialect):
     now = f"COALESCE(:now, {MACHINE_TIME})"
 
     now_us = microseconds(now)
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        **dict.fromkeys(TIMES, Form("strftime('%Y-%m-%d %H:%M:%f', {}, 'unixepoch')")),
+        "bigint": Form("CAST({} + 0.999 AS INTEGER)"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(TIMES, Form("(julianday({}) - 2440587.5) * 86400.0"))
+    differ = Form("{} IS NOT {} COLLATE BINARY")
+    # With outdated statistics the planner may expect most rows in one state, and read the whole table.
+    hint = Form(" INDEXED BY {}")
     never = "9e999"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     double = "REAL"
-    dashed = (
+    dashed = Form(
         "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
         "|| '-' || substr({0}, 17, 4) || '-' || substr({0}, 21, 12) ELSE {0} END"
     )
@@ -44,19 +54,6 @@ class Sqlite(Dialect):
     looks_kind = SqliteLooks
     installer_kind = SqliteInstaller
     scans_kind = SqliteScans
-
-    def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in TIMES:
-            return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
-        if kind == "bigint":
-            return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up, so that no task is due too early
-        return seconds
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
-
-    def differ(self, one: str, other: str) -> str:
-        return f"{one} IS NOT {other} COLLATE BINARY"
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         if not column.startswith(("OLD.", "NEW.")):
@@ -79,21 +76,13 @@ class Sqlite(Dialect):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def by_index(self, name: str) -> str:
-        # With outdated statistics the planner may expect most rows in one state, and read the whole table.
-        return f" INDEXED BY {self.quote(name)}"
-
-    def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
-        return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
-
-    def _in_history(self, field: Field, part: str) -> str:
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.kind in ("auto", "bigauto"):
             return part
         if field.kind == "decimal":
             return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
         if field.kind == "uuid":
-            return self.dashed.format(part)
+            return self.dashed(part)
         return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes
 
     def in_context(self, run: Run, event: str) -> Run:
