@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from xq.core.clock import Clock
 from xq.core.compile import Change, Selector, Statement
@@ -300,18 +300,23 @@ class Installer(Protocol):
     def drifted(self, store: Connections) -> dict[str, str]: ...
 
 
-class Jobs(Protocol):
-    """The table of the jobs of bulk puts."""
+class Jobs(NamedTuple):
+    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
 
-    longest: int
+    Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
+    which it is remembered; NULL: for ever), `now`.
+    """
+
+    longest: int  # characters of the name of a job
+    create: str
     claim: str
     close: str
     content: str
     forget: str
 
 
-class Checkpoints(Protocol):
-    """The table of what streams have written."""
+class Checkpoints(NamedTuple):
+    """The SQL of the last batch of each table that streams write, its `sink`."""
 
     create: tuple[str, ...]
     look: str
@@ -321,8 +326,8 @@ class Checkpoints(Protocol):
     forget: str
 
 
-class Rollup(Protocol):
-    """An application's table that counts transitions."""
+class Rollup(NamedTuple):
+    """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
 
     create: tuple[str, ...]
     look: str

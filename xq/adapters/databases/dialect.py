@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from xq.adapters.databases import pipeline_tables
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.pipeline_tables import CheckpointTable, Jobs, RollupTable
 from xq.adapters.databases.scans import Scans
+from xq.core.dialect import Checkpoints, Jobs, Rollup
 from xq.core.ports import Address, Store
 from xq.core.words import PLAIN, Wording
 from xq.pipeline.scan import Extract, What
@@ -20,17 +21,17 @@ class Dialect(Parts):
 
     scans_kind: type[Scans]
 
-    @property
+    @cached_property
     def jobs(self) -> Jobs:
-        return Jobs(self)
+        return pipeline_tables.jobs(self)
 
     @cached_property
-    def checkpoints(self) -> CheckpointTable:
-        return CheckpointTable(self)
+    def checkpoints(self) -> Checkpoints:
+        return pipeline_tables.checkpoints(self)
 
-    def rollup(self, table: str) -> RollupTable:
+    def rollup(self, table: str) -> Rollup:
         """Return the SQL of an application's table that counts transitions."""
-        return RollupTable(self, table)
+        return pipeline_tables.rollup(self, table)
 
     def extract(self, what: What, name: str, address: Address, states: str) -> Extract:
         """Return what another program needs to read the model `name` at `address`; of the tasks, those in `states`.

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.named import filled
+from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.records import RATES
 from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector, Statement
@@ -290,19 +290,13 @@ class Looks:
 
     def done_again(self, checkpoint: Sequence[int]) -> str:
         """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
-        key, table, after = self.of.quote("key"), self.of.side("history"), self._after(checkpoint)
+        key, table, after = (
+            self.of.quote("key"),
+            self.of.side("history"),
+            beside(self.of.history_order, checkpoint, ">") or "1 = 1",
+        )
         gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND event = 'archive' AND {after}"
         return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
-
-    def _after(self, checkpoint: Sequence[int]) -> str:
-        order = self.of.history_order
-        if not checkpoint:
-            return "1 = 1"
-        if len(order) == 1:
-            return f"{order[0]} > {checkpoint[0]}"
-        # The first comparison is for the index.
-        row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
-        return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:
         """Return the statement that deletes the rows of some ids."""

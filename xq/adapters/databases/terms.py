@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from xq.adapters.databases.named import quoted
 from xq.core import dialect as interface
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
@@ -95,6 +96,7 @@ class Terms(interface.Dialect, ABC):
     as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
+    quotes = '"'  # around names
     hint = Form("")  # makes the planner read a table by the index of this name
     never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
@@ -128,9 +130,8 @@ class Terms(interface.Dialect, ABC):
         """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
-    @staticmethod
-    def quote(name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+    def quote(self, name: str) -> str:
+        return quoted(name, self.quotes)
 
     @staticmethod
     def literal(value: Any) -> str:

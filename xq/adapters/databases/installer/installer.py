@@ -175,7 +175,11 @@ class Installer(ABC):
     transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
     locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
     online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
-    in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
+
+    @property
+    def in_the_way(self) -> str:
+        """A query of (who, seconds) of the open transactions of others that a change of the table waits for."""
+        return self.of.open_transactions
 
     def not_online(self, store: Connections) -> str:
         """Return why this queue cannot be installed beside writers, or ""."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.pipeline_tables import Jobs
+from xq.adapters.databases.pipeline_tables import jobs
 from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
@@ -127,7 +127,7 @@ class Objects(ABC):
     @property
     def jobs(self) -> Object:
         """The table that bulk puts need."""
-        return self.made("table", "put", Jobs(self.of).create)
+        return self.made("table", "put", jobs(self.of).create)
 
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops an object of this queue if it exists."""

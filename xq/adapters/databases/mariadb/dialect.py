@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.adapters.databases.mariadb.installer import OPEN_TRANSACTIONS, MariadbInstaller
+from xq.adapters.databases.mariadb.installer import MariadbInstaller
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.moves import MariadbMoves
 from xq.adapters.databases.mariadb.objects import SERVER_TIME
@@ -57,6 +57,7 @@ class Mariadb(Server):
     folded = Form(f"LOWER({EXACT_TEXT})")
     whole = Form("CAST({} AS SIGNED)")
     varying = Form(f"VARCHAR({{}}) {EXACT}")
+    quotes = "`"
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
@@ -88,7 +89,12 @@ class Mariadb(Server):
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
     found_tables = "SELECT DATABASE()"
 
-    open_transactions = OPEN_TRANSACTIONS
+    open_transactions = (
+        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
+        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
+        "ORDER BY trx_started"
+    )
     session_sql = SessionSql(
         connected=(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
@@ -133,10 +139,6 @@ class Mariadb(Server):
         field = next((field for field in self.source.fields if self.quote(field.column) == column), None)
         long = field is not None and (field.type.upper().endswith("TEXT") or (field.max_length or 0) > LONG)
         return f"{column}({PREFIX})" if long else column
-
-    @staticmethod
-    def quote(name: str) -> str:
-        return "`" + name.replace("`", "``") + "`"
 
     @staticmethod
     def literal(value: Any) -> str:

@@ -127,7 +127,7 @@ class PostgresInstaller(ServerInstaller):
         return f"SELECT {rows} FROM pg_class WHERE oid = {self.this_table}"
 
     @property
-    def in_the_way(self) -> str:  # type: ignore[override]
+    def in_the_way(self) -> str:
         return (
             "WITH lock AS (SELECT pid, virtualtransaction FROM pg_locks WHERE granted AND relation = "
             f"{self.this_table}) SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM ("
