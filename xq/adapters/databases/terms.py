@@ -94,9 +94,11 @@ class Terms(interface.Dialect, ABC):
 
     differ: Form  # the condition that two values differ; NULL equals NULL
     as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
+    exact_text = AS_IT_IS  # a text that compares byte by byte
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
     quotes = '"'  # around names
+    number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
     hint = Form("")  # makes the planner read a table by the index of this name
     never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
@@ -120,7 +122,8 @@ class Terms(interface.Dialect, ABC):
 
     def not_by_index(self, column: str) -> str:
         """Return a column in a form for which the planner uses no index."""
-        return column
+        number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
+        return (self.number_alone if number else self.text_alone)(column)
 
     def by_index(self, name: str) -> str:
         """Return the hint that makes the planner read a table by this index."""
@@ -185,7 +188,7 @@ class Terms(interface.Dialect, ABC):
 
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""
-        return column
+        return self.exact_text(column) if kind == "text" else column
 
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""

@@ -54,9 +54,11 @@ class Mariadb(Server):
     json_array = Form("JSON_ARRAY({})")
     differ = Form("NOT (BINARY {} <=> BINARY {})")
     as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest of text of any length
+    exact_text = EXACT_TEXT
     folded = Form(f"LOWER({EXACT_TEXT})")
     whole = Form("CAST({} AS SIGNED)")
     varying = Form(f"VARCHAR({{}}) {EXACT}")
+    number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
@@ -156,16 +158,10 @@ class Mariadb(Server):
         field = self.source.roles[role]
         return "datetime0" if field.kind == "datetime" and "(" not in field.type else field.kind
 
-    def exact(self, column: str, kind: Kind = "text") -> str:
-        return EXACT_TEXT(column) if kind == "text" else column
-
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         # Most collations ignore case, so compare what the index finds byte by byte.
         found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
-
-    def not_by_index(self, column: str) -> str:
-        return f"CONCAT({column})" if self.source.roles["status"].kind == "text" else f"0 + {column}"
 
     by_primary = " FORCE INDEX (PRIMARY)"
 

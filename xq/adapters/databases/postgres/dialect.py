@@ -44,6 +44,8 @@ class Postgres(Server):
     differ = Form("{} IS DISTINCT FROM {}")
     as_text = Form('CAST({} AS text) COLLATE "default"')  # as xq's own tables, whatever the column's collation
     folded = Form('lower(CAST({} AS text) COLLATE "C")')
+    # As an expression: else the condition would imply that of the partial index of taken tasks.
+    number_alone, text_alone = Form("0 + {}"), Form("'' || {}")
     no_limit = None
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
@@ -126,11 +128,6 @@ class Postgres(Server):
             values = [f"CAST(listed AS {kinds[0]})"]
         elements = f"json_array_elements{'_text' * (wide == 1)}"
         return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
-
-    def not_by_index(self, column: str) -> str:
-        # As an expression: else the condition would imply that of the partial index of taken tasks.
-        number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
-        return f"0 + {column}" if number else f"'' || {column}"
 
     def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.kind in (*INTEGERS, "decimal") and not alone:

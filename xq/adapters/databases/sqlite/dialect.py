@@ -61,9 +61,6 @@ class Sqlite(Dialect):
         # For IN with more than two values SQLite builds a table at each run of a trigger: a tenth of a task's time.
         return f"({' OR '.join(self.is_state(state, column) for state in states)})"
 
-    def not_by_index(self, column: str) -> str:
-        return f"+{column}"
-
     def rows_listed(self, columns: int, wide: int) -> str:
         values = [f"json_extract(value, '$[{i}]')" for i in range(columns)] if wide > 1 else ["value"]
         return f"SELECT {', '.join(values)} FROM json_each(:keys)"
