@@ -293,15 +293,15 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the source state does not stand in the WHERE",
         "xq/adapters/databases/moves.py",
-        'return f"{self.of.by_key(of)} AND {state}{due}"',
-        'return f"{self.of.by_key(of)}{due}"',
+        'return f"{self.of.by_key()} AND {state}{due}"',
+        'return f"{self.of.by_key()}{due}"',
         "contract/core/test_calls.py::test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks",
     ),
     Mutant(
         "what is due at this very moment is not moved",
         "xq/adapters/databases/rows.py",
-        'return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"',
-        'return f"{of}{self.roles[role]} < {self.bound(self.kind(role))}"',
+        'return f"{self.roles[role]} <= {self.bound(self.kind(role))}"',
+        'return f"{self.roles[role]} < {self.bound(self.kind(role))}"',
         "contract/core/test_take.py contract/core/test_transitions.py",
     ),
     Mutant(
@@ -327,9 +327,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "quotes in names are not doubled",
-        "xq/adapters/databases/terms.py",
-        "return '\"' + name.replace('\"', '\"\"') + '\"'",
-        "return '\"' + name + '\"'",
+        "xq/adapters/databases/named.py",
+        "return quotes + name.replace(quotes, quotes * 2) + quotes",
+        "return quotes + name + quotes",
         "contract/test_names.py",
     ),
     Mutant(
@@ -350,8 +350,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the row of a checkpoint is read in the next part",
         "xq/adapters/databases/readers.py",
-        'self._beside(part.until, "<=")',
-        'self._beside(part.until, "<")',
+        'beside(order, part.until, "<=")',
+        'beside(order, part.until, "<")',
         "contract/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",
     ),
     Mutant(

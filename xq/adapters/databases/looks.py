@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
@@ -163,7 +163,7 @@ class Looks:
             return f"SELECT NULL{more}" if more else ""
         return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
 
-    def next_due_of(self, queues: Sequence[Rows | None]) -> str:
+    def next_due_of(self, queues: Sequence[Any]) -> str:
         """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
 
         Each queue has any number of rows. It uses the clock of the database, and no named values.
@@ -190,7 +190,7 @@ class Looks:
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
 
-    def upkeep_of(self, queues: Sequence[tuple[Rows, bool, bool]]) -> str:
+    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str:
         """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
 
         A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second

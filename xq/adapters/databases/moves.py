@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,27 +11,20 @@ from uuid import UUID
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
+from xq.core import dialect as interface
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
-from xq.core.ports import Run, fits_a_column
+from xq.core.ports import fits_a_column
 from xq.sessions.session import UUID_LENGTH
 
 
-class Moves(ABC):
+class Moves(interface.Moves):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
 
     def __init__(self, of: Rows, groups: Groups | None) -> None:
         self.of, self.groups = of, groups
-
-    @abstractmethod
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        """Return a function that runs all parts of a statement, as the interface says."""
-
-    @abstractmethod
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        """Return whether the message of a database error names the unique index of a guard."""
 
     @cached_property
     def has_dirty_groups(self) -> bool:
@@ -54,8 +46,8 @@ class Moves(ABC):
             return self.of.in_states((rows.state, *rows.more)) if rows.more else self.of.is_state(rows.state)
         return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"
 
-    def named(self, rows: Selector, of: str = "", by_key: bool = False) -> str:
-        """Return the condition of the row of a key, or of a list of keys, in the state; `of` as in `by_key`.
+    def named(self, rows: Selector, by_key: bool = False) -> str:
+        """Return the condition of the row of a key, or of a list of keys, in the state.
 
         With `by_key` no index that begins with the status can find it.
         """
@@ -63,9 +55,9 @@ class Moves(ABC):
         status = self.of.not_by_index(self.of.roles["status"]) if by_key or rows.way == "keys" else ""
         state = self.of.is_state(rows.state, status)
         if rows.way == "key":
-            due = f" AND {self.of.fell_due(rows.column, of)}" if rows.column else ""
-            return f"{self.of.by_key(of)} AND {state}{due}"
-        return f"{self.of.keys_listed(of, len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
+            due = f" AND {self.of.fell_due(rows.column)}" if rows.column else ""
+            return f"{self.of.by_key()} AND {state}{due}"
+        return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
 
     def fence(self, rows: Selector, owner: str = "") -> str:
         """Return the fence: a condition that only rows of this session, or with their token, are meant."""

@@ -26,11 +26,10 @@ class Rows(TokenBuckets):
         found, exactly = (f"{self.tuple_of(each)} {test}" for each in (columns, exact))
         return found if found == exactly else f"({found} AND {exactly})"
 
-    def keys_listed(self, of: str = "", wide: int = 0) -> str:
-        """Return the condition that a key is in the list `:keys`; `of` as in `by_key`, `wide` as in `rows_listed`."""
-        columns = [f"{of}{key}" for key in self.keys]
-        exact = [self.exact(column, field.kind) for column, field in zip(columns, self.source.key, strict=True)]
-        return self.in_list(columns, exact, wide or len(columns))
+    def keys_listed(self, wide: int = 0) -> str:
+        """Return the condition that a key is in the list `:keys`; `wide` as in `rows_listed`."""
+        exact = [self.exact(key, field.kind) for key, field in zip(self.keys, self.source.key, strict=True)]
+        return self.in_list(self.keys, exact, wide or len(self.keys))
 
     def not_due(self, state: str, of: str = "") -> str:
         """Return a condition without due tasks, which may not have been moved yet; `of` as in `by_key`."""
@@ -83,8 +82,8 @@ class Rows(TokenBuckets):
         tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
         return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names}))"
 
-    def fell_due(self, role: str, of: str = "") -> str:
-        return f"{of}{self.roles[role]} <= {self.bound(self.kind(role))}"
+    def fell_due(self, role: str) -> str:
+        return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
 
     @property
     def index_of_taken(self) -> str:
