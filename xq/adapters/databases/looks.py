@@ -64,9 +64,8 @@ class Looks:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
-        by = self.of.by_index(self.of.name(f"oldest_{READY}"))
         ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.within_rate}"
-        return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {ready} LIMIT 1"
+        return f"SELECT 1 FROM {self.of.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
         """Return a query, without locks, that finds a row if there is such a task, or a dirty group."""
@@ -102,8 +101,7 @@ class Looks:
     @property
     def any_untimed(self) -> str:
         """A query that finds a row, with a 0, if `times_unowned` would change one."""
-        by = self.of.by_index(self.of.name("runat"))
-        return f"SELECT 0 FROM {self.of.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
+        return f"SELECT 0 FROM {self.of.read_by('runat')} WHERE {self._is_untimed} LIMIT 1"
 
     @property
     def _is_untimed(self) -> str:
@@ -117,11 +115,10 @@ class Looks:
 
     def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
         """Return queries of the earliest time of each timer: one row, or none."""
+        of = self.of
         return [
-            f"SELECT {self.of.seconds(self.of.kind(row.due), self.of.roles[row.due])}{alias} "
-            f"FROM {self.of.table_in_schema}{self.of.by_index(self.of.name(row.due))} "
-            f"WHERE {self.of.is_state(row.source)} AND {self.of.roles[row.due]} IS NOT NULL "
-            f"ORDER BY {self.of.roles[row.due]} LIMIT 1"
+            f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])}{alias} FROM {of.read_by(row.due)} WHERE "
+            f"{of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
             for row in timers
         ]
 

@@ -116,8 +116,7 @@ class Moves(interface.Moves):
         values = [filled(value, unique=f":unique{i}") for i in range(n)]
         number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
         held = f"{column} IN ({', '.join(values)}) AND {self.of.in_states(self.of.guarded_states(guard))}"
-        by = self.of.by_index(self.of.name(guard.name))
-        return f"SELECT {self.of.columns}, {number} FROM {self.of.table_in_schema}{by} WHERE {held}{self.of.lock}"
+        return f"SELECT {self.of.columns}, {number} FROM {self.of.read_by(guard.name)} WHERE {held}{self.of.lock}"
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         """Return the column in which unique values are compared, and `:unique` as a value of it."""
@@ -145,10 +144,8 @@ class Moves(interface.Moves):
         if isinstance(value, Given):
             return self.amount(value)
         if isinstance(value, After):
-            kind = self.of.kind(role)
-            since = [
-                self.of.now if base == "now" else self.of.seconds(kind, self.of.roles[base]) for base in value.since
-            ]
+            of, kind = self.of, self.of.kind(role)
+            since = [of.now if base == "now" else of.seconds(kind, of.roles[base]) for base in value.since]
             start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
             return self.of.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
         if isinstance(value, Marker):
@@ -157,9 +154,7 @@ class Moves(interface.Moves):
 
     def move(self, rows: Selector, change: Change) -> Statement:
         """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
-        if change.target == ABSENT:
-            return self.delete(rows, change)
-        return self.update(rows, change)
+        return self.delete(rows, change) if change.target == ABSENT else self.update(rows, change)
 
     def update(self, rows: Selector, change: Change) -> Statement:
         where, returning = self.where(rows), f" RETURNING {self.of.columns}" if rows.way != "all" else ""
@@ -193,11 +188,8 @@ class Moves(interface.Moves):
 
     def of_roles(self, change: Change) -> dict[str, str]:
         """Return the new values of the columns of the mapped roles, as SQL by column."""
-        return {
-            self.of.roles[role]: self.written(role, value)
-            for role, value in change.roles.items()
-            if role in self.of.roles
-        }
+        there = self.of.roles
+        return {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
 
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
         """Return the statement that puts `count` rows with values for the fields `names`.
@@ -211,16 +203,14 @@ class Moves(interface.Moves):
             "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
             for i in range(count)
         )
-        values = f"VALUES {rows}"
-        conflict = ""
-        admitted = ""
+        values, conflict, admitted = f"VALUES {rows}", "", ""
         for guard in self.of.machine.guards if guarded else ():
             if guard.name == "limit":
                 values, admitted = self.limited(rows, guard)
             elif guard.name == "unique":
                 conflict = self.unless_duplicate(guard)
         return Statement(
-            f"INSERT INTO {self.of.object(self.of.source.name)} ({', '.join([*brought, *roles])}) {values}{conflict} "
+            f"INSERT INTO {self.of.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
             f"RETURNING {self.of.columns}",
             names=tuple(f"{self.of.parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,

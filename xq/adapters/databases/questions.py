@@ -37,13 +37,10 @@ class Questions:
         if exact and index.startswith("oldest"):
             if of_tube and state == READY and self._orders([self.of.roles["tube"]]):
                 index, mine = f"{index}_of_tube", f"{mine} AND {self.of.in_tube}"
-            return Walk(state, self._by(index), mine, self.of.ordered, self.of.order)
+            return Walk(state, self.of.read_by(index), mine, self.of.ordered, self.of.order)
         if state == "W":
             mine += f" AND {self.of.roles['runat']} IS NOT NULL"  # as the index has it
-        return Walk("", self.of.sorted_alone(self._by(index), mine), mine, self.of.keys, self._newest_first)
-
-    def _by(self, index: str) -> str:
-        return f"{self.of.table_in_schema}{self.of.by_index(self.of.name(index))}"
+        return Walk("", self.of.sorted_alone(self.of.read_by(index), mine), mine, self.of.keys, self._newest_first)
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
         """Return the walk along the key, or along some keys."""

@@ -129,6 +129,10 @@ class Terms(interface.Dialect, ABC):
         """Return the hint that makes the planner read a table by this index."""
         return self.hint(self.quote(name))
 
+    def read_by(self, suffix: str) -> str:
+        """Return the table, for FROM, that is read by its index of this suffix."""
+        return f"{self.table_in_schema}{self.by_index(self.name(suffix))}"
+
     def on_conflict(self, key: str, update: str = "") -> str:
         """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
