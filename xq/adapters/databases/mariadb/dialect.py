@@ -36,10 +36,7 @@ LONG = 255  # characters, beyond which an index of several columns cannot be sur
 
 
 class Mariadb(Server):
-    """The dialect of MariaDB. UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
-
-    One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
-    """
+    """The dialect of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
 
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"

@@ -22,7 +22,7 @@ from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness,
 
 
 class Sqlite(Dialect):
-    """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
+    """The dialect of SQLite, which is a file, or in memory."""
 
     layout = "13"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
