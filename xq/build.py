@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases import DIALECTS
-from xq.adapters.databases.installer.installation import DURATIONS
-from xq.adapters.databases.installer.installation import OWN as BROUGHT
+from xq.adapters.databases.installer.findings import DURATIONS
+from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown

@@ -43,6 +43,19 @@ STORED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("stored", STORED)
+def test_an_object_of_an_earlier_take_is_refused_among_others(make, stored):
+    field, statuses = STORED[stored]
+    Task = make(FEATURES, roles=("runat", "priority"), attributes={"status": field()}, statuses=statuses)
+    Task.xq.put_many([task(), task()])
+    stale, held = Task.take(), Task.take()
+    stale.release()
+    Task.take()
+    with pytest.raises(xq.NotOwner):
+        Task.xq.ack_many([stale, held])
+    assert row(Task, held).status == [*statuses.values()][1]
+
+
+@pytest.mark.parametrize("stored", STORED)
 def test_each_state_is_stored_as_its_word_and_moves_and_is_counted_under_it(make, stored):
     field, statuses = STORED[stored]
     Task = make(FEATURES, roles=("runat", "priority"), attributes={"status": field()}, statuses=statuses)

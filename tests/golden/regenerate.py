@@ -196,7 +196,7 @@ def entries(queue: Any) -> Iterator[Entry]:
             yield from moves(queue, row)
     first, *more = (row for row in queue.machine.rows if row.event == "kill")
     for rows in (Selector(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
-        killed = of.move(rows, change(queue.machine, first, frozenset()))
+        killed = of.moves.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {rows.way}", "", killed)
     yield from looks(queue)
 
@@ -211,14 +211,14 @@ def puts(queue: Any) -> Iterator[Entry]:
         if row.source == ABSENT:
             for given, count in product(brought(queue, row), (1, 2)):
                 title = f"X {row.event} {row.target}{_with(given)}: {count}"
-                yield _entry(of, title, "", of.insert(change(queue.machine, row, given), names, count))
+                yield _entry(of, title, "", of.moves.insert(change(queue.machine, row, given), names, count))
     for guard in queue.machine.guards:
         if guard.name == "unique":
-            yield Entry(f"put: the rows that hold two values of {guard.role}", Statement(of.holders(guard, 2)))
+            yield Entry(f"put: the rows that hold two values of {guard.role}", Statement(of.moves.holders(guard, 2)))
             to = [row for row in queue.machine.rows if row.source == ABSENT]
             for row, state in product(to, [state for state in of.guarded_states(guard) if state != TAKEN]):
                 given = frozenset(filter(None, [row.given]))
-                statement = of.move(Selector("key", state), change(queue.machine, row, given, names))
+                statement = of.moves.move(Selector("key", state), change(queue.machine, row, given, names))
                 yield _entry(of, f"put {row.target}{_with(given)}, on_conflict='replace'", state, statement)
 
 
@@ -227,10 +227,10 @@ def moves(queue: Any, row: Transition) -> Iterator[Entry]:
     for given in brought(queue, row):
         for rows in ways(queue, row, given):
             title = f"{row.event} {row.target}{_with(given)}: {_chosen(rows)}"
-            yield _entry(of, title, row.source, of.move(rows, change(machine, row, given)))
+            yield _entry(of, title, row.source, of.moves.move(rows, change(machine, row, given)))
     if row.event == "ack":
         own = next(field.name for field in of.source.fields if field not in (*of.source.roles.values(), *of.source.key))
-        statement = of.move(Selector("key", row.source, "session"), change(machine, row, frozenset(), (own,)))
+        statement = of.moves.move(Selector("key", row.source, "session"), change(machine, row, frozenset(), (own,)))
         yield _entry(of, f"ack {row.target} with update={{{own!r}: ...}}", row.source, statement)
 
 
@@ -272,7 +272,7 @@ def looks(queue: Any) -> Iterator[Entry]:
     }
     found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
     found |= {f"forget the queue in {table}": sql for table, sql in of.records.forget_all.items()}
-    found["lock before a kill in several states"] = of.lock_all(queue.machine.states)
+    found["lock before a kill in several states"] = of.moves.lock_all(queue.machine.states)
     if of.has_history:
         found["history"] = of.looks.history([])
         found["history of a task, from one moment to another"] = of.looks.history(["key", "since", "until"])

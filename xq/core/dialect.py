@@ -11,13 +11,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from xq.core.clock import Clock
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import NotInstalled
 from xq.core.machine import Guard, Machine
-from xq.core.ports import Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run, Store, Table, Values
+from xq.core.ports import (
+    Address,
+    Connection,
+    Connections,
+    Field,
+    Kind,
+    Liveness,
+    Notifier,
+    Row,
+    Run,
+    Store,
+    Table,
+    Values,
+)
 from xq.core.words import PLAIN, Wording
 
 R = TypeVar("R")
@@ -26,20 +39,12 @@ R = TypeVar("R")
 class Moves(Protocol):
     """Puts and moves of tasks."""
 
-    afresh: str
-    forever: float
-    lock: str
-    most_values: int
-    no_limit: int | None
-
     @property
     def has_dirty_groups(self) -> bool: ...
     @property
     def may_pass_by(self) -> bool: ...
     @property
     def lock_task(self) -> str: ...
-    @property
-    def next_bucket(self) -> str: ...
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement: ...
     def move(self, rows: Selector, change: Change) -> Statement: ...
     def write_many(self, names: Sequence[str], count: int) -> Statement: ...
@@ -49,12 +54,15 @@ class Moves(Protocol):
     def holders(self, guard: Guard, n: int) -> str: ...
     def has_room(self, guard: Guard) -> str: ...
     def unless_duplicate(self, guard: Guard) -> str: ...
-    def guarded_states(self, guard: Guard) -> list[str]: ...
-    def field_of(self, name: str) -> Field: ...
-    def state(self, row: Row) -> str | None: ...
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         """Return whether the message of a database error names the unique index of a guard."""
+
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
+
+        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
+        """
 
 
 class Connected(Protocol):
@@ -67,12 +75,6 @@ class Connected(Protocol):
     def query(self, sql: str) -> Run: ...
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]: ...
     def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
-
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
-
-        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
-        """
 
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
@@ -112,8 +114,6 @@ class Walk:
 class Questions(Protocol):
     """What operators ask: the search, and why a task is not running."""
 
-    open_transactions: str
-
     @property
     def bucket_left(self) -> str: ...
     @property
@@ -128,7 +128,6 @@ class Questions(Protocol):
     def takers(self) -> str: ...
     @property
     def transitions_after(self) -> str: ...
-    def by_key(self, of: str = "", row: str = "") -> str: ...
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk: ...
     def by_state_index(self, state: str, of_tube: bool) -> Walk | None: ...
     def compares(self, field: Field, operator: str, value: str) -> str: ...
@@ -142,19 +141,26 @@ class Questions(Protocol):
 class Looks(Protocol):
     """Queries of tasks, of the times of duties, of the counters and of the history."""
 
-    any_ready: str
-    anything: str
     commits: str
-    highest_key: str
-    next_due: str
-    next_to_ready: str
 
+    @property
+    def any_ready(self) -> str: ...
+    @property
+    def anything(self) -> str: ...
+    @property
+    def highest_key(self) -> str: ...
+    @property
+    def next_due(self) -> str: ...
+    @property
+    def next_to_ready(self) -> str: ...
     @property
     def any_untimed(self) -> str: ...
     @property
     def counters(self) -> str: ...
     @property
     def forget_history(self) -> str: ...
+    @property
+    def next_bucket(self) -> str: ...
     @property
     def taken(self) -> str: ...
     @property
@@ -288,19 +294,65 @@ class Installer(Protocol):
     def drifted(self, store: Connections) -> dict[str, str]: ...
 
 
-class Dialect(Moves, Connected, Questions, Protocol):
+class Jobs(NamedTuple):
+    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
+
+    Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
+    which it is remembered; NULL: for ever), `now`.
+    """
+
+    longest: int  # characters of the name of a job
+    create: str
+    claim: str
+    close: str
+    content: str
+    forget: str
+
+
+class Checkpoints(NamedTuple):
+    """The SQL of the last batch of each table that streams write, its `sink`."""
+
+    create: tuple[str, ...]
+    look: str
+    last: str
+    begin: str
+    next: str
+    forget: str
+
+
+class Rollup(NamedTuple):
+    """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
+
+    create: tuple[str, ...]
+    look: str
+    fits: str
+    add: str
+
+
+class Dialect(Connected, Protocol):
     """The SQL of one queue in one database."""
 
-    is_local: ClassVar[bool]  # whether the database has one writer at a time
+    afresh: str
+    forever: float
     history_columns: ClassVar[Mapping[str, Kind]]
+    is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     machine: Machine
+    most_values: int
+    no_limit: int | None
+    open_transactions: str
     roles: dict[str, str]
     source: Table
     source_name: str
     words: Mapping[str, str | int]
-    looks: Looks
-    installer: Installer
 
+    @property
+    def installer(self) -> Installer: ...
+    @property
+    def looks(self) -> Looks: ...
+    @property
+    def moves(self) -> Moves: ...
+    @property
+    def questions(self) -> Questions: ...
     @property
     def records(self) -> Records: ...
 
@@ -309,6 +361,10 @@ class Dialect(Moves, Connected, Questions, Protocol):
     ) -> None: ...
     def of_table(self, name: str) -> Self: ...
     def name(self, suffix: str) -> str: ...
+    def by_key(self, of: str = "", row: str = "") -> str: ...
+    def field_of(self, name: str) -> Field: ...
+    def guarded_states(self, guard: Guard) -> list[str]: ...
+    def state(self, row: Row) -> str | None: ...
     def installation(
         self,
         store: Store[Any],
@@ -317,14 +373,12 @@ class Dialect(Moves, Connected, Questions, Protocol):
         values: Callable[[], Mapping[str, Any]] = ...,
     ) -> Installation: ...
 
-    # of pipelines, which know what they are
-
     @property
-    def jobs(self) -> Any: ...
+    def jobs(self) -> Jobs: ...
     @property
-    def checkpoints(self) -> Any: ...
-    def rollup(self, table: str) -> Any: ...
-    def extract(self, what: Any, name: str, address: Any, states: str) -> Any: ...
+    def checkpoints(self) -> Checkpoints: ...
+    def rollup(self, table: str) -> Rollup: ...
+    def extract(self, what: Any, name: str, address: Address, states: str) -> Any: ...
 
 
 class Runs(Protocol):

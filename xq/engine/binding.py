@@ -83,11 +83,11 @@ class Binding:
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        return self.dialect.move(rows, change(self.dialect.machine, row, given, update))
+        return self.dialect.moves.move(rows, change(self.dialect.machine, row, given, update))
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Compile the statement that puts `count` tasks with values for the fields `names`."""
-        return self.dialect.insert(change(self.dialect.machine, row, given), names, count)
+        return self.dialect.moves.insert(change(self.dialect.machine, row, given), names, count)
 
     def text(self, sql: str) -> Step:
         """Return the step of a text of the dialect."""

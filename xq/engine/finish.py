@@ -73,7 +73,7 @@ class Finish(One[T]):
         dialect = self.database.open().dialect
 
         def run() -> bool:
-            if dialect.lock and not self.database.run(dialect.lock_task, named(task.parts)):
+            if not dialect.is_local and not self.database.run(dialect.moves.lock_task, named(task.parts)):
                 self.look(task.parts)  # raises NotFound
                 return False
             move()
@@ -93,7 +93,7 @@ class Finish(One[T]):
                 self._check_not_lost(asked, parts, token)
         dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
         for batch in chunks([parts for parts, _ in taken], PER_MOVE):
-            if listed := dialect.listed(batch):  # else `_find` looks at each
+            if listed := dialect.moves.listed(batch):  # else `_find` looks at each
                 listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
         rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
         for parts, token in taken:
@@ -200,7 +200,7 @@ class Finish(One[T]):
             values_of_one = len(self.tasks.table.key) * (len(names) + 1) + len(names)
             for batch in chunks(alike, max(1, min(WRITTEN, binding.dialect.most_values // values_of_one))):
                 values = self.database.values()
-                statement = binding.dialect.write_many(names, len(batch))
+                statement = binding.dialect.moves.write_many(names, len(batch))
                 fields = (value for _, own in batch for value in own.values())
                 values.update(zip(statement.names, fields, strict=True))
                 for place, (parts, _) in enumerate(batch):
@@ -232,7 +232,7 @@ class Finish(One[T]):
             if fence:  # a token of another session must match no row, as in `_move`
                 prefix = binding.sessions.current().prefix
                 tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
-            listed = binding.dialect.listed(keys, tokens if fence else ()) if len(some) > 1 else None
+            listed = binding.dialect.moves.listed(keys, tokens if fence else ()) if len(some) > 1 else None
             if listed:
                 yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
             else:
@@ -276,7 +276,7 @@ class Finish(One[T]):
             return len(self.database.run(step))
         if more and self.steps.has_own_counter(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
-            self.database.run(binding.dialect.lock_all((transition.source, *more)))
+            self.database.run(binding.dialect.moves.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.move(Selector("all", transition.source, more=more), transition)
         ((moved,),) = self.database.run(binding.changes(self.store, statement, event))

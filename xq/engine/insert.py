@@ -93,7 +93,7 @@ class Inserts(Generic[T]):
             part, rows, before = new.at(places), None, len(tasks)
             connection, binding = begun = self.database.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
-            by_error = not binding.dialect.unless_duplicate(guard)
+            by_error = not binding.dialect.moves.unless_duplicate(guard)
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     part, rows = self._inserted(transition, part, seconds, begun)
@@ -117,7 +117,7 @@ class Inserts(Generic[T]):
         """Return the places of the tasks with these rows, and the tasks in the database with the values of others."""
         values = new.values(self._unique_name)
         by_name = {f"unique{i}": value for i, value in enumerate(values)}
-        found = self.database.run(self.database.dialect.holders(unique, len(values)), by_name)
+        found = self.database.run(self.database.dialect.moves.holders(unique, len(values)), by_name)
         by_value = {values[row[-1]]: row for row in found}
         added, put, holders = {self.tasks.key_of(row) for row in rows}, list[int](), dict[int, Row]()
         for place, value in enumerate(values):

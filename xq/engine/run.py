@@ -209,7 +209,11 @@ class Database:
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
             unique = self.definition.machine.guard("unique")
-            if unique and self.store.classify(last) in REFUSALS and binding.dialect.is_duplicate(unique, str(last)):
+            if (
+                unique
+                and self.store.classify(last) in REFUSALS
+                and binding.dialect.moves.is_duplicate(unique, str(last))
+            ):
                 raise Duplicate(self.store.name) from last
             raise
 

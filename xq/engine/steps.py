@@ -67,7 +67,7 @@ class Steps:
         """Compile the step that puts `n` tasks. Its value `rows` holds a row per task."""
         _, _, _, given, names = name
         statement = binding.insert(row, frozenset(given), names, n)
-        run = binding.dialect.runner(statement, row.event, width=len(names))
+        run = binding.dialect.moves.runner(statement, row.event, width=len(names))
         made = Step(statement, run, row.event, row.source, row.target, may_be_refused=True)
         return binding.steps.keep(name, made, n * len(names))
 
@@ -76,7 +76,7 @@ class Steps:
     ) -> Step:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
-        run, notified = binding.dialect.runner(statement, event if transition.enters else ""), event
+        run, notified = binding.dialect.moves.runner(statement, event if transition.enters else ""), event
         if self.rates and which.way == "first" and (which.state, target) == (READY, TAKEN):
             run = self.rates.limited(binding.dialect, run)
         if self._counts and event and (several or self.has_own_counter(event, transition)):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from xq.core.compile import Selector
-from xq.core.dialect import Moves
+from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import Spans
@@ -117,13 +117,13 @@ class Takes(Generic[T]):
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
         # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
-        if not (time_to_sweep or dialect.has_dirty_groups or self.in_doubt.pending):
+        if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
             return begun, skipped, None
         swept = self._catch_up(connection, dialect, transition, time_to_sweep)
         return database.begin(), skipped, swept
 
     def _catch_up(
-        self, connection: Connection, dialect: Moves, transition: Transition, time_to_sweep: bool
+        self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
     ) -> Swept | None:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
@@ -132,7 +132,7 @@ class Takes(Generic[T]):
         if time_to_sweep:
             self.database.begin(locks=True)
             swept = self.timers.sweep_if_any()
-        elif dialect.has_dirty_groups and transition.source == READY:
+        elif dialect.moves.has_dirty_groups and transition.source == READY:
             # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
             self.timers.refresh_groups(mine=connection.in_transaction)
         if self.in_doubt.pending:
@@ -220,10 +220,10 @@ class Takes(Generic[T]):
                 swept = self.timers.ready_batch(only_groups=not swept.readied)
             else:
                 # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
-                skips = swept.due and not swept.refused and dialect.lock
+                skips = swept.due and not swept.refused and not dialect.is_local
                 if skips and not self.timers.any_to_ready():
                     swept = Swept(False)  # it has moved them by now: look once more
-                elif skips or (is_passed_by := dialect.may_pass_by and self._finds(dialect.looks.ready, values)):
+                elif skips or (is_passed_by := dialect.moves.may_pass_by and self._finds(dialect.looks.ready, values)):
                     if (pause := next(pauses, None)) is None:
                         break
                     time.sleep(pause)

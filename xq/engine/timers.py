@@ -112,7 +112,7 @@ class Batches:
     ) -> Moved:
         moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values())
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
-        listing = self.database.dialect.listing(which)
+        listing = self.database.dialect.moves.listing(which)
         while True:
             listed = [tuple(parts) for parts in self.database.run(listing, {**values, "n": n})]
             for parts in listed:

@@ -98,12 +98,12 @@ class Doctor(Inspection):
                 yield f"{place(tube)} is paused: {self._resume(tube)} ends that"
         guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
-            takers = self._run(dialect.takers, **key)
+            takers = self._run(dialect.questions.takers, **key)
             if len(takers) >= guard.value:
                 keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
                 yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
         if self.machine.guard("rate") is not None:
-            ((left_us,),) = self._run(dialect.bucket_left, **key) or [(None,)]
+            ((left_us,),) = self._run(dialect.questions.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
                 yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"
         yield from self._no_taker()

@@ -169,7 +169,7 @@ class Inspection:
     def newest(self) -> int:
         """Return the id of the newest transition; 0 if there is none. Raises FeatureOff without the history."""
         self.history.check()
-        ((newest,),) = self._run(self.database.dialect.newest_transition)
+        ((newest,),) = self._run(self.database.dialect.questions.newest_transition)
         return int(newest)
 
     def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
@@ -194,7 +194,7 @@ class Inspection:
         """Return the first `n` transitions after the one with this id, as tuples with the names of `Queue.History`."""
         dialect = self.database.dialect
         row = namedtuple("row", dialect.history_columns)  # type: ignore[misc]
-        return [row(*each) for each in self._run(dialect.transitions_after, since=id, n=n)]
+        return [row(*each) for each in self._run(dialect.questions.transitions_after, since=id, n=n)]
 
     def times(self) -> dict[str, dict[int, Age]]:
         """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
@@ -202,7 +202,9 @@ class Inspection:
         For a task that came into its state earlier, only a bound is known.
         """
         found = defaultdict[str, list[Age]](list)
-        for state, microseconds, longer in self._run(self.database.dialect.durations, since=self.newest() - LAST):
+        for state, microseconds, longer in self._run(
+            self.database.dialect.questions.durations, since=self.newest() - LAST
+        ):
             found[state].append(Age(int(microseconds) / 1_000_000, not longer))
         return {  # by the nearest rank, as a report has them
             state: {
@@ -240,7 +242,7 @@ class Inspection:
         that are read, their first entry is exact; else the oldest one has been ready since before.
         """
         for n in WINDOWS:
-            ((now, tasks, entered, oldest, taken, first),) = self._run(self.database.dialect.ready_since, n=n)
+            ((now, tasks, entered, oldest, taken, first),) = self._run(self.database.dialect.questions.ready_since, n=n)
             if (exact := entered >= tasks) or first is None:
                 break
         if tasks <= 0 or first is None:

@@ -64,7 +64,9 @@ class Operators(Generic[T]):
         if not rows:
             raise BadValue(f"{event} has no SQL of its own: it leaves no state, or names the one that it enters")
         if unique:
-            before = f"{binding.dialect.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
+            before = (
+                f"{binding.dialect.moves.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
+            )
         if len(rows) > 1 and not rows[0].picks:
             before = f"{binding.dialect.looks.look()};  -- the task, whose state selects one of these\n"
 

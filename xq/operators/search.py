@@ -125,10 +125,12 @@ class Search(Generic[T]):
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
         """Return the walk for tasks in some states: along an index of the one state, else the key."""
         dialect = self.database.dialect
-        walk = dialect.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
-        if walk and (walk.name or self.database.run(dialect.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
+        walk = (
+            dialect.questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
+        )
+        if walk and (walk.name or self.database.run(dialect.questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
             return walk
-        return dialect.by_keys(states, meant.keys)
+        return dialect.questions.by_keys(states, meant.keys)
 
     def _rows(
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
@@ -136,7 +138,7 @@ class Search(Generic[T]):
         """Yield the rows of a walk behind a position, and whether they pass. `size` are read first: stop anywhere."""
         end = 5 + len(walk.columns)
         while True:
-            sql = self.database.dialect.examined(walk, meant.tests, bool(position), meant.with_error, whole)
+            sql = self.database.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.database.run(sql, {**meant.values, **at, "look": size})
             found = [Seen(tuple(row[5:end]), tuple(row[end:]), *row[1:5]) for row in rows]
@@ -152,7 +154,7 @@ class Search(Generic[T]):
         """Return the rows of some keys, in this order, if they still pass."""
         found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
-            walk = self.database.dialect.by_keys(meant.states, [meant.among(some)])
+            walk = self.database.dialect.questions.by_keys(meant.states, [meant.among(some)])
             found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}
         return [found[key] for key in keys if key in found]
 
@@ -161,7 +163,7 @@ class Search(Generic[T]):
             raise FeatureOff("failures() needs the role 'error': map it to a field", role="error")
         meant = self.meant(filter)
         meant.with_error = True
-        meant.test([self.database.dialect.is_empty(self.tasks.table.roles["error"])], negated=True)
+        meant.test([self.database.dialect.questions.is_empty(self.tasks.table.roles["error"])], negated=True)
         walks = (self._walk(meant, [state]) for state in FAILED if state in meant.states)
         rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
         examined = list(islice(rows, EXAMINED))

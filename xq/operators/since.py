@@ -43,9 +43,9 @@ class Since:
         dialect, found = self.database.dialect, dict[tuple[str, str], float]()
         asked = [str(task.key) for task in tasks if task.taken_at is None]
         if asked and self.kept is not None:
-            low = self.database.run(dialect.newest_transition)[0][0] - RECENT if low is None else low
+            low = self.database.run(dialect.questions.newest_transition)[0][0] - RECENT if low is None else low
             values = {"low": low, **{f"h{i}": key for i, key in enumerate(asked)}}
-            for key, state, at_us in self.database.run(dialect.last_entries(len(asked)), values):
+            for key, state, at_us in self.database.run(dialect.questions.last_entries(len(asked)), values):
                 found[str(key), state] = at_us / 1_000_000
         return [task.taken_at or found.get((str(task.key), task.state)) for task in tasks]
 
@@ -58,7 +58,7 @@ class Since:
         if limit > self.kept:
             raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
         values = {"n": TRANSITIONS, "at_us": at_us}
-        ((before, unread),) = self.database.run(self.database.dialect.last_before, values)
+        ((before, unread),) = self.database.run(self.database.dialect.questions.last_before, values)
         if before is None and unread:
             raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
         return (before or 0) - DISORDER

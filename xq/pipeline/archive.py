@@ -125,7 +125,7 @@ class Archive:
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
         if binding.dialect.looks.highest_key and self.database.run(binding.dialect.looks.highest_key)[0] in keys:
             raise Stays
-        listed = binding.dialect.listed(keys)
+        listed = binding.dialect.moves.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
         chosen = [{"keys": listed}] if listed else map(named, keys)
         gone = sum(len(self.database.run(step, {**values, **which})) for which in chosen)
@@ -169,8 +169,8 @@ class Archive:
 
     def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
         binding = self.database.open()
-        statement = binding.dialect.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
-        run = binding.dialect.runner(statement, BACK[0], width=len(names))
+        statement = binding.dialect.moves.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
+        run = binding.dialect.moves.runner(statement, BACK[0], width=len(names))
         back = self.database.run(Step(statement, run, *BACK), {**self.database.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)

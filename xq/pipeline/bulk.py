@@ -202,14 +202,14 @@ class _Put:
         try:
             put = len(self._run(alike, n)(self.store.ready(), values))
         except Exception as error:
-            if unique is None or not dialect.is_duplicate(unique, str(error)):
+            if unique is None or not dialect.moves.is_duplicate(unique, str(error)):
                 raise
             put = 0  # MariaDB, which has undone the statement
         if put == n or (put and bulk.on_conflict == "skip"):
             return put
         if n > 1 and bulk.on_conflict == "skip":
             return sum(self._insert(alike, [row]) for row in rows)
-        if limit and not dialect.execute(self.store, dialect.has_room(limit), values):
+        if limit and not dialect.execute(self.store, dialect.moves.has_room(limit), values):
             raise Full(bulk.name, limit.value)
         names = self.job.frame.names(alike)
         value = dialect.source.roles[unique.role].name if unique else ""
@@ -237,8 +237,8 @@ class _Put:
         if run is None:
             row = self.machine.choose(ABSENT, "put", given)
             assert row is not None
-            statement = self.dialect.insert(change(self.machine, row, given), names, n)
-            run = self._runs[given, names, n] = self.dialect.runner(statement, row.event, width=len(names))
+            statement = self.dialect.moves.insert(change(self.machine, row, given), names, n)
+            run = self._runs[given, names, n] = self.dialect.moves.runner(statement, row.event, width=len(names))
         return run
 
 

@@ -246,7 +246,7 @@ class Waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
             # With one writer at a time, threads that take at once wait long for its lock: one wakes the next.
-            at_once = len(self.takers.waiters) if self.database.dialect.lock else 1
+            at_once = 1 if self.database.dialect.is_local else len(self.takers.waiters)
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
                 for _ in range(min(n, at_once)):
                     self.takers.wake(tube_of_rows)

@@ -139,7 +139,7 @@ class Waiting(Generic[T]):
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
         found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
         if not found and rates is not None:
-            rates.wait_for(self.database.run(self.database.dialect.next_bucket))
+            rates.wait_for(self.database.run(self.database.dialect.looks.next_bucket))
             found = self.takes.any_ready()
         return look() if found else []
 
@@ -336,7 +336,9 @@ class Waiting(Generic[T]):
         opened = self.database.open()
         named_parts = named_task()
         if not locked:  # yet: without a lock of rows the transaction has locked all
-            locked = not opened.dialect.lock or bool(self.database.run(opened.dialect.lock_task, named(named_parts)))
+            locked = opened.dialect.is_local or bool(
+                self.database.run(opened.dialect.moves.lock_task, named(named_parts))
+            )
         row, state = self.finish.look(named_parts)
         caller.row = row
         if not locked or state not in self.machine.pending:

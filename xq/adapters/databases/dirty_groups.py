@@ -15,15 +15,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.rows import Rows
 from xq.core.dialect import Runs
 from xq.core.machine import READY, Guard
 from xq.core.ports import Connections, ErrorKind
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 R = TypeVar("R")
 
@@ -51,7 +49,7 @@ class ServerGroups(Groups):
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
     at_once = MANY  # rows to refresh in one transaction
 
-    def __init__(self, of: Dialect, guard: Guard) -> None:
+    def __init__(self, of: Rows, guard: Guard) -> None:
         super().__init__(of, guard)
         self.dirty_groups = of.side(DIRTY)
         self.tables[DIRTY] = DIRTY

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Self
 
+from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 FIRST = "xq_first."  # the alias of the table in a query of the first task; in triggers, old and new are other rows
 COUNTED = (READY, TAKEN)  # the states that a head counts
@@ -38,8 +36,8 @@ class Groups(ABC):
 
     join = "JOIN"  # joins the heads to their tasks
 
-    def __init__(self, of: Dialect, guard: Guard) -> None:
-        self.of = of
+    def __init__(self, of: Rows, guard: Guard) -> None:
+        self.of, self.guard = of, guard
         self.most = int(guard.value)
         self.role = of.roles[guard.role]
         self.may_be_none = of.source.roles[guard.role].null
@@ -51,6 +49,10 @@ class Groups(ABC):
         self.columns = [*of.source.ordered_by, *of.parts]
         self.mine = [f"{of.table}.{column}" for column in of.ordered]
         self.wanted = ", ".join(FIRST + column for column in of.ordered)
+
+    def in_schema(self, schema: str) -> Self:
+        """Return a copy as `Terms.in_schema`."""
+        return type(self)(self.of.in_schema(schema), self.guard)
 
     # what differs between databases
 
@@ -65,7 +67,7 @@ class Groups(ABC):
 
     @abstractmethod
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query as `Selectors.select`, of the first tasks to take."""
+        """Return a query as `Moves.select`, of the first tasks to take."""
 
     def head(self, version: str) -> str:
         """Return the key of the head of a version of a row, as SQL."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-from xq.adapters.databases.named import filled
+from xq.adapters.databases.dirty_groups import ServerGroups
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.named import beside, filled
+from xq.adapters.databases.records import RATES
+from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector, Statement
 from xq.core.dialect import Runs
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
 from xq.core.ports import Connections
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.server import Server
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 
@@ -23,8 +23,10 @@ ROLL_UP = 10_000  # rows of counters that are merged at once
 class Looks:
     """Queries of one queue, and what adds up and prunes its counters and its history."""
 
-    def __init__(self, of: Dialect) -> None:
-        self.of = of
+    groups: Groups | None
+
+    def __init__(self, of: Rows, groups: Groups | None) -> None:
+        self.of, self.groups = of, groups
 
     commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
 
@@ -58,24 +60,23 @@ class Looks:
     @cached_property
     def any_ready(self) -> str:
         """A query that finds a row if a take might find a task. It locks nothing."""
-        if self.of.groups:
-            queries = self.of.groups.candidates(["1"], Selector("first", READY))
-            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.of.groups.any_dirty])]]
+        if self.groups:
+            queries = self.groups.candidates(["1"], Selector("first", READY))
+            found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
-        by = self.of.by_index(self.of.name(f"oldest_{READY}"))
         ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.within_rate}"
-        return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {ready} LIMIT 1"
+        return f"SELECT 1 FROM {self.of.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
         """Return a query, without locks, that finds a row if there is such a task, or a dirty group."""
-        if self.of.groups:
-            return self.of.groups.ready(rows)
+        if self.groups:
+            return self.groups.ready(rows)
         by, chosen = self.of.choice(rows)
         return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT {self.of.limit(rows)}"
 
     def behind_due(self, rows: Selector) -> str:
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
-        return self.of.groups.behind_due(rows) if self.of.groups else ""
+        return self.groups.behind_due(rows) if self.groups else ""
 
     def refresh_groups(self, database: Runs, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
@@ -100,8 +101,7 @@ class Looks:
     @property
     def any_untimed(self) -> str:
         """A query that finds a row, with a 0, if `times_unowned` would change one."""
-        by = self.of.by_index(self.of.name("runat"))
-        return f"SELECT 0 FROM {self.of.table_in_schema}{by} WHERE {self._is_untimed} LIMIT 1"
+        return f"SELECT 0 FROM {self.of.read_by('runat')} WHERE {self._is_untimed} LIMIT 1"
 
     @property
     def _is_untimed(self) -> str:
@@ -115,11 +115,10 @@ class Looks:
 
     def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
         """Return queries of the earliest time of each timer: one row, or none."""
+        of = self.of
         return [
-            f"SELECT {self.of.seconds(self.of.kind(row.due), self.of.roles[row.due])}{alias} "
-            f"FROM {self.of.table_in_schema}{self.of.by_index(self.of.name(row.due))} "
-            f"WHERE {self.of.is_state(row.source)} AND {self.of.roles[row.due]} IS NOT NULL "
-            f"ORDER BY {self.of.roles[row.due]} LIMIT 1"
+            f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])}{alias} FROM {of.read_by(row.due)} WHERE "
+            f"{of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
             for row in timers
         ]
 
@@ -138,7 +137,7 @@ class Looks:
 
     @property
     def _any_dirty(self) -> str:
-        return self.of.groups.any_dirty if self.of.groups else ""
+        return self.groups.any_dirty if self.groups else ""
 
     @cached_property
     def next_due(self) -> str:
@@ -161,16 +160,16 @@ class Looks:
             return f"SELECT NULL{more}" if more else ""
         return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
 
-    def next_due_of(self, queues: Sequence[Dialect | None]) -> str:
+    def next_due_of(self, queues: Sequence[Any]) -> str:
         """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
 
         Each queue has any number of rows. It uses the clock of the database, and no named values.
         """
-        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks._times_left]
+        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks.times_left]
         return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
 
     @cached_property
-    def _times_left(self) -> list[str]:
+    def times_left(self) -> list[str]:
         """The parts of queries, after SELECT, of the seconds until each duty of this queue."""
         now = filled(self.of.now, now="NULL")
         dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
@@ -178,7 +177,7 @@ class Looks:
         return [f"at - {now} AS seconds FROM ({time}) AS times" for time in times]
 
     @cached_property
-    def _found_ready(self) -> str:
+    def found_ready(self) -> str:
         return f"0.0, 1 FROM ({filled(self.any_ready, now='NULL')}) AS ready"
 
     @cached_property
@@ -188,7 +187,7 @@ class Looks:
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
 
-    def upkeep_of(self, queues: Sequence[tuple[Dialect, bool, bool]]) -> str:
+    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str:
         """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
 
         A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
@@ -197,7 +196,13 @@ class Looks:
         due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
         left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
         asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
-        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks._found_ready}" for place, queue in asked])
+        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks.found_ready}" for place, queue in asked])
+
+    @property
+    def next_bucket(self) -> str:
+        """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
+        empty = f"{self.of.my_buckets} AND full_us > {self.of.latest}"
+        return f"SELECT MIN(full_us) - ({self.of.latest}) FROM {RATES} WHERE {empty}"
 
     # counters
 
@@ -206,7 +211,7 @@ class Looks:
         """A query of tube, source, target, number of transitions, and number of rows that make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
 
-    def many_counters_of(self, queues: Sequence[Dialect], many: int) -> str:
+    def many_counters_of(self, queues: Sequence[Rows], many: int) -> str:
         """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
         return ""
 
@@ -282,19 +287,13 @@ class Looks:
 
     def done_again(self, checkpoint: Sequence[int]) -> str:
         """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
-        key, table, after = self.of.quote("key"), self.of.side("history"), self._after(checkpoint)
+        key, table, after = (
+            self.of.quote("key"),
+            self.of.side("history"),
+            beside(self.of.history_order, checkpoint, ">") or "1 = 1",
+        )
         gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND event = 'archive' AND {after}"
         return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
-
-    def _after(self, checkpoint: Sequence[int]) -> str:
-        order = self.of.scans_kind.order
-        if not checkpoint:
-            return "1 = 1"
-        if len(order) == 1:
-            return f"{order[0]} > {checkpoint[0]}"
-        # The first comparison is for the index.
-        row, place = ", ".join(order), ", ".join(map(str, checkpoint[: len(order)]))
-        return f"{order[0]} >= {checkpoint[0]} AND ({row}) > ({place})"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:
         """Return the statement that deletes the rows of some ids."""
@@ -333,10 +332,10 @@ class Looks:
 class ServerLooks(Looks):
     """Triggers append rows to the counters, so that no transaction waits for another; `roll_up` merges them."""
 
-    of: Server
+    groups: ServerGroups | None
 
     def refresh_groups(self, database: Runs, mine: bool) -> int:
-        return self.of.groups.refresh(database, mine) if self.of.groups else 0
+        return self.groups.refresh(database, mine) if self.groups else 0
 
     @property
     def counters(self) -> str:
@@ -345,7 +344,7 @@ class ServerLooks(Looks):
             f"FROM {self.of.side('count')} GROUP BY tube, source, target"
         )
 
-    def many_counters_of(self, queues: Sequence[Dialect], many: int) -> str:
+    def many_counters_of(self, queues: Sequence[Rows], many: int) -> str:
         return " UNION ALL ".join(
             f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
             for place, queue in enumerate(queues)

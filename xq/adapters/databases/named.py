@@ -1,4 +1,4 @@
-"""Named values in SQL."""
+"""Names and named values in SQL."""
 
 from __future__ import annotations
 
@@ -46,3 +46,17 @@ def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda values: ())
+
+
+def quoted(name: str, quotes: str) -> str:
+    """Return a name of a table or column in these quotes."""
+    return quotes + name.replace(quotes, quotes * 2) + quotes
+
+
+def beside(order: Sequence[str], checkpoint: Sequence[int], way: str) -> str:
+    """Return the condition that a row of the history is after a checkpoint (`way` is >), or not after it (<=)."""
+    if not checkpoint:
+        return ""
+    numbers = [str(int(number)) for number in checkpoint[: len(order)]]
+    # The first comparison is for the index.
+    return f"{order[0]} {way[0]}= {numbers[0]} AND ({', '.join(order)}) {way} ({', '.join(numbers)})"

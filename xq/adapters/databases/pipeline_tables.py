@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.installer.objects import Object
+from xq.adapters.databases.terms import Terms
+from xq.core.dialect import Checkpoints, Jobs, Rollup
 
 CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
 
@@ -23,76 +22,71 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 }
 
 
-class Jobs:
-    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
+LONGEST_JOB = 200  # characters of the name of a job
 
-    Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
-    which it is remembered; NULL: for ever), `now`.
-    """
 
-    longest = 200  # characters of the name of a job
-
-    def __init__(self, of: Dialect) -> None:
-        table, name = of.side("put"), of.varying(self.longest)
-        columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
-        body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
-        create = f"CREATE TABLE IF NOT EXISTS {table} {body}"
-        this = "WHERE job = :job AND part = :part"
-        self.table: Object = of.installer.objects.made("table", "put", create)
+def jobs(of: Terms) -> Jobs:
+    """Return the SQL of the table of jobs."""
+    table, name = of.side("put"), of.varying(LONGEST_JOB)
+    columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
+    body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
+    this = "WHERE job = :job AND part = :part"
+    return Jobs(
+        LONGEST_JOB,
+        create=f"CREATE TABLE IF NOT EXISTS {table} {body}",
         # A second attempt waits here until the first has committed, and then writes no row.
-        self.claim = (
-            f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"
-            f"{of.on_conflict('job, part')}"
-        )
-        self.close = f"UPDATE {table} SET n = :n, digest = :digest {this}"
-        self.content = f"SELECT n, digest FROM {table} {this}"
-        self.forget = f"DELETE FROM {table} WHERE ends < {of.now}"
+        claim=f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"
+        f"{of.on_conflict('job, part')}",
+        close=f"UPDATE {table} SET n = :n, digest = :digest {this}",
+        content=f"SELECT n, digest FROM {table} {this}",
+        forget=f"DELETE FROM {table} WHERE ends < {of.now}",
+    )
 
 
-class CheckpointTable:
-    """The SQL of the checkpoints: the last batch of each table that streams write, its `sink`."""
+def checkpoints(of: Terms) -> Checkpoints:
+    """Return the SQL of the table of checkpoints."""
+    text = of.varying(255)
+    columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
+    # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
+    kept = of.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
+    return Checkpoints(
+        create=(f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){of.engine}",),
+        look=f"SELECT 1 FROM {CHECKPOINTS} WHERE 1 = 0",
+        last=f"SELECT stream, batch FROM {CHECKPOINTS} WHERE sink = :sink{of.lock}",
+        begin=f"INSERT INTO {CHECKPOINTS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}",
+        next=f"UPDATE {CHECKPOINTS} SET stream = :stream, batch = :batch WHERE sink = :sink",
+        forget=f"DELETE FROM {CHECKPOINTS} WHERE sink = :sink",
+    )
 
-    def __init__(self, dialect: Dialect) -> None:
-        text = dialect.varying(255)
-        columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
-        self.create: tuple[str, ...] = (f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){dialect.engine}",)
-        self.look = f"SELECT 1 FROM {CHECKPOINTS} WHERE 1 = 0"
-        self.last = f"SELECT stream, batch FROM {CHECKPOINTS} WHERE sink = :sink{dialect.lock}"
-        # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
-        kept = dialect.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
-        self.begin = f"INSERT INTO {CHECKPOINTS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}"
-        self.next = f"UPDATE {CHECKPOINTS} SET stream = :stream, batch = :batch WHERE sink = :sink"
-        self.forget = f"DELETE FROM {CHECKPOINTS} WHERE sink = :sink"
 
-
-class RollupTable:
-    """The SQL of a table that counts transitions by spans of time, and of its view of the throughput."""
-
-    def __init__(self, dialect: Dialect, table: str) -> None:
-        name, varying = dialect.quote(table), dialect.varying
-        types = {
-            "queue": varying(160),
-            "tube": varying(255),
-            "unit": varying(8),
-            "bucket": "BIGINT",
-            "source": varying(1),
-            "target": varying(1),
-            "event": varying(128),
-        }
-        names = ", ".join(types)
-        columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
-        # A span of time of one queue is one range of the key, whatever tubes it has.
-        body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY (queue, unit, bucket, tube, source, target, event))"
-        more = dialect.on_conflict(names, f"n = {name}.n + :count")
-        values = ", ".join(f":{column}" for column in types)
-        view = dialect.quote(f"{table}_throughput")
-        counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
-        numbers = ", ".join(f"{dialect.whole(total)} AS {column}" for column, total in counted.items())
-        buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
-        self.create: tuple[str, ...] = (
-            f"CREATE TABLE IF NOT EXISTS {name} {body}{dialect.engine}",
-            f"{dialect.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
-        )
-        self.look = f"SELECT 1 FROM {name} WHERE 1 = 0"
-        self.fits = f"SELECT {names}, n FROM {name} WHERE 1 = 0"
-        self.add = f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}"
+def rollup(of: Terms, table: str) -> Rollup:
+    """Return the SQL of a table of this name that counts transitions."""
+    name, varying = of.quote(table), of.varying
+    types = {
+        "queue": varying(160),
+        "tube": varying(255),
+        "unit": varying(8),
+        "bucket": "BIGINT",
+        "source": varying(1),
+        "target": varying(1),
+        "event": varying(128),
+    }
+    names = ", ".join(types)
+    columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
+    # A span of time of one queue is one range of the key, whatever tubes it has.
+    body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY (queue, unit, bucket, tube, source, target, event))"
+    more = of.on_conflict(names, f"n = {name}.n + :count")
+    values = ", ".join(f":{column}" for column in types)
+    view = of.quote(f"{table}_throughput")
+    counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
+    numbers = ", ".join(f"{of.whole(total)} AS {column}" for column, total in counted.items())
+    buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
+    return Rollup(
+        create=(
+            f"CREATE TABLE IF NOT EXISTS {name} {body}{of.engine}",
+            f"{of.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
+        ),
+        look=f"SELECT 1 FROM {name} WHERE 1 = 0",
+        fits=f"SELECT {names}, n FROM {name} WHERE 1 = 0",
+        add=f"INSERT INTO {name} ({names}, n) VALUES ({values}, :count){more}",
+    )

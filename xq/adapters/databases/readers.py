@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from struct import pack
-from typing import Any
+from typing import Any, ClassVar
 
-from xq.adapters.databases.named import filled
+from xq.adapters.databases.named import beside, filled, quoted
 from xq.adapters.drivers import connect
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.machine import ABSENT
@@ -57,6 +57,8 @@ def reading(column: Extracted) -> Callable[[Any], Any] | None:
 class ExtractReader(Extract):
     """Reads an extract. Each database has a subclass."""
 
+    quotes: ClassVar[str] = '"'
+
     # statements
 
     def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
@@ -69,11 +71,12 @@ class ExtractReader(Extract):
     def _statement(self, columns: Sequence[Extracted], part: Part = WHOLE, more: str = "", of: str = "") -> str:
         """Return the SQL that reads a part. `of` is the condition of the rows that the window of dur_us reads."""
         relation = filled(self.timed, of=of) if self._is_timed(columns) else self.relation
-        listed = ", ".join(f"{column.sql} AS {self._quoted(column.name)}" for column in columns)
+        listed = ", ".join(f"{column.sql} AS {quoted(column.name, self.quotes)}" for column in columns)
         return f"SELECT {listed} FROM {relation}{self._where(part)}{more}"
 
     def _where(self, part: Part) -> str:
-        tests = [self.rows, part.sql, self._beside(part.after, ">"), self._beside(part.until, "<=")]
+        order = [self.column(name).sql for name in self.order]
+        tests = [self.rows, part.sql, beside(order, part.after, ">"), beside(order, part.until, "<=")]
         found = " AND ".join(filter(None, tests))
         return f" WHERE {found}" if found else ""
 
@@ -106,19 +109,6 @@ class ExtractReader(Extract):
             if floor <= first or not self._asked(connection, f"SELECT 1 FROM {table}{missing} LIMIT 1"):
                 return window
             reach *= WIDER
-
-    def _beside(self, checkpoint: Checkpoint, way: str) -> str:
-        """Return the condition that a row is after a checkpoint (`way` is >), or not after it (<=)."""
-        if not checkpoint:
-            return ""
-        columns = [self.column(name).sql for name in self.order]
-        numbers = [str(int(number)) for number in checkpoint[: len(columns)]]
-        # The first comparison is for the index.
-        return f"{columns[0]} {way[0]}= {numbers[0]} AND ({', '.join(columns)}) {way} ({', '.join(numbers)})"
-
-    @staticmethod
-    def _quoted(name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
 
     # reading
 

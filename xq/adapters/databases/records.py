@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
+from xq.adapters.databases.terms import Terms
 from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 from xq.sessions.records import in_full
 from xq.sessions.session import UUID_LENGTH
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`
@@ -32,8 +30,8 @@ class Records(interface.Records):
 
     table = QUEUES  # without it, no queue of the database is installed
 
-    def __init__(self, of: Dialect) -> None:
-        self.of = of
+    def __init__(self, of: Terms, file: Path = TEXTS) -> None:
+        self.of, self.file = of, file
 
     def text(self, name: str, **more: str) -> str:
         """Return a text with its holes filled in."""
@@ -55,7 +53,7 @@ class Records(interface.Records):
             "t_is_taken": of.is_state(TAKEN, f"t.{of.roles['status']}"),
             **more,
         }
-        return filled_in({**texts(TEXTS), **texts(of.records_file)}[name], (), holes)
+        return filled_in({**texts(TEXTS), **texts(self.file)}[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         """Return SQL that records this queue as installed, in place of an earlier record."""
@@ -68,7 +66,7 @@ class Records(interface.Records):
         beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES)}
         return beside | {QUEUES: self.forget}
 
-    def records_of(self, queues: Sequence[Dialect]) -> str:
+    def records_of(self, queues: Sequence[Terms]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
 
         A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
@@ -88,7 +86,7 @@ class Records(interface.Records):
         return " UNION ALL ".join(found)
 
     @staticmethod
-    def orphans_of(queues: Sequence[Dialect]) -> str:
+    def orphans_of(queues: Sequence[Terms]) -> str:
         """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
 
         It reads all taken tasks.

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.readers import ExtractReader
+from xq.adapters.databases.terms import Terms
 from xq.core.errors import BadValue, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
@@ -21,11 +22,10 @@ class Scans(ABC):
 
     reading: ClassVar[type[ExtractReader]]
     key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
-    order: ClassVar[tuple[str, ...]] = ("id",)  # of the history
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(self, dialect: Terms, looks: Looks) -> None:
+        self.dialect, self.looks = dialect, looks
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
         """Return an extract; of the tasks, those in some states ("" means all). Raises BadValue (unknown `what`)."""
@@ -65,10 +65,10 @@ class Scans(ABC):
         columns = [Extracted(name, kind, quoted[name], kind) for name, kind in types.items()]
         columns.append(Extracted("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
         # A window over the rows `:of` a part, which begins before it: at the previous transition of each task.
-        duration = f"{self.dialect.looks.since_before} AS dur_us"
+        duration = f"{self.looks.since_before} AS dur_us"
         timed = f"(SELECT {', '.join(quoted.values())}, {duration} FROM {table}:of) AS timed"
         columns.append(Extracted("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
-        make = partial(make, order=self.order, witness=self.witness)
+        make = partial(make, order=self.dialect.history_order, witness=self.witness)
         return make(relation=table, rows="", columns=tuple(columns), ranged="id", timed=timed)
 
     def _stats(self, make: Callable[..., Extract]) -> Extract:
@@ -76,7 +76,7 @@ class Scans(ABC):
         columns.append(Extracted("n", "BIGINT", "n", "BIGINT"))
         # Without the counters of events.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
-        return make(relation=f"({self.dialect.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
+        return make(relation=f"({self.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:

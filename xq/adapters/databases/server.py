@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.dirty_groups import ServerGroups
+from xq.adapters.databases.moves import Moves
 from xq.adapters.databases.records import QUEUES
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
+from xq.adapters.databases.terms import Form
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import Guard
@@ -19,21 +20,12 @@ from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Val
 class Server(Dialect):
     """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
 
-    begin_writing = ""
+    is_local = False
     placeholder = "%s"
     lock = " FOR UPDATE"
     skip = f"{lock} SKIP LOCKED"
+    whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
-    groups: ServerGroups | None
-
-    def entered(self, state: str) -> str:
-        word = super().entered(state)
-        # The history needs the event, and so do the waiters for the end of a task.
-        has_effect = self.has_history or state not in self.machine.pending
-        return f"CASE WHEN {self.sets_context} THEN {word} END" if has_effect else word
-
-    def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
-        return f"VALUES {rows}", self.has_room(guard)
 
     turn = "version = version"  # what one put at a time writes to the row of the queue
 
@@ -43,12 +35,6 @@ class Server(Dialect):
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
         store.change(self.in_turn)
-
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        run = self.run_alone(statement, width)
-        if statement.admitted:
-            run = self._admitted(run, statement, width)
-        return self.in_context(run, event)
 
     def in_context(self, run: Run, event: str) -> Run:
         plain, is_acted = self._context(event, {}, NO_ACTOR), self.is_acted(event)
@@ -60,29 +46,6 @@ class Server(Dialect):
 
         return with_context
 
-    def run_alone(self, statement: Statement, width: int = 0) -> Run:
-        """Return a function that runs a statement. Its values have the event context."""
-        return self.query(statement.sql, statement.names, width)
-
-    def _admitted(self, run: Run, statement: Statement, width: int) -> Run:
-        """Return `run`, restricted to a queue that has room. Puts run one at a time."""
-        look = self.query(statement.admitted)
-        parts = [self.filled(sql) for sql in (self.in_turn, statement.admitted)]
-        parts.append(self.filled(statement.sql, statement.names, width))
-
-        def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            within = connection.in_transaction
-            if connection.begins and connection.pipelines:
-                return connection.admitted(*((sql, values_of(values)) for sql, values_of in parts))
-
-            def in_turn(connection: Connection, values: dict[str, Any]) -> list[Row]:
-                self.one_at_a_time(connection, within)
-                return run(connection, values) if look(connection, values) else []
-
-            return connection.atomically(values, in_turn)
-
-        return admitting
-
     def _context(self, event: str, values: Values, by: By) -> str:
         """Return the event context. Its time is that of a test's clock: the statement adds its own."""
         now = values.get("now")
@@ -92,11 +55,6 @@ class Server(Dialect):
     @property
     def lists_keys(self) -> bool:  # type: ignore[override]
         return all(field.kind in self.list_kinds for field in self.source.key)
-
-    list_kinds: ClassVar[Mapping[str, str]]  # the type of a list's members, by the kind of the key
-
-    def whole(self, number: str) -> str:
-        return f"CAST({number} AS BIGINT)"
 
     def liveness(self, store: Connections) -> SessionConnection | None:
         database = store.database
@@ -115,3 +73,47 @@ class Server(Dialect):
     def only_reads(self, store: Connections) -> bool:
         ((found,),) = store.execute(f"SELECT {self.read_only}")
         return bool(found)
+
+
+class ServerMoves(Moves):
+    """Passes the event to the triggers where it matters, and puts into a limited queue one at a time."""
+
+    of: Server
+
+    def entered(self, state: str) -> str:
+        word = super().entered(state)
+        # The history needs the event, and so do the waiters for the end of a task.
+        has_effect = self.of.has_history or state not in self.of.machine.pending
+        return f"CASE WHEN {self.of.sets_context} THEN {word} END" if has_effect else word
+
+    def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
+        return f"VALUES {rows}", self.has_room(guard)
+
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        run = self.run_alone(statement, width)
+        if statement.admitted:
+            run = self._admitted(run, statement, width)
+        return self.of.in_context(run, event)
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        """Return a function that runs a statement. Its values have the event context."""
+        return self.of.query(statement.sql, statement.names, width)
+
+    def _admitted(self, run: Run, statement: Statement, width: int) -> Run:
+        """Return `run`, restricted to a queue that has room. Puts run one at a time."""
+        look = self.of.query(statement.admitted)
+        parts = [self.of.filled(sql) for sql in (self.of.in_turn, statement.admitted)]
+        parts.append(self.of.filled(statement.sql, statement.names, width))
+
+        def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            within = connection.in_transaction
+            if connection.begins and connection.pipelines:
+                return connection.admitted(*((sql, values_of(values)) for sql, values_of in parts))
+
+            def in_turn(connection: Connection, values: dict[str, Any]) -> list[Row]:
+                self.of.one_at_a_time(connection, within)
+                return run(connection, values) if look(connection, values) else []
+
+            return connection.atomically(values, in_turn)
+
+        return admitting

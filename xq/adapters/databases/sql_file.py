@@ -3,7 +3,7 @@
 A file has several texts, each after a line `--: name`. In a text, `{name}` is SQL that the dialect fills in, and
 `{name:argument}` is SQL that it makes of the argument. The lines from `--? word` to the next `--?` belong to queues
 with what the word names, the lines from `--? not word` to all others, and the lines after `--? end` to all. Lines that
-begin with `--` are comments.
+begin with `--` are comments. A line `--= name` stands for another text of the file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ NAME = re.compile(r"^--: (\w+)\n", re.MULTILINE)
 PART = re.compile(r"^--\? (?:(not) )?(\w+)\n", re.MULTILINE)
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 VALUE = re.compile(r"\{(\w+)(?::([^}]*))?\}")
+INCLUDED = re.compile(r"^--= (\w+)\n", re.MULTILINE)
 END = "end"
 LOADER: Any = __spec__.loader  # reads files of the package also if it is in a zip, as Spark sends xq to its workers
 
@@ -28,7 +29,8 @@ Holes = Mapping[str, str | Callable[[str], str]]
 @cache
 def texts(file: Path) -> Mapping[str, str]:
     _, *found = NAME.split(decode_source(LOADER.get_data(str(file))))
-    return dict(zip(found[::2], found[1::2], strict=True))
+    by_name = dict(zip(found[::2], found[1::2], strict=True))
+    return {name: INCLUDED.sub(lambda its: by_name[its[1]], text) for name, text in by_name.items()}
 
 
 def filled_in(text: str, has: Collection[str], values: Holes) -> str:

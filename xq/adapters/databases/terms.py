@@ -10,14 +10,26 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from xq.adapters.databases.named import quoted
+from xq.core import dialect as interface
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.ports import HISTORY, TIMES, Kind, Row, Table, beside
+from xq.core.ports import HISTORY, TIMES, Field, Kind, Row, Table, beside
 
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-class Terms(ABC):
+class Form(str):
+    """SQL with a place for each of some texts, which a call fills in."""
+
+    def __call__(self, *texts: object) -> str:
+        return self.format(*texts)
+
+
+AS_IT_IS = Form("{}")
+
+
+class Terms(interface.Dialect, ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
     def __init__(
@@ -41,76 +53,92 @@ class Terms(ABC):
         self.key = self.tuple_of(self.keys)
         self.column_of = {field.name: self.quote(field.column) for field in table.fields}
         self.columns = ", ".join(self.column_of.values())
-        self._parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
+        self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     # time
 
     now: str  # SQL of the seconds since 1970: `:now` if it is given, else by the clock of the database
     now_us: str  # `now` as a whole number of microseconds
 
-    @abstractmethod
+    # By the kinds of columns that hold no seconds since 1970: such a value of them, and the inverse.
+    moments: ClassVar[Mapping[Kind, Form]]
+    times: ClassVar[Mapping[Kind, Form]]
+
     def moment(self, kind: Kind, seconds: str) -> str:
         """Return seconds since 1970 as a value of a column of this kind."""
+        return self.moments.get(kind, AS_IT_IS)(seconds)
 
-    @abstractmethod
     def seconds(self, kind: Kind, column: str) -> str:
         """Return a column's value as seconds since 1970: the inverse of `moment`."""
-
-    @abstractmethod
-    def differ(self, one: str, other: str) -> str:
-        """Return the condition that two values differ; NULL equals NULL."""
+        return self.times.get(kind, AS_IT_IS)(column)
 
     def bound(self, kind: Kind) -> str:
         """Return now, for a comparison with a column of this kind."""
         return self.moment(kind, self.now) if kind in TIMES else self.now
 
-    @abstractmethod
+    # keys in the history
+
+    json_array = Form("json_array({})")
+
     def key_in_history(self, parts: Sequence[str]) -> str:
         """Return SQL of a key as the history stores it, from the stored parts."""
+        alone = len(parts) == 1
+        stored = [self.in_history(field, part, alone) for field, part in zip(self.source.key, parts, strict=True)]
+        return stored[0] if alone else self.json_array(", ".join(stored))
+
+    @abstractmethod
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
+        """Return a part of a key as the history stores it; `alone` if the key has no other."""
 
     # words
 
+    differ: Form  # the condition that two values differ; NULL equals NULL
+    as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
+    exact_text = AS_IT_IS  # a text that compares byte by byte
+    whole = AS_IT_IS  # a number cast so that the driver returns an int
+    varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
+    quotes = '"'  # around names
+    number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
+    hint = Form("")  # makes the planner read a table by the index of this name
     never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
-    no_limit: int | None  # the `:n` of all rows
-    most_values: int  # of one statement
     placeholder: str  # of a value, as the driver writes it
     longest_name: int | None = None  # in bytes
     layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
     long_text = "TEXT"  # the type of a text of any length
     double = "DOUBLE PRECISION"
-    dashed = "{0}"  # a UUID as text, also if it is stored as 32 digits
+    dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
     create_view = "CREATE VIEW IF NOT EXISTS"
     absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
     by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
     skip = ""  # as `lock`, and skips what others have locked
+    begin_writing = ""  # a write that changes nothing: it acquires the lock of a writer before the first read
+    afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
+    sets_context = ""  # a server's condition, always true, that passes `:context` to the triggers
+    list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the kind of the key
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
         """Return a column in a form for which the planner uses no index."""
-        return column
+        number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
+        return (self.number_alone if number else self.text_alone)(column)
 
     def by_index(self, name: str) -> str:
         """Return the hint that makes the planner read a table by this index."""
-        return ""
+        return self.hint(self.quote(name))
+
+    def read_by(self, suffix: str) -> str:
+        """Return the table, for FROM, that is read by its index of this suffix."""
+        return f"{self.table_in_schema}{self.by_index(self.name(suffix))}"
 
     def on_conflict(self, key: str, update: str = "") -> str:
         """Return the clause by which an INSERT updates, or skips, an existing row."""
         return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
 
-    def whole(self, number: str) -> str:
-        """Return a number cast so that the driver returns an int."""
-        return number
-
-    def varying(self, length: int) -> str:
-        """Return the type of text of up to `length` characters in xq's tables."""
-        return "TEXT"
-
-    @staticmethod
-    def quote(name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+    def quote(self, name: str) -> str:
+        return quoted(name, self.quotes)
 
     @staticmethod
     def literal(value: Any) -> str:
@@ -147,6 +175,11 @@ class Terms(ABC):
         """Return a copy for another table with the same columns."""
         return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
 
+    @property
+    def schema(self) -> str:
+        """SQL of the schema of the table."""
+        return self.quote(self.source.schema or "main")
+
     def object(self, name: str) -> str:
         """Return a name, quoted, in the schema of the table."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
@@ -159,11 +192,7 @@ class Terms(ABC):
 
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""
-        return column
-
-    def as_text(self, column: str) -> str:
-        """Return a value as text that xq's own tables can hold in a key. Values compare byte by byte."""
-        return f"CAST({column} AS TEXT) COLLATE BINARY"
+        return self.exact_text(column) if kind == "text" else column
 
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""
@@ -193,9 +222,29 @@ class Terms(ABC):
         """Return the condition that a tube has counters of its own."""
         return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
+    # the search
+
+    place_in_text = "instr"
+    folded = Form("lower({})")
+    # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
+    open_transactions = ""
+
+    def indexed(self, column: str) -> str:
+        """Return a column of an index, or the prefix of it that an index can hold."""
+        return column
+
+    def sorted_alone(self, rows: str, condition: str) -> str:
+        """Return the FROM clause of rows that the database shall read by the index of a condition, and then sort."""
+        return rows
+
+    def beyond(self, columns: Sequence[str], operator: str) -> str:
+        """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
+        return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
+
     # the history
 
-    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY  # of the history
+    history_columns: ClassVar[Mapping[str, Kind]] = HISTORY
+    history_order: ClassVar[tuple[str, ...]] = ("id",)
 
     @property
     def has_history(self) -> bool:
@@ -234,6 +283,10 @@ class Terms(ABC):
     def guarded_states(self, guard: Guard) -> list[str]:
         """Return the states of a guard that this queue has."""
         return [state for state in self.machine.states if state in guard.states]
+
+    def field_of(self, name: str) -> Field:
+        """Return the field whose value has this name in a statement (f3, f3_0)."""
+        return self.source.fields[int(name[1:].partition("_")[0])]
 
     @property
     def table_in_schema(self) -> str:

@@ -15,12 +15,12 @@ for the times in the history, even if the take then waits for a lock.
 from __future__ import annotations
 
 from xq.adapters.databases.records import RATES
-from xq.adapters.databases.terms import Terms
+from xq.adapters.databases.statements import Statements
 from xq.core.compile import Change, Selector
 from xq.core.machine import READY, TAKEN
 
 
-class TokenBuckets(Terms):
+class TokenBuckets(Statements):
     """The buckets of one queue. For queues with the feature rate."""
 
     @property
@@ -30,17 +30,17 @@ class TokenBuckets(Terms):
         return guard.value if guard else (0, 0)
 
     @property
-    def _bucket(self) -> str:
+    def bucket(self) -> str:
         """The name of the bucket of a row of the table."""
         guard = self.machine.guard("rate")
         return self.as_text(f"{self.table}.{self.roles[guard.role]}") if guard and guard.role else "''"
 
     @property
-    def _my_buckets(self) -> str:
+    def my_buckets(self) -> str:
         return f"{RATES}.queue = {self.literal(self.source_name)}"
 
     @property
-    def _latest(self) -> str:
+    def latest(self) -> str:
         """The last time for a bucket to be full at which a task may be taken from it."""
         return f"{self.now_us} + {self._rate[1]}"
 
@@ -50,8 +50,8 @@ class TokenBuckets(Terms):
         if self.machine.guard("rate") is None:
             return ""
         # A query of one value, since the planner might make a join of EXISTS, and sort all ready tasks for it.
-        full_us = f"SELECT full_us FROM {RATES} WHERE {self._my_buckets} AND {RATES}.bucket = {self._bucket}"
-        return f" AND COALESCE(({full_us}), 0) <= {self._latest}"
+        full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
+        return f" AND COALESCE(({full_us}), 0) <= {self.latest}"
 
     def is_charged(self, rows: Selector, change: Change) -> bool:
         """Return whether a change of these rows charges the bucket of each."""
@@ -59,28 +59,16 @@ class TokenBuckets(Terms):
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket of the task of this condition. It changes no row if that is empty."""
-        return self._adding(task, str(self._rate[0]), f"{self._charged} WHERE {RATES}.full_us <= {self._latest}")
+        return self.adding(task, str(self._rate[0]), f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
 
-    def _adding(self, task: str, more: str, update: str) -> str:
+    def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket of the task of this condition, full after `more`, or updates it."""
         full_us = f"{self.now_us} + {more}"
-        mine = f"{self.literal(self.source_name)}, {self._bucket}, {full_us} FROM {self.table_in_schema} WHERE {task}"
+        mine = f"{self.literal(self.source_name)}, {self.bucket}, {full_us} FROM {self.table_in_schema} WHERE {task}"
         there = self.on_conflict("queue, bucket", f"full_us = {update}")
-        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} AND {self._bucket} IS NOT NULL{there}"
+        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} AND {self.bucket} IS NOT NULL{there}"
 
     @property
-    def _charged(self) -> str:
+    def charged(self) -> str:
         full_us = f"{RATES}.full_us"
         return f"CASE WHEN {full_us} > {self.now_us} THEN {full_us} ELSE {self.now_us} END + {self._rate[0]}"
-
-    @property
-    def next_bucket(self) -> str:
-        """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
-        empty = f"{self._my_buckets} AND full_us > {self._latest}"
-        return f"SELECT MIN(full_us) - ({self._latest}) FROM {RATES} WHERE {empty}"
-
-    @property
-    def bucket_left(self) -> str:
-        """A query of the microseconds until the bucket of the task of a key has a token."""
-        bucket = f"(SELECT {self._bucket} FROM {self.table_in_schema} WHERE {self.by_key()})"
-        return f"SELECT full_us - ({self._latest}) FROM {RATES} WHERE {self._my_buckets} AND bucket = {bucket}"

@@ -6,17 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.named import filled
+from xq.adapters.databases.rows import Rows
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import Connections
 from xq.core.schema import OWN
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
 
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
     "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
@@ -37,12 +35,8 @@ class Installer(ABC):
 
     objects_kind: type[Objects]
 
-    def __init__(self, of: Dialect) -> None:
-        self.of = of
-
-    @cached_property
-    def objects(self) -> Objects:
-        return self.objects_kind(self.of)
+    def __init__(self, of: Rows, groups: Groups | None) -> None:
+        self.of, self.objects = of, self.objects_kind(of, groups)
 
     def prepare(self, store: Connections) -> None:
         """Set up the database for queues, as far as a transaction cannot do that.
@@ -86,7 +80,7 @@ class Installer(ABC):
 
     def stale(self, store: Connections) -> list[str]:
         """Return SQL that drops what an earlier configuration of this queue had, and this one has not."""
-        wanted = {item.name for item in [*self.objects.mine(), self.of.jobs.table]}
+        wanted = {item.name for item in [*self.objects.mine(), self.objects.jobs]}
         prefix = self.of.name("")
         return [
             self.objects.drop(kind, name)
@@ -181,7 +175,11 @@ class Installer(ABC):
     transactional_ddl: ClassVar[bool] = True  # whether a transaction may change tables
     locks: ClassVar[Mapping[str, tuple[str, str]]]  # by kind of step, what it locks: without and with online
     online_scans: ClassVar[int] = 1  # how often an index that is built online reads the table
-    in_the_way = ""  # a query of (who, seconds) of the open transactions of others that a change of the table waits for
+
+    @property
+    def in_the_way(self) -> str:
+        """A query of (who, seconds) of the open transactions of others that a change of the table waits for."""
+        return self.of.open_transactions
 
     def not_online(self, store: Connections) -> str:
         """Return why this queue cannot be installed beside writers, or ""."""

@@ -6,18 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.pipeline_tables import jobs
 from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.dialect import Dialect
-    from xq.adapters.databases.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,10 @@ class Object:
 class Objects(ABC):
     """The objects that belong to a queue, besides the application's table."""
 
-    def __init__(self, of: Dialect) -> None:
-        self.of = of
+    groups: Groups | None
+
+    def __init__(self, of: Rows, groups: Groups | None) -> None:
+        self.of, self.groups = of, groups
 
     def all(self) -> list[Object]:
         """Return the objects that installing creates, in order."""
@@ -48,7 +49,7 @@ class Objects(ABC):
 
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
-        utubes = self.of.groups
+        utubes = self.groups
         names = ["count", "wait", *["history"] * self.of.has_history]
         texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
         of_heads = {"most": str(utubes.most), **self.heads_values(utubes)} if utubes else {}
@@ -96,13 +97,13 @@ class Objects(ABC):
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.of.machine.picked():
             mine = self.of.is_state(state)
-            if self.of.groups and state == READY:
-                mine = self.of.groups.for_others(mine)
+            if self.groups and state == READY:
+                mine = self.groups.for_others(mine)
             found[f"oldest_{state}"] = (self.of.order, mine, False)
             if "tube" in self.of.roles and state == READY:
                 found[f"oldest_{state}_of_tube"] = (f"{self.of.roles['tube']}, {self.of.order}", mine, False)
-        if self.of.groups:
-            found["utube"] = self.of.groups.index
+        if self.groups:
+            found["utube"] = self.groups.index
         for column in self.of.timed_columns:
             role = self.of.roles[column]
             found[column] = (f"{self.of.roles['status']}, {role}", f"{role} IS NOT NULL", False)
@@ -122,6 +123,11 @@ class Objects(ABC):
         """Return an object of this queue, with the SQL that creates it."""
         name = self.of.name(suffix)
         return Object(kind, name, create, self.drop(kind, name))
+
+    @property
+    def jobs(self) -> Object:
+        """The table that bulk puts need."""
+        return self.made("table", "put", jobs(self.of).create)
 
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops an object of this queue if it exists."""
@@ -182,13 +188,13 @@ class Objects(ABC):
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
-        words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.of.groups}
+        words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.groups}
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
         tube = [self.of.roles["tube"]] if self.of.tube_stats else []
-        utube = [self.of.groups.role, *self.of.groups.watched] if self.of.groups else []
+        utube = [self.groups.role, *self.groups.watched] if self.groups else []
         return list(dict.fromkeys([self.of.roles["status"], *self.of.keys, *tube, *utube]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from xq.adapters.databases.installer.findings import Findings
 from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.words import lasting
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.installer.installation import Installation
 
 log = logging.getLogger("xq")
 
@@ -39,9 +37,9 @@ class Part:
 class Installing:
     """What is left to do of an installation."""
 
-    def __init__(self, installation: Installation, online: bool) -> None:
-        self.installation, self.store, self.dialect = installation, installation.store, installation.dialect
-        self.installer, self.looks = self.dialect.installer, self.dialect.looks
+    def __init__(self, findings: Findings, online: bool, finish: Callable[[], None]) -> None:
+        self.findings, self.store, self.dialect = findings, findings.store, findings.dialect
+        self.installer, self.looks, self.finish = self.dialect.installer, self.dialect.looks, finish
         self.online = online
 
     def left(self) -> Iterator[Part]:
@@ -53,7 +51,7 @@ class Installing:
         if any(item.name not in existing for item in tables):
             made = [*installer.widening(store), *(sql for item in tables for sql in item.create)]
             yield Part("tables", "create the tables beside it", tuple(made))
-        if store.adds_columns and self.installation.missing_own():
+        if store.adds_columns and self.findings.missing_own():
             added = map(self.beside, installer.add_own(store))
             yield Part("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
         wrong = installer.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
@@ -85,7 +83,7 @@ class Installing:
         """Return the steps as text. Changes nothing."""
         table, rows = self.dialect.source.name, self.rows()
         called = f"install({'online=True' * self.online})"
-        if not self.installation.missing():
+        if not self.findings.missing():
             return f"{called}: {table} is installed, and nothing is left to do"
         kept = "each step keeps its lock until it ends"
         if self.installer.transactional_ddl and not self.online:
@@ -133,7 +131,7 @@ class Installing:
     def _run_all(self, lock_timeout: float) -> None:
         done, pauses = set[str](), self._pauses(lock_timeout)
         # What is left is asked for again before each attempt, as install() of another process may have done it.
-        while self.installation.missing():
+        while self.findings.missing():
             step = next((each for each in self.left() if each.what not in done), None)
             if step is None:  # uninstall() of another process has undone one
                 done.clear()
@@ -155,13 +153,12 @@ class Installing:
 
     def _run(self, step: Part, lock_timeout: float) -> None:
         with self.installer.briefly(self.store, lock_timeout, step.kind):
-            self.installation.refuse_change()  # installed since by another process
+            self.findings.refuse_change()  # installed since by another process
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
-            if step.kind == "count" and not self.installation.lacking():
+            if step.kind == "count" and not self.findings.lacking():
                 # The triggers count each write since they are there: one snapshot has that and the rows before it.
-                self.installation.recount()
-                self.installation.record()
+                self.finish()
 
     def _wait(self, what: str, whom: list[str], pause: float = 0) -> None:
         log.warning("the queue %s: to %s waits for %s", self.store.name, what, whom[0])

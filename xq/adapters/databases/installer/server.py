@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.records import QUEUES
@@ -17,6 +18,8 @@ from xq.sessions.session import UUID_LENGTH
 
 class ServerObjects(Objects):
     """The columns that earlier layouts lack are added by SQL."""
+
+    groups: ServerGroups | None
 
     def adding(self, table: str) -> Sequence[str]:
         adding = ", ".join(f"ADD COLUMN {column}" for column in self.later[table])
@@ -44,7 +47,7 @@ class ServerInstaller(Installer):
 
     def not_online(self, store: Connections) -> str:
         # Its heads are counted by the triggers, and must not change until they are built.
-        return "the heads of its utubes are built while no row changes: call install()" if self.of.groups else ""
+        return "the heads of its utubes are built while no row changes: call install()" if self.objects.groups else ""
 
     def refuse(self, store: Connections) -> None:
         if unfit := self.unfit(store):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Selector
 from xq.core.dialect import Runs
 from xq.core.ports import Connections
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
@@ -26,7 +23,6 @@ class MariadbGroups(ServerGroups):
     There are no partial indexes: stored columns hold the utube of a task, and whether a head is open.
     """
 
-    of: Mariadb
     me = "CONNECTION_ID()"
     at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
@@ -39,7 +35,7 @@ class MariadbGroups(ServerGroups):
         return self.of.quote(self.of.name("turn"))
 
     def called(self, column: str) -> str:
-        return f"CONVERT({self.of.digest(column)} USING ascii)"
+        return f"CONVERT({self.of.as_text(column)} USING ascii)"
 
     def of_utube(self, utube: str, of: str) -> str:
         return f"{of}{self.column} = {utube}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.mariadb.objects import MariadbObjects
@@ -13,25 +13,15 @@ from xq.adapters.databases.records import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
 
-if TYPE_CHECKING:
-    from xq.adapters.databases.mariadb.dialect import Mariadb
-
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
 AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
-OPEN_TRANSACTIONS = (
-    "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
-    "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
-    "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
-    "ORDER BY trx_started"
-)
 BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 
 
 class MariadbInstaller(ServerInstaller):
     """Each statement that creates something is a transaction of its own."""
 
-    of: Mariadb
     objects_kind = MariadbObjects
 
     first_schema = "DATABASE()"
@@ -107,8 +97,6 @@ class MariadbInstaller(ServerInstaller):
     @property
     def estimate(self) -> str:
         return f"SELECT table_rows FROM information_schema.tables WHERE {self._mine}"
-
-    in_the_way = OPEN_TRANSACTIONS
 
     def online(self, sql: str) -> str:
         return f"{sql}{',' * sql.startswith('ALTER')} ALGORITHM=INPLACE{',' * sql.startswith('ALTER')} LOCK=NONE"

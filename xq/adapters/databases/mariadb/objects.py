@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
+from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.core.ports import LONGEST_REASON, PART
 from xq.sessions.session import UUID_LENGTH
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.mariadb.dialect import Mariadb
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -28,7 +25,7 @@ def part(n: int | str) -> str:
 class MariadbObjects(ServerObjects):
     """There are no partial indexes."""
 
-    of: Mariadb
+    groups: MariadbGroups | None
 
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
 
@@ -50,15 +47,15 @@ class MariadbObjects(ServerObjects):
         name, table = self.of.name(suffix), self.of.table_in_schema
         leading = self.of.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
-        short = ", ".join(self.of.prefixed(column) for column in listed.split(", "))
-        if suffix == "utube" and self.of.groups:
-            made = self.of.digest(self.of.roles["utube"])
-            return self.made("index", suffix, self.stored(table, self.of.groups.column, DIGEST, made, name, short))
+        short = ", ".join(self.of.indexed(column) for column in listed.split(", "))
+        if suffix == "utube" and self.groups:
+            made = self.of.as_text(self.of.roles["utube"])
+            return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.of.quote(self.of.name("held"))
-            made = f"CASE WHEN {condition} THEN {self.of.digest(columns)} END"
+            made = f"CASE WHEN {condition} THEN {self.of.as_text(columns)} END"
             return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.of.quote(name)} ON {table} ({short})")
 
@@ -86,7 +83,7 @@ class MariadbObjects(ServerObjects):
         return f"ALTER TABLE IF EXISTS {self.of.table_in_schema} {dropped}"
 
     def triggers(self) -> list[Object]:
-        found, utubes = [], self.of.groups
+        found, utubes = [], self.groups
         for event in ("insert", "update", "delete"):
             changes = utubes.changes_of(event) if utubes else []
             known = self.in_triggers() | {"name": self.of.side(event), "groups": " ".join(map(self._changed, changes))}
@@ -112,15 +109,15 @@ class MariadbObjects(ServerObjects):
         }
 
     def _changed(self, change: GroupChange) -> str:
-        assert self.of.groups
+        assert self.groups
         known = {
             "when": f"({change.when})",
             "taken": change.taken,
             "utube": change.utube,
-            "dirties": self.of.groups.dirties(change.taken),
-            "heads": self.of.groups.heads,
-            "adding": self.of.groups.adding,
-            "dirty_groups": self.of.groups.dirty_groups,
-            "me": self.of.groups.me,
+            "dirties": self.groups.dirties(change.taken),
+            "heads": self.groups.heads,
+            "adding": self.groups.adding,
+            "dirty_groups": self.groups.dirty_groups,
+            "me": self.groups.me,
         }
         return self.filled_in(TRIGGERS, "group_changed", known)

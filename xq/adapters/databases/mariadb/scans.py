@@ -22,6 +22,8 @@ class MariadbReader(ExtractReader):
 
     begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"  # Spark writes names in double quotes
 
+    quotes = "`"
+
     def _stock(self, column: Extracted) -> Extracted:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
             return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
@@ -29,10 +31,6 @@ class MariadbReader(ExtractReader):
             before, _, behind = SINGLE.partition("{}")
             return replace(column, sql=column.sql.removeprefix(before).removesuffix(behind), stored="DOUBLE")
         return super()._stock(column)
-
-    @staticmethod
-    def _quoted(name: str) -> str:
-        return "`" + name.replace("`", "``") + "`"
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -103,7 +101,7 @@ class MariadbScans(Scans):
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if field.kind == "uuid":
-            return self.dialect.dashed.format(sql), kind
+            return self.dialect.dashed(sql), kind
         if kind == "STRING" and field.kind != "text":
             return f"CONVERT({sql} USING utf8mb4)", kind
         if field.kind == "float":

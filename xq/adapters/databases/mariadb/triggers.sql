@@ -3,15 +3,19 @@ count the taken tasks of groups, and note which may have another first task.
 
 old_state and new_state are the states of a row before and after, 'X' where it is no task.
 
---: insert
-CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
-    DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
+--: declared
+-- The event context, for the history.
 --? history
     DECLARE event_name {text} DEFAULT {event};
     DECLARE at_us BIGINT DEFAULT {at};
     DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
     DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
 --? end
+
+--: insert
+CREATE OR REPLACE TRIGGER {name} AFTER INSERT ON {table} FOR EACH ROW BEGIN
+    DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
+--= declared
     IF new_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', 'X', new_state, 1);
     END IF;
@@ -34,12 +38,7 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
---? history
-    DECLARE event_name {text} DEFAULT {event};
-    DECLARE at_us BIGINT DEFAULT {at};
-    DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
-    DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
---? end
+--= declared
     IF old_state <> new_state THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, new_state, 1);
     END IF;
@@ -84,12 +83,7 @@ END
 --: delete
 CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
     DECLARE old_state CHAR(1) CHARACTER SET ascii DEFAULT {old};
---? history
-    DECLARE event_name {text} DEFAULT {event};
-    DECLARE at_us BIGINT DEFAULT {at};
-    DECLARE by_actor {text} DEFAULT IF(event_name <> 'write', {by_actor}, NULL);
-    DECLARE by_reason {reason} DEFAULT IF(event_name <> 'write', {by_reason}, NULL);
---? end
+--= declared
     IF old_state <> 'X' THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, 'X', 1);
     END IF;

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
+from xq.adapters.databases.postgres.moves import PostgresMoves
 from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
-from xq.core.compile import Change, Selector, Statement
-from xq.core.machine import Guard
+from xq.adapters.databases.terms import Form
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 
 
@@ -34,13 +34,25 @@ class Postgres(Server):
         "FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     )
     savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        "datetime": Form("(to_timestamp({}) AT TIME ZONE 'UTC')"),
+        "timestamptz": Form("to_timestamp({})"),
+        "bigint": Form("CAST(ceil({}) AS bigint)"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(TIMES, Form("CAST(extract(epoch FROM {}) AS float8)"))
+    json_array = Form("CAST(json_build_array({}) AS text)")
+    differ = Form("{} IS DISTINCT FROM {}")
+    as_text = Form('CAST({} AS text) COLLATE "default"')  # as xq's own tables, whatever the column's collation
+    folded = Form('lower(CAST({} AS text) COLLATE "C")')
+    # As an expression: else the condition would imply that of the partial index of taken tasks.
+    number_alone, text_alone = Form("0 + {}"), Form("'' || {}")
     no_limit = None
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
     groups_kind = PostgresGroups
+    moves_kind = PostgresMoves
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
-    groups: PostgresGroups | None
     scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
@@ -48,6 +60,7 @@ class Postgres(Server):
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
+    history_order = ("xid", "id")
 
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
 
@@ -94,31 +107,6 @@ class Postgres(Server):
         names = map(self.literal, (self.table_in_schema, SESSIONS))
         return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
 
-    @property
-    def this_table(self) -> str:
-        return f"to_regclass({self.literal(self.table_in_schema)})"
-
-    def moment(self, kind: Kind, seconds: str) -> str:
-        if kind == "datetime":
-            return f"(to_timestamp({seconds}) AT TIME ZONE 'UTC')"
-        if kind == "timestamptz":
-            return f"to_timestamp({seconds})"
-        if kind == "bigint":
-            return f"CAST(ceil({seconds}) AS bigint)"  # rounded up, so that no task is due too early
-        return seconds
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        return f"CAST(extract(epoch FROM {column}) AS float8)" if kind in TIMES else column
-
-    def amount(self, value: Any) -> str:
-        return f"CAST({super().amount(value)} AS float8)"
-
-    def as_text(self, column: str) -> str:
-        return f'CAST({column} AS text) COLLATE "default"'  # as xq's own tables, whatever the column's collation
-
-    def differ(self, one: str, other: str) -> str:
-        return f"{one} IS DISTINCT FROM {other}"
-
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         roles = len(self.source.ordered_by)
         return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
@@ -128,9 +116,6 @@ class Postgres(Server):
         return f"(SELECT * FROM {rows} WHERE {condition} OFFSET 0) AS {self.table}"
 
     place_in_text = "strpos"
-
-    def folded(self, text: str) -> str:
-        return f'lower(CAST({text} AS text) COLLATE "C")'
 
     @property
     def owner_for_range(self) -> str:
@@ -144,61 +129,11 @@ class Postgres(Server):
         elements = f"json_array_elements{'_text' * (wide == 1)}"
         return f"SELECT {', '.join(values)} FROM {elements}(CAST(:keys AS json)) AS listed"
 
-    def key_in_history(self, parts: Sequence[str]) -> str:
-        if len(parts) == 1:
-            return _in_history(self.source.key[0], parts[0])
-        stored = [_in_history(field, part, alone=False) for field, part in zip(self.source.key, parts, strict=True)]
-        return f"CAST(json_build_array({', '.join(stored)}) AS text)"
-
-    def not_by_index(self, column: str) -> str:
-        # As an expression: else the condition would imply that of the partial index of taken tasks.
-        number = column == self.roles["status"] and self.source.roles["status"].kind != "text"
-        return f"0 + {column}" if number else f"'' || {column}"
-
-    def select(self, columns: str, rows: Selector) -> str:
-        locked = super().select(columns, rows)
-        if rows.way == "first" or self.heads_for(rows):
-            return locked
-        # MATERIALIZED, since a query that locks must run only once.
-        return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
-
-    def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.is_charged(rows, change):
-            return super().update(rows, change)
-        # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
-        here = f"{self.key} = (SELECT * FROM xq_task)"
-        may = f"({self._bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
-        return Statement(
-            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.keys), rows)}), "
-            f"xq_charged AS ({self.charging(here)} RETURNING 1), "
-            f"xq_taken AS (UPDATE {self.table_in_schema} SET {self.sets(change)} WHERE {here} AND {may} "
-            f"RETURNING {self.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
-            names=self.brings(change),
-        )
-
-    @property
-    def lock_task(self) -> str:
-        # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
-        keys = f"SELECT {', '.join(self.keys)} FROM {self.table_in_schema} WHERE {self.by_key()}"
-        free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
-        # Write the row: under REPEATABLE READ a lock alone causes no conflict.
-        status = self.roles["status"]
-        return f"UPDATE {self.table_in_schema} SET {status} = {status} WHERE {self.key} IN ({free}) RETURNING 1"
-
-    def lock_all(self, states: Iterable[str]) -> str:
-        rows = f"SELECT 1 FROM {self.table_in_schema} WHERE {self.in_states(states)}{self.lock}"
-        return f"SELECT COUNT(*) FROM ({rows}) AS held"
-
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return f'"{self.name(guard.name)}"' in refusal
-
-
-def _in_history(field: Field, part: str, alone: bool = True) -> str:
-    """Return, as SQL, a part of a key as the history stores it."""
-    if field.kind in (*INTEGERS, "decimal") and not alone:
-        return part
-    if field.type.upper() in BYTES:
-        return f"UPPER(encode({part}, 'hex'))"
-    if field.kind == "uuid":  # also the application's own, which it may write without dashes
-        part = f"CAST({part} AS uuid)"
-    return f"CAST({part} AS text)"
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
+        if field.kind in (*INTEGERS, "decimal") and not alone:
+            return part
+        if field.type.upper() in BYTES:
+            return f"UPPER(encode({part}, 'hex'))"
+        if field.kind == "uuid":  # also the application's own, which it may write without dashes
+            part = f"CAST({part} AS uuid)"
+        return f"CAST({part} AS text)"

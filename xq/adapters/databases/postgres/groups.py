@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.adapters.databases.postgres.objects import dollars
 from xq.core.compile import Selector
 from xq.core.dialect import Runs
 from xq.core.ports import INTEGERS, Connections
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.postgres.dialect import Postgres
 
 
 def _is_in(step: str) -> str:
@@ -23,7 +20,6 @@ def _is_in(step: str) -> str:
 class PostgresGroups(ServerGroups):
     """The group heads of PostgreSQL. A take locks a head together with its task."""
 
-    of: Postgres
     me = "pg_current_xact_id()"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
@@ -15,9 +15,6 @@ from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.core.ports import REFUSALS, Connections
 
-if TYPE_CHECKING:
-    from xq.adapters.databases.postgres.dialect import Postgres
-
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"
 
@@ -25,8 +22,11 @@ SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statem
 class PostgresInstaller(ServerInstaller):
     """An advisory lock admits one installer."""
 
-    of: Postgres
     objects_kind = PostgresObjects
+
+    @property
+    def this_table(self) -> str:
+        return f"to_regclass({self.of.literal(self.of.table_in_schema)})"
 
     first_schema = "current_schema()"
     others = (
@@ -38,7 +38,7 @@ class PostgresInstaller(ServerInstaller):
     from_there = "connect with a search_path that begins with"
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        table, status = self.of.this_table, self.of.source.roles["status"].column
+        table, status = self.this_table, self.of.source.roles["status"].column
         return store.execute(
             "SELECT 'CONSTRAINT ' || quote_ident(conname) || ' CHECK', pg_get_expr(conbin, conrelid) "
             f"FROM pg_constraint WHERE contype = 'c' AND conrelid = {table} UNION ALL "
@@ -51,7 +51,7 @@ class PostgresInstaller(ServerInstaller):
         found = store.execute(
             "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
             "(relkind = 'p' OR relispartition OR relpersistence = 'u') "
-            f"AND oid = {self.of.this_table}"
+            f"AND oid = {self.this_table}"
         )
         if found:
             return (
@@ -61,7 +61,7 @@ class PostgresInstaller(ServerInstaller):
             )
         enum = store.execute(
             "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
-            f"WHERE typtype = 'e' AND attrelid = {self.of.this_table} "
+            f"WHERE typtype = 'e' AND attrelid = {self.this_table} "
             f"AND attname = {self.of.literal(self.of.source.roles['status'].column)}"
         )
         if enum:
@@ -98,7 +98,7 @@ class PostgresInstaller(ServerInstaller):
     def installing(self, store: Connections) -> Iterator[None]:
         elsewhere = store.execute(
             "SELECT CAST(relnamespace::regnamespace AS text), current_schema() FROM pg_class WHERE oid = "
-            f"{self.of.this_table} AND relnamespace::regnamespace <> "
+            f"{self.this_table} AND relnamespace::regnamespace <> "
             "to_regnamespace(quote_ident(current_schema()))"
         )
         if elsewhere and not self.of.source.schema:
@@ -124,13 +124,13 @@ class PostgresInstaller(ServerInstaller):
     @property
     def estimate(self) -> str:
         rows = "GREATEST(reltuples, pg_stat_get_live_tuples(oid), 0)"
-        return f"SELECT {rows} FROM pg_class WHERE oid = {self.of.this_table}"
+        return f"SELECT {rows} FROM pg_class WHERE oid = {self.this_table}"
 
     @property
-    def in_the_way(self) -> str:  # type: ignore[override]
+    def in_the_way(self) -> str:
         return (
             "WITH lock AS (SELECT pid, virtualtransaction FROM pg_locks WHERE granted AND relation = "
-            f"{self.of.this_table}) SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM ("
+            f"{self.this_table}) SELECT who, CAST(extract(epoch FROM clock_timestamp() - since) AS float8) FROM ("
             "SELECT concat('process ', pid, ' of ', usename, ' (' || nullif(application_name, '') || ')') AS who, "
             "xact_start AS since, pid IN (SELECT pid FROM lock) AS locks FROM pg_stat_activity WHERE "
             "datname = current_database() AND pid <> pg_backend_pid() AND (coalesce(backend_xmin, backend_xid) IS NOT "
@@ -173,7 +173,7 @@ class PostgresInstaller(ServerInstaller):
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.of.literal(item.name)})" for item in self.objects.shared())
-        mine = self.of.this_table
+        mine = self.this_table
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "
             f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
@@ -187,7 +187,7 @@ class PostgresInstaller(ServerInstaller):
     def broken(self, store: Connections) -> dict[str, str]:
         found = store.execute(
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-            f"WHERE indrelid = {self.of.this_table} AND NOT indisvalid"
+            f"WHERE indrelid = {self.this_table} AND NOT indisvalid"
         )
         return {name: "index" for (name,) in found}
 

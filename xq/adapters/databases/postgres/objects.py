@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object
@@ -12,9 +11,6 @@ from xq.adapters.databases.installer.server import ServerObjects
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.machine import ABSENT, READY
 from xq.core.ports import PART, TIMES
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.postgres.dialect import Postgres
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 CHANNEL = "xq"
@@ -46,8 +42,6 @@ def dollars(text: str) -> str:
 
 class PostgresObjects(ServerObjects):
     """Columns of the key in other tables have its types, by CREATE TABLE AS."""
-
-    of: Postgres
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":
@@ -82,7 +76,8 @@ class Triggers(PostgresObjects):
         while any(here in str(word) for word in known):
             here += "@"
         self.here = mine.quote(here)
-        super().__init__(mine.in_schema(source.schema or here))
+        groups = plain.groups and plain.groups.in_schema(source.schema or here)
+        super().__init__(groups.of if groups else mine.in_schema(source.schema or here), groups)
         machine, limit = mine.machine, mine.machine.guard("limit")
         self.limited = mine.guarded_states(limit) if limit else []  # the states of the feature limit
         # The states whose tasks may block others: a take finds one of the others after they have left it.
@@ -99,7 +94,7 @@ class Triggers(PostgresObjects):
         found = [self._created("insert", new | old)]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
             gone = new | old | {"rows": rows}
-            if self.of.groups:
+            if self.groups:
                 gone["groups_left"] = self.filled_in(TRIGGERS, f"groups_left_by_{event}", self.known | old)
             found.append(self._created(event, gone, body="delete_body"))
         change = self.of_change() | {
@@ -110,7 +105,7 @@ class Triggers(PostgresObjects):
             ),
         }
         found.append(self._created("update", change))
-        if self.of.groups:
+        if self.groups:
             both = self._of_rows("was", "old", "was") | self._of_rows("became", "new", "is")
             found.append(self._created("update_utube", both))
         return found
@@ -131,7 +126,7 @@ class Triggers(PostgresObjects):
     # what the texts name
 
     def _known(self) -> dict[str, str]:
-        of, utubes = self.of, self.of.groups
+        of, utubes = self.of, self.groups
         ours = f"{part(2)} = {of.literal(of.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
         known = {
             "table": of.table_in_schema,
@@ -158,7 +153,7 @@ class Triggers(PostgresObjects):
         return known
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        of, status, utubes = self.of, f"{version}.{self.of.roles['status']}", self.of.groups
+        of, status, utubes = self.of, f"{version}.{self.of.roles['status']}", self.groups
         known = super().of_version(version, old, was) | {
             f"{was}_ready": of.is_state(READY, status),
             f"{was}_limited": of.in_states(self.limited, status),

@@ -49,7 +49,6 @@ class PostgresReader(ExtractReader):
 
 class PostgresScans(Scans):
     reading = PostgresReader
-    order = ("xid", "id")
     witness = ()  # numbers of transactions go on
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:

@@ -12,6 +12,16 @@ Commits with notifications run one at a time, so a trigger notifies only if a pr
 Words of parts: limited (the feature limit), blocking (a task may block others, as in a utube), room (one of the two),
 timers.
 
+--: declared
+-- The event context, for the history.
+--? history
+DECLARE
+    event_name text := {event};
+    at_us bigint := {at};
+    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
+    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
+--? end
+
 --: create
 -- The function names its tables in full, because setting its search_path for each call costs a tenth of a put. It is
 -- written with {here} as their schema where that is only known now.
@@ -29,13 +39,7 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed F
     EXECUTE FUNCTION {function}
 
 --: insert_body
---? history
-DECLARE
-    event_name text := {event};
-    at_us bigint := {at};
-    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
-    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
---? end
+--= declared
 BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT '', 'X', {new}, COUNT(*) FROM changed WHERE {is} GROUP BY 1, 2, 3;
@@ -77,13 +81,7 @@ CREATE TRIGGER {name} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNC
 
 --: delete_body
 -- Of a delete and of a truncate: {rows} are the rows that are gone, or those that will be.
---? history
-DECLARE
-    event_name text := {event};
-    at_us bigint := {at};
-    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
-    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
---? end
+--= declared
 BEGIN
     INSERT INTO {count} (tube, source, target, n)
         SELECT '', {old}, 'X', COUNT(*) FROM {rows} WHERE {was} GROUP BY 1, 2, 3;
@@ -139,13 +137,7 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
 ) EXECUTE FUNCTION {function}
 
 --: update_body
---? history
-DECLARE
-    event_name text := {event};
-    at_us bigint := {at};
-    by_actor text := CASE WHEN event_name <> 'write' THEN {by_actor} END;
-    by_reason text := CASE WHEN event_name <> 'write' THEN {by_reason} END;
---? end
+--= declared
 BEGIN
     IF ({old} <> {new}) THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.file_liveness import FileLocks
@@ -14,15 +14,15 @@ from xq.adapters.databases.sqlite.event_context import EVENT, context_of, with_c
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
+from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
-from xq.core.compile import Statement
-from xq.core.machine import Guard
-from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Row, Run
+from xq.adapters.databases.terms import Form
+from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
 
 
 class Sqlite(Dialect):
-    """The dialect of SQLite. It has one writer at a time, so a statement chooses its rows without locking them."""
+    """The dialect of SQLite, which is a file, or in memory."""
 
     layout = "13"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
@@ -30,40 +30,30 @@ class Sqlite(Dialect):
     now = f"COALESCE(:now, {MACHINE_TIME})"
 
     now_us = microseconds(now)
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        **dict.fromkeys(TIMES, Form("strftime('%Y-%m-%d %H:%M:%f', {}, 'unixepoch')")),
+        "bigint": Form("CAST({} + 0.999 AS INTEGER)"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(TIMES, Form("(julianday({}) - 2440587.5) * 86400.0"))
+    differ = Form("{} IS NOT {} COLLATE BINARY")
+    # With outdated statistics the planner may expect most rows in one state, and read the whole table.
+    hint = Form(" INDEXED BY {}")
     never = "9e999"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     double = "REAL"
-    dashed = (
+    dashed = Form(
         "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
         "|| '-' || substr({0}, 17, 4) || '-' || substr({0}, 21, 12) ELSE {0} END"
     )
     most_values = 32_766
     placeholder = "?"
     groups_kind = SqliteGroups
+    moves_kind = SqliteMoves
     looks_kind = SqliteLooks
     installer_kind = SqliteInstaller
-    groups: SqliteGroups | None
-    looks: SqliteLooks
     scans_kind = SqliteScans
-
-    @property
-    def schema(self) -> str:
-        return self.quote(self.source.schema or "main")
-
-    def moment(self, kind: Kind, seconds: str) -> str:
-        if kind in TIMES:
-            return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
-        if kind == "bigint":
-            return f"CAST({seconds} + 0.999 AS INTEGER)"  # rounded up, so that no task is due too early
-        return seconds
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        return f"(julianday({column}) - 2440587.5) * 86400.0" if kind in TIMES else column
-
-    def differ(self, one: str, other: str) -> str:
-        return f"{one} IS NOT {other} COLLATE BINARY"
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         if not column.startswith(("OLD.", "NEW.")):
@@ -71,15 +61,9 @@ class Sqlite(Dialect):
         # For IN with more than two values SQLite builds a table at each run of a trigger: a tenth of a task's time.
         return f"({' OR '.join(self.is_state(state, column) for state in states)})"
 
-    def not_by_index(self, column: str) -> str:
-        return f"+{column}"
-
     def rows_listed(self, columns: int, wide: int) -> str:
         values = [f"json_extract(value, '$[{i}]')" for i in range(columns)] if wide > 1 else ["value"]
         return f"SELECT {', '.join(values)} FROM json_each(:keys)"
-
-    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return refusal.endswith(f"UNIQUE constraint failed: {self.source.name}.{self.source.roles[guard.role].column}")
 
     def keys_there(self, of: str = "") -> str:
         # SQLite allows NULL keys. Such a row equals no key, and must not block the others.
@@ -89,47 +73,14 @@ class Sqlite(Dialect):
             if field.kind not in ("auto", "bigauto")
         )
 
-    def by_index(self, name: str) -> str:
-        # With outdated statistics the planner may expect most rows in one state, and read the whole table.
-        return f" INDEXED BY {self.quote(name)}"
-
-    def key_in_history(self, parts: Sequence[str]) -> str:
-        stored = [self._in_history(field, part) for field, part in zip(self.source.key, parts, strict=True)]
-        return stored[0] if len(stored) == 1 else f"json_array({', '.join(stored)})"
-
-    def _in_history(self, field: Field, part: str) -> str:
+    def in_history(self, field: Field, part: str, alone: bool) -> str:
         if field.kind in ("auto", "bigauto"):
             return part
         if field.kind == "decimal":
             return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
         if field.kind == "uuid":
-            return self.dashed.format(part)
+            return self.dashed(part)
         return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes
-
-    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        run = self.query(statement.sql, statement.names, width)
-        run = self.in_context(run, event) if self._is_read(event) else run
-        return self._charging(run, self.query(statement.charge)) if statement.charge else run
-
-    def _charging(self, take: Run, charge: Run) -> Run:
-        """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
-        clock, places = self.query(self.records.time_us), [self.source.fields.index(field) for field in self.source.key]
-
-        def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            if values["now"] is None:  # one time for the take and its charge
-                ((now_us,),) = clock(connection, values)
-                values = {**values, "now": now_us / 1_000_000}
-            rows = take(connection, values)
-            for row in rows:
-                charge(connection, {**values, **{f"k{i}": row[place] for i, place in enumerate(places)}})
-            return rows
-
-        return lambda connection, values: connection.atomically(values, charged)
-
-    def _is_read(self, event: str) -> bool:
-        """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
-        targets = [row.target for row in self.machine.rows if row.event == event]
-        return bool(event) and (self.has_history or not targets or not set(targets) <= set(self.machine.pending))
 
     def in_context(self, run: Run, event: str) -> Run:
         return with_context(event or EVENT, run, self.has_history, self.is_acted(event))

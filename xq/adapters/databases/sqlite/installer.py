@@ -6,15 +6,11 @@ import random
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.sqlite.event_context import is_read
 from xq.adapters.databases.sqlite.objects import SqliteObjects
 from xq.core.ports import Connections, ErrorKind
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.sqlite.dialect import Sqlite
 
 WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them
 for _ in range(5):
@@ -27,7 +23,6 @@ ADDED = ("actor", "reason")  # columns that the history of an earlier layout lac
 class SqliteInstaller(Installer):
     """One writer at a time."""
 
-    of: Sqlite
     objects_kind = SqliteObjects
 
     def prepare(self, store: Connections) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
-from xq.adapters.databases.sqlite.looks import MARK
+from xq.adapters.databases.sqlite.groups import SqliteGroups
+from xq.adapters.databases.sqlite.looks import MARK, SqliteLooks
 from xq.core.machine import READY
 from xq.core.ports import INTEGERS, Field
-
-if TYPE_CHECKING:
-    from xq.adapters.databases.sqlite.dialect import Sqlite
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
 ADD_UP = 1_000  # rows of the history that are added up at a time, and the most that `stats` reads
@@ -27,7 +25,11 @@ def microseconds(seconds: str) -> str:
 class SqliteObjects(Objects):
     """Side tables have no rowid, indexes are partial, and the statements of a trigger have conditions."""
 
-    of: Sqlite
+    groups: SqliteGroups | None
+
+    @cached_property
+    def looks(self) -> SqliteLooks:
+        return SqliteLooks(self.of.in_schema(""), None)  # a trigger names no schema
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite searches all attached ones, and might find the index of another queue.
@@ -55,10 +57,10 @@ class SqliteObjects(Objects):
         return f"{self.of.side(suffix)} ON {self.of.table}"
 
     def triggers(self) -> list[Object]:
-        groups = self.of.in_schema("").groups  # a trigger names no schema
+        groups = self.groups and self.groups.in_schema("")
         found = []
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
-        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.of.looks.history_counts)
+        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.looks.history_counts)
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.of.side(text)}
             if groups:
@@ -70,7 +72,7 @@ class SqliteObjects(Objects):
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
-        alone, change = self.of.in_schema(""), self.of_change()
+        change = self.of_change()
         known = {
             **change,
             "table": self.of.table,
@@ -86,12 +88,12 @@ class SqliteObjects(Objects):
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
             "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
             "is_mark": MARK,
-            "counted_up_to": alone.looks.counted_up_to,
-            "newest": alone.looks.newest,
+            "counted_up_to": self.looks.counted_up_to,
+            "newest": self.looks.newest,
             "rows": str(ADD_UP),
         }
-        if self.of.groups:
-            known["watched"] = ", ".join(dict.fromkeys([self.of.groups.role, *self.of.groups.watched]))
+        if self.groups:
+            known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
         if self.of.tube_stats:
             known |= {
                 "tube": (tube := self.of.roles["tube"]),
@@ -103,7 +105,7 @@ class SqliteObjects(Objects):
 
     def _words(self) -> set[str]:
         words = super()._words()
-        if self.of.looks.history_counts:
+        if self.looks.history_counts:
             return words | {"history_counts"}
         return words | {"counters"} | ({"counters_of_tubes"} if self.of.tube_stats else set())
 

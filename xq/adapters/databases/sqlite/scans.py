@@ -53,7 +53,7 @@ class SqliteScans(Scans):
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if field.kind == "uuid":
-            return self.dialect.dashed.format(sql), kind
+            return self.dialect.dashed(sql), kind
         if kind == "STRING":
             return sql if field.kind == "text" else f"CAST({sql} AS TEXT)", kind
         if field.kind == "decimal":  # kept as a number, whose text would have 15 digits

@@ -1,0 +1,292 @@
+"""What a database has of a queue: what is missing or differs from its definition, and which rows are wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, Final
+
+from xq.adapters.databases.parts import Parts
+from xq.core.counters import corrections
+from xq.core.errors import ConfigurationError, NotInstalled
+from xq.core.machine import TAKEN
+from xq.core.ports import UNANSWERED, Row, Store
+from xq.core.words import Wording
+
+# The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
+# that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
+OWN: Final = "own"
+DURATIONS: Final = "durations"  # the part with the durations of features, for programs that have no definition
+
+# What no column name in a CHECK is: texts and PostgreSQL's types.
+NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
+
+
+class Findings:
+    """The findings in the database of one queue. `structure` must be equal in every process that uses the queue."""
+
+    remedy: Final = (  # for a status that the table refuses
+        "Extend the CHECK or the type of the column, name another word in statuses=, or leave out the feature that has "
+        "the state"
+    )
+
+    def __init__(
+        self,
+        store: Store[Any],
+        dialect: Parts,
+        structure: Mapping[str, Any],
+        wording: Wording,
+        values: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.store = store
+        self.dialect = dialect
+        self.installer, self.looks = dialect.installer, dialect.looks
+        self.wording = wording
+        self.values = values  # the named values of each statement
+        self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
+
+    def refuse_change(self) -> None:
+        """Raise ConfigurationError if a queue of another definition is installed on the table."""
+        if self._recorded() and (unlike := self._differences(self.store.execute(self.dialect.records.installed))):
+            raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
+
+    def _check_table(self) -> None:
+        """Raise NotInstalled if the table or a column is missing.
+
+        An index on a missing column would index a constant, and be corrupt once the column exists.
+        """
+        missing = self.missing_columns()
+        if missing:
+            raise self._not_there(missing)
+
+    def refuse(self) -> None:
+        """Raise ConfigurationError if the table cannot be a queue, or refuses a status."""
+        self.installer.refuse(self.store)
+        if refused := self.refused_words():
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
+
+    def check_statuses(self) -> None:
+        """Raise ConfigurationError if the database does not distinguish the statuses of two states."""
+        if alike := self._alike():
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {alike[0]}")
+
+    def _alike(self) -> list[str]:
+        if self._lacks_status:
+            return []
+        column, words = self.dialect.source.roles["status"].column, self.dialect.words
+        found = self.store.execute(self.installer.statuses_alike)
+        pairs = [[self.dialect.machine.states[place] for place in row] for row in found]
+        return [
+            f"the column {self.dialect.source.name}.{column} does not tell the statuses {words[one]!r} ({one}) and "
+            f"{words[other]!r} ({other}) apart: choose others, or give it a collation that does"
+            for one, other in pairs
+        ]
+
+    def refused_words(self) -> list[str]:
+        """Return a message for each status that the table refuses, whatever else the row holds. It reads no row."""
+        if self._lacks_status:
+            return []
+        dialect, table, found = self.dialect, self.dialect.source, list[str]()
+        status, states = table.roles["status"].column, dialect.machine.states
+        others = {name.lower() for name in self.installer.columns_of(self.store, table.name)} - {status.lower()}
+        for what, condition in self.installer.checks(self.store):
+            if others.isdisjoint(re.findall(r"\w+", NO_COLUMN.sub("", condition.lower()))):
+                for state in (states[place] for (place,) in self.store.execute(self.installer.refused_by(condition))):
+                    word = f"the column {table.name}.{status} refuses {dialect.words[state]!r}"
+                    found.append(f"{word}, the status of the state {state}: {what} ({condition})")
+        return found
+
+    def _not_there(self, missing: list[str]) -> NotInstalled:
+        file = self.dialect.file(self.store)  # often an empty one, made by opening a wrong path
+        advice = self.store.advice
+        if missing[0].startswith("the column "):
+            advice = (
+                "add the column (migrate), or name it as the table does (column_name= of Peewee, db_column= of Django)"
+            )
+        return NotInstalled(self.store.name, missing, f"{advice}; the database is the file {file}" if file else advice)
+
+    def missing_columns(self) -> list[str]:
+        """Return a message for the missing table, or for each of its missing columns."""
+        columns = self.installer.table_columns(self.store)
+        table = self.dialect.source.name
+        if not columns:
+            return [f"the table {table} is missing"]
+        added = self.installer.own if self.store.adds_columns else {}
+        wanted = [field.column for field in self.dialect.source.fields if field.column not in added]
+        return [f"the column {table}.{column} is missing" for column in wanted if column not in columns]
+
+    @property
+    def _lacks_status(self) -> bool:
+        own = self.dialect.source.own.get("status")
+        return own is not None and own.column not in self.installer.table_columns(self.store)
+
+    def missing_own(self) -> list[str]:
+        """Return a message for each missing column that install() adds."""
+        columns, table = self.installer.table_columns(self.store), self.dialect.source.name
+        return [f"the column {table}.{column} is missing" for column in self.installer.own if column not in columns]
+
+    def missing(self) -> list[str]:
+        """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
+        return self.missing_columns() or self._missing_objects()
+
+    def is_recorded(self, records: list[Row] | None = None) -> bool:
+        """Return whether the record equals this definition and layout. Faster than `missing`.
+
+        `records`: what the query `installed` has found.
+        """
+        with self.store.bookkeeping():
+            found = self.store.execute(self.dialect.records.installed) if records is None else records
+        return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
+
+    def _recorded(self) -> dict[str, Any]:
+        """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
+        if not self._records_are_in(self.installer.existing(self.store)):
+            return {}
+        records = self.store.execute(self.dialect.records.installed)
+        return dict(json.loads(records[0][1])) if records else {}
+
+    def not_installed(self) -> NotInstalled | None:
+        """Return an error that names what is missing and the remedy; None if nothing is missing."""
+        with self.store.bookkeeping():
+            columns = self.missing_columns()
+            if columns:
+                return self._not_there(columns)
+            missing = self._missing_objects()
+            if not missing:
+                return None
+            lacks_history = self._lacks_history(self.installer.existing(self.store))
+        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
+
+    def _missing_objects(self) -> list[str]:
+        existing = self.installer.existing(self.store)
+        missing = self.missing_own() + self.lacking()
+        if not self._records_are_in(existing):
+            return missing
+        try:
+            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                records = self.store.execute(self.dialect.records.installed)
+        except Exception as error:
+            if self.store.classify(error) in UNANSWERED or self._records_are_in(self.installer.existing(self.store)):
+                raise
+            return self._missing_objects()  # another process has dropped them since
+        return self._differences(records) + missing
+
+    def lacking(self) -> list[str]:
+        """Return a message for each missing table, index or trigger."""
+        existing, wanted = self.installer.existing(self.store), self.installer.objects.all()
+        return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
+
+    def _records_are_in(self, existing: Mapping[str, str]) -> bool:
+        return self.dialect.records.table in existing
+
+    def _differences(self, records: list[Any]) -> list[str]:
+        if not records:
+            return ["it was never installed here"]
+        ((version, fingerprint),) = records
+        if version != (layout := self.dialect.layout):
+            return [f"it was installed by another version of xq (layout {version}, this is {layout})"]
+        return self.differences(json.loads(fingerprint))
+
+    def differences(self, there: Mapping[str, Any]) -> list[str]:
+        """Return a message for each difference between another structure and this one; empty if they are equal."""
+        here = json.loads(self.fingerprint)
+        if {**there, OWN: None, DURATIONS: None} == {**here, OWN: None, DURATIONS: None}:
+            return []
+        features, roles, statuses = (
+            [
+                f"the {what.format(name)} is {shown(old, name)} there and {shown(new, name)} here"
+                for name, old, new in _unlike(there, here, part)
+            ]
+            for part, (what, shown) in SHOWN.items()
+        )
+        features += [
+            f"the feature {name!r} has other transitions, timers or columns there than here"
+            for name, old, new in _unlike(there, here, OWN)
+            if old and new
+        ]
+        if there.get("transitions") != here["transitions"] and not features and not roles:
+            on = ", ".join(here["features"])
+            features = [f"its transitions are others there than here, where its features are {on}"]
+        known = {"features", OWN, DURATIONS, "roles", "transitions", "statuses", "states"}
+        others = [
+            f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
+            for name in sorted({*there, *here} - known)
+            if there.get(name) != here.get(name)
+        ]
+        return [*features, *roles, *statuses, *others]
+
+    def check(self) -> list[str]:
+        """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
+        return [line for lines, _ in self.problems() for line in lines]
+
+    def problems(self) -> Iterator[tuple[list[str], str]]:
+        """Yield what `check` returns, as lists of messages with one remedy, in words of the shell, each with that."""
+        missing = self.missing()
+        unfit = self.installer.unfit(self.store)
+        columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
+        yield missing, "xq install TARGET"
+        yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
+        yield self.refused_words() if columns else [], self.remedy
+        if missing:
+            return  # there are no counters, or those of another definition
+        if self.dialect.groups:
+            ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
+            if wrong:
+                yield (
+                    [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
+                    "xq recount TARGET",
+                )
+        yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
+        uncounted = [
+            f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
+            f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
+            for (tube, state), n in sorted(self._corrections().items())
+        ]
+        yield uncounted, "xq recount TARGET"
+
+    def _unowned(self) -> list[str]:
+        ((n,),) = self.store.execute(self.looks.unowned)
+        of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
+        return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
+
+    @property
+    def end_of_unowned(self) -> str:
+        """How a taken task that has no owner ends, as the end of a sentence."""
+        if self.looks.times_unowned:
+            return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
+        return "never returns to ready by itself: call release_all() or snatch()"
+
+    def _corrections(self) -> dict[tuple[str, str], int]:
+        # One statement reads both, so concurrent writes cause no difference.
+        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.looks.audit)]
+        actual = {(tube, target): n for tube, source, target, n in found if source is None}
+        return corrections([row for row in found if row[1] is not None], actual)
+
+    def _lacks_history(self, existing: Mapping[str, str]) -> bool:
+        """Return whether the queue has a history in the database, and none in this definition."""
+        return not self.dialect.has_history and self.dialect.name("history") in existing
+
+    def _keeps_history(self) -> str:
+        return (
+            "give this process the feature 'history' as it is there; or, to drop the history with its rows, "
+            f"call {self.store.name}.xq.install(drop_history=True)"
+        )
+
+
+def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the differences in a part of two structures: name, old value, new value; None for a missing one."""
+    old, new = there.get(part, {}), here.get(part, {})
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            yield name, old.get(name), new.get(name)
+
+
+# The parts of a structure whose differences are shown value by value, and how.
+SHOWN: Final[Mapping[str, tuple[str, Callable[[Any, str], str]]]] = {
+    "features": ("feature {!r}", lambda value, _: "off" if value is None else "on" if value is True else repr(value)),
+    "roles": ("role {!r}", lambda column, _: f"the column {column!r}" if column else "mapped to no field"),
+    "statuses": ("status of {}", lambda word, state: repr(state if word is None else word)),
+}

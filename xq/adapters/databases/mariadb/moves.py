@@ -1,0 +1,204 @@
+"""Moves of tasks on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any, Final
+
+from xq.adapters.databases.named import filled
+from xq.adapters.databases.server import ServerMoves
+from xq.adapters.drivers.mariadb import as_transaction
+from xq.adapters.stores import Connection as OpenConnection
+from xq.core.compile import Change, Selector, Statement
+from xq.core.machine import Guard
+from xq.core.ports import PART, Connection, Row, Run, Values
+
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
+PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
+ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
+
+
+class MariadbMoves(ServerMoves):
+    """UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
+
+    One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
+    """
+
+    @cached_property
+    def may_pass_by(self) -> bool:
+        # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
+        return self.has_dirty_groups or "tube" in self.of.roles
+
+    def _of_states(self, rows: Selector) -> str:
+        # Not by an index of states: it would miss tasks that move meanwhile to an already read state.
+        return f"{self.of.table_in_schema}{self.of.by_primary * bool(rows.more)}"
+
+    def _locked(self, rows: Selector, columns: str) -> str:
+        """Return a query that locks the rows and returns them unchanged."""
+        if rows.way in ("all", "each"):
+            return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.of.lock}"
+        if rows.way not in ("key", "keys"):
+            return self.select(columns, rows)
+        # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
+        of = f"{self.of.table_in_schema}{self.of.by_primary}"
+        return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.of.lock}"
+
+    def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
+        one, utubes = rows.way in ONE, self.heads_for(rows)
+        into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
+        found = {"lock": self._locked(rows, f"{columns}{into}")}
+        _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
+        for query in others:
+            found["others"] = f"{query}{self.of.skip}"
+            # A locking read: a plain one might read an old snapshot, without these rows.
+            either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
+            found["among"] = (
+                f"SELECT {', '.join(self.of.keys)}{into} FROM {self.of.table_in_schema}{self.of.by_primary} "
+                f"WHERE {either} ORDER BY {self.of.order} LIMIT {self.of.limit(rows)}{self.of.lock}"
+            )
+        return found
+
+    def _variables(self, name: str) -> list[str]:
+        return [f"xq_{name}{i}" for i in range(len(self.of.keys))]
+
+    def _is_row(self, name: str) -> str:
+        """Return the condition of the row of the key in these variables. It finds none, at once, if they are NULL."""
+        return " AND ".join(f"{key} = {it}" for key, it in zip(self.of.keys, self._variables(name), strict=True))
+
+    def listing(self, rows: Selector) -> str:
+        return self._locked(rows, ", ".join(self._keys_of_table))
+
+    def update(self, rows: Selector, change: Change) -> Statement:
+        table, names = self.of.table_in_schema, self.brings(change)
+        if rows.way == "all":  # the caller needs no rows back
+            return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
+        chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
+        return Statement(
+            f"UPDATE {table}{self.of.by_primary} SET {self.sets(change)} WHERE {chosen}",
+            names=names,
+            **self._locks(rows, ", ".join(self._keys_of_table)),
+            charge=self.of.charging(chosen) if self.of.is_charged(rows, change) else "",
+            # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
+            back=f"SELECT {self.of.columns} FROM {table}{self.of.by_primary} WHERE {chosen}{self.of.afresh}",
+        )
+
+    def delete(self, rows: Selector, change: Change) -> Statement:
+        table, names = self.of.table_in_schema, self.brings(change)
+        if rows.way == "all":
+            deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.of.sets_context}"
+            return Statement(deleted, names=names)
+        # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
+        in_order = f"ORDER BY {', '.join(self.of.keys)} LIMIT"
+        if rows.way in ("key", "keys"):
+            # It accepts no FORCE INDEX here. By the index of states it would lock the tasks that others have taken.
+            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.of.roles['owner']})")
+            some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
+            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.of.sets_context} {in_order} {some}"
+            return Statement(f"{deleted} RETURNING {returned}", names=names)
+        return Statement(
+            f"DELETE FROM {table} WHERE :chosen AND {self.of.sets_context} {in_order} :many",
+            names=names,
+            **self._locks(rows, ", ".join([*self.last(change, f"{self.of.table}."), *self._keys_of_table])),
+        )
+
+    @property
+    def _keys_of_table(self) -> list[str]:
+        return [f"{self.of.table}.{key}" for key in self.of.keys]
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        if not statement.lock:
+            return super().run_alone(statement, width)
+        if filled(statement.sql, chosen="") == statement.sql:
+            return self._in_a_block(statement)
+        find, others = self.of.query(statement.lock), self.of.query(statement.others) if statement.others else None
+        wide = len(self.of.keys)
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
+        of_size: dict[int, Run] = {}  # by the number of the rows
+
+        def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
+            """Change the locked rows, and return them."""
+            many = len(found)
+            run = of_size.get(many) or of_size.setdefault(many, self.of.query(filled(both, chosen=self._chosen(many))))
+            values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
+            back = run(connection, values)
+            return back if statement.back else [row[: len(row) - wide] for row in found]
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            found = find(connection, values)
+            more = others(connection, values) if others else []
+            if found and more:
+                found = self._among(statement, connection, values, [*found, *more])
+            found = found or more
+            batches = (found[i : i + PER_CHANGE] for i in range(0, len(found), PER_CHANGE))
+            return [row for batch in batches for row in change(connection, values, batch)]
+
+        return partial(OpenConnection.atomically, work=run)
+
+    def _in_a_block(self, statement: Statement) -> Run:
+        """Return a function that runs all parts of a statement of one row in a block: one round trip."""
+        mine, other = map(self._variables, NAMES)
+        steps = [
+            f"DECLARE {name} TYPE OF {self.of.table_in_schema}.{key}"
+            for names in ((mine, other) if statement.others else (mine,))
+            for name, key in zip(names, self.of.keys, strict=True)
+        ]
+        steps.append(statement.lock)
+        if statement.others:
+            steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
+        change = f"{statement.sql}; {statement.back}"
+        if statement.charge:
+            unlimited = f"SELECT {self.of.bucket} IS NULL FROM {self.of.table_in_schema} WHERE {self._is_row(NAMES[0])}"
+            refused = f"SELECT {', '.join(['NULL'] * len(self.of.source.fields))}"  # the bucket has become empty
+            otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
+            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
+        text = "; ".join([*steps, change])
+        if statement.charge:  # one time for the take, its charge and its history
+            text = f"DECLARE xq_now DOUBLE DEFAULT {self.of.now}; {filled(text, now='xq_now', context=TIMED)}"
+        text, values_of = self.of.filled(_block(text))
+        alone = as_transaction(text)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return connection.execute(alone if connection.begins else text, values_of(values))
+
+        return run
+
+    def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
+        wide = len(self.of.keys)
+        keys = [row[-wide:] for row in found]
+        among = filled(statement.among, chosen=self._chosen(len(keys)))
+        meant = set(map(tuple, self.of.execute(connection, among, {**values, **self._named(keys)})))
+        return [row for row in found if tuple(row[-wide:]) in meant]
+
+    def _chosen(self, many: int) -> str:
+        """Return the condition of the rows of `many` keys."""
+        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(many))
+        return f"{self.of.key} IN ({', '.join(f'({key})' for key in keys)})"
+
+    @staticmethod
+    def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Return the values of `_chosen`."""
+        return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
+
+    @property
+    def lock_task(self) -> str:
+        return f"SELECT 1 FROM {self.of.table_in_schema} WHERE {self.of.by_key()}{self.of.skip}"
+
+    def lock_all(self, states: Iterable[str]) -> str:
+        first, *more = states
+        return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
+
+    def unless_duplicate(self, guard: Guard) -> str:
+        return ""  # an error rolls back the statement, not the transaction
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        # The driver's error shows its message as Python does, which escapes a quote if there is one of each kind.
+        return f"{self.of.name(guard.name)}'" in refusal.replace("\\'", "'")
+
+    def unique_column(self, guard: Guard) -> tuple[str, str]:
+        return self.of.quote(self.of.name("held")), f"CONVERT({self.of.as_text(':unique')} USING ascii)"
+
+
+def _block(*statements: str) -> str:
+    return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"

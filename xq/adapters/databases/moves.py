@@ -1,0 +1,273 @@
+"""SQL of the statements that change tasks: moves, puts and deletions, and which rows a selector means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.named import filled
+from xq.adapters.databases.rows import Rows
+from xq.core import dialect as interface
+from xq.core.compile import After, Change, Given, Own, Selector, Statement
+from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
+from xq.core.ports import fits_a_column
+from xq.sessions.session import UUID_LENGTH
+
+
+class Moves(interface.Moves):
+    """Compiles changes of the transition table, and puts with their guards, to statements."""
+
+    groups: Groups | None  # the SQL of the group heads; None without the feature utube
+
+    def __init__(self, of: Rows, groups: Groups | None) -> None:
+        self.of, self.groups = of, groups
+
+    @cached_property
+    def has_dirty_groups(self) -> bool:
+        """Whether groups may be dirty, so that a take must refresh them to find all tasks."""
+        return self.groups is not None and bool(self.groups.any_dirty)
+
+    @cached_property
+    def may_pass_by(self) -> bool:
+        """Whether a take may skip a ready task because another statement has locked its row or its group."""
+        return self.has_dirty_groups
+
+    # which rows
+
+    def where(self, rows: Selector) -> str:
+        """Return the condition of a statement that moves rows."""
+        if rows.way in ("key", "keys"):
+            return f"{self.named(rows)}{self.fence(rows)}"
+        if rows.way in ("all", "each"):
+            return self.of.in_states((rows.state, *rows.more)) if rows.more else self.of.is_state(rows.state)
+        return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"
+
+    def named(self, rows: Selector, by_key: bool = False) -> str:
+        """Return the condition of the row of a key, or of a list of keys, in the state.
+
+        With `by_key` no index that begins with the status can find it.
+        """
+        # A list is found by key: an index that begins with the status would read all taken tasks.
+        status = self.of.not_by_index(self.of.roles["status"]) if by_key or rows.way == "keys" else ""
+        state = self.of.is_state(rows.state, status)
+        if rows.way == "key":
+            due = f" AND {self.of.fell_due(rows.column)}" if rows.column else ""
+            return f"{self.of.by_key()} AND {state}{due}"
+        return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
+
+    def fence(self, rows: Selector, owner: str = "") -> str:
+        """Return the fence: a condition that only rows of this session, or with their token, are meant."""
+        owner = owner or self.of.roles["owner"]
+        if rows.fence == "takes":  # found by key, as above: a take may have many tasks
+            columns = [*self.of.keys, self.of.not_by_index(owner)]
+            return f" AND {self.of.in_list(columns, columns, len(columns))}"
+        return {
+            "": "",
+            "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
+            "take": f" AND {owner} = :token",
+        }[rows.fence]
+
+    def heads_for(self, rows: Selector) -> Groups | None:
+        """Return the group heads if these rows are selected by them, else None."""
+        return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
+
+    def select(self, columns: str, rows: Selector) -> str:
+        """Return a query of rows without their keys, which locks them: the first one, or the first `n`."""
+        if utubes := self.heads_for(rows):
+            return utubes.select(columns, rows)
+        by, chosen = self.of.choice(rows)
+        # A take waits for no other, so it skips what others have locked.
+        some = f"WHERE {chosen} LIMIT {self.of.limit(rows)}{self.of.skip}"
+        return f"SELECT {columns} FROM {self.of.table_in_schema}{by} {some}"
+
+    def listed(self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()) -> str | None:
+        """Return keys, each with its token if given, as the value `:keys`, in JSON; None if that is not possible."""
+        columns = [*zip(*keys, strict=True)]
+        if not self.of.lists_keys or not all(map(_is_listed, columns)):
+            return None
+        columns += [tuple(tokens)] * bool(tokens)
+        return json.dumps([*zip(*columns, strict=True)] if len(columns) > 1 else columns[0], default=str)
+
+    # queries
+
+    def listing(self, rows: Selector) -> str:
+        """Return a query of the keys of these rows."""
+        return f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.where(rows)}"
+
+    @property
+    def lock_task(self) -> str:
+        """SQL that locks the task of a key against moves until the transaction ends.
+
+        With row locks it does not wait, and returns a row if it has locked the task.
+        """
+        return self.of.begin_writing
+
+    def lock_all(self, states: Iterable[str]) -> str:
+        """Return SQL that locks the tasks in some states against moves until the transaction ends."""
+        return self.of.begin_writing
+
+    def holders(self, guard: Guard, n: int) -> str:
+        """Return a query of the tasks that have the unique values `:unique0`, `:unique1` ..., each with its number."""
+        column, value = self.unique_column(guard)
+        values = [filled(value, unique=f":unique{i}") for i in range(n)]
+        number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
+        held = f"{column} IN ({', '.join(values)}) AND {self.of.in_states(self.of.guarded_states(guard))}"
+        return f"SELECT {self.of.columns}, {number} FROM {self.of.read_by(guard.name)} WHERE {held}{self.of.lock}"
+
+    def unique_column(self, guard: Guard) -> tuple[str, str]:
+        """Return the column in which unique values are compared, and `:unique` as a value of it."""
+        return self.of.roles[guard.role], ":unique"
+
+    # what is written
+
+    def entered(self, state: str) -> str:
+        """Return the new value of the status field, as SQL that may pass the event to the triggers."""
+        return self.of.literal(self.of.words[state])
+
+    def amount(self, value: Given | Own) -> str:
+        if isinstance(value, Given):
+            # Only the statement knows when it runs: it may have waited for a lock.
+            until = f"CASE WHEN :at > {self.of.now} THEN :at - {self.of.now} ELSE 0 END"
+            return until if value.name == "at" else f":{value.name}"
+        if value.role:
+            own = self.of.roles[value.role]
+            own = own if value.default is None else f"COALESCE({own}, {self.of.literal(value.default)})"
+            return f"NULLIF({own}, {self.of.never})"
+        return self.of.literal(value.default)
+
+    def written(self, role: str, value: Any) -> str:
+        """Return the new value of the column of a role, as SQL."""
+        if isinstance(value, Given):
+            return self.amount(value)
+        if isinstance(value, After):
+            of, kind = self.of, self.of.kind(role)
+            since = [of.now if base == "now" else of.seconds(kind, of.roles[base]) for base in value.since]
+            start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
+            return self.of.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
+        if isinstance(value, Marker):
+            return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.of.roles[role]}, 0) + 1"}[value.name]
+        return self.entered(value) if role == "status" else self.of.literal(value)
+
+    def move(self, rows: Selector, change: Change) -> Statement:
+        """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
+        return self.delete(rows, change) if change.target == ABSENT else self.update(rows, change)
+
+    def update(self, rows: Selector, change: Change) -> Statement:
+        where, returning = self.where(rows), f" RETURNING {self.of.columns}" if rows.way != "all" else ""
+        return Statement(
+            f"UPDATE {self.of.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}",
+            names=self.brings(change),
+            charge=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
+        )
+
+    def delete(self, rows: Selector, change: Change) -> Statement:
+        where = " AND ".join(filter(None, [self.of.sets_context, self.where(rows)]))
+        returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
+        return Statement(f"DELETE FROM {self.of.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
+
+    def brings(self, change: Change) -> tuple[str, ...]:
+        """Return the names of the values that a change writes to the application's own columns."""
+        return tuple(self.of.parameters[name] for name in change.update)
+
+    def _own(self, change: Change) -> dict[str, str]:
+        return {self.of.column_of[name]: f":{self.of.parameters[name]}" for name in change.update}
+
+    def sets(self, change: Change) -> str:
+        """Return the assignments after SET."""
+        written = self._own(change) | self.of_roles(change)
+        return ", ".join(f"{column} = {value}" for column, value in written.items())
+
+    def last(self, change: Change, of: str = "") -> list[str]:
+        """Return the columns of a deleted row with its update applied; `of` as in `by_key`."""
+        own = self._own(change)
+        return [own.get(column, f"{of}{column}") for column in self.of.column_of.values()]
+
+    def of_roles(self, change: Change) -> dict[str, str]:
+        """Return the new values of the columns of the mapped roles, as SQL by column."""
+        there = self.of.roles
+        return {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
+
+    def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
+        """Return the statement that puts `count` rows with values for the fields `names`.
+
+        It does not return the rows that a guard rejects. Without guards the database refuses them, if at all.
+        """
+        roles = self.of_roles(change)
+        brought = {self.of.column_of[name]: f":{self.of.parameters[name]}" for name in names}
+        brought = {column: value for column, value in brought.items() if column not in roles}
+        rows = ", ".join(
+            "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
+            for i in range(count)
+        )
+        values, conflict, admitted = f"VALUES {rows}", "", ""
+        for guard in self.of.machine.guards if guarded else ():
+            if guard.name == "limit":
+                values, admitted = self.limited(rows, guard)
+            elif guard.name == "unique":
+                conflict = self.unless_duplicate(guard)
+        return Statement(
+            f"INSERT INTO {self.of.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
+            f"RETURNING {self.of.columns}",
+            names=tuple(f"{self.of.parameters[name]}_{i}" for i in range(count) for name in names),
+            admitted=admitted,
+        )
+
+    def write_many(self, names: Sequence[str], count: int) -> Statement:
+        """Return the statement that writes the fields `names` of `count` rows in any state, with values for each."""
+        rows = [f"_{i}" for i in range(count)]
+        sets = []
+        for name in names:
+            column, value = self.of.column_of[name], self.of.parameters[name]
+            cases = " ".join(f"WHEN {self.of.by_key(row=row)} THEN :{value}{row}" for row in rows)
+            sets.append(f"{column} = CASE {cases} ELSE {column} END")
+        keys = ", ".join(self.of.tuple_of([f":k{i}{row}" for i in range(len(self.of.keys))]) for row in rows)
+        return Statement(
+            f"UPDATE {self.of.table_in_schema} SET {', '.join(sets)} WHERE {self.of.key} IN ({keys})",
+            names=tuple(f"{self.of.parameters[name]}{row}" for row in rows for name in names),
+        )
+
+    def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
+        """Return the rows of an INSERT into a limited queue, and a query that must find a row before it runs.
+
+        The query is empty if the INSERT itself inserts nothing into a full queue.
+        """
+        return f"SELECT * FROM (VALUES {rows}) WHERE {self.room(guard)}", ""
+
+    def has_room(self, guard: Guard) -> str:
+        """Return a query that finds a row if the queue has room for `:adding` tasks."""
+        return f"SELECT 1{self.of.absent_rows} WHERE {self.room(guard)}"
+
+    def room(self, guard: Guard) -> str:
+        """Return the condition that a queue has room. It reads the counters, not the tasks."""
+        states = ", ".join(f"'{state}'" for state in self.of.guarded_states(guard))
+        counts = self.of.side("count")
+        into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
+        counted = f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
+        return f"{counted} + :adding <= {guard.value}"
+
+    def unless_duplicate(self, guard: Guard) -> str:
+        """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
+        held = self.of.in_states(self.of.guarded_states(guard))
+        return f" ON CONFLICT ({self.of.roles[guard.role]}) WHERE {held} DO NOTHING"
+
+    @property
+    def adopt_owners(self) -> str:
+        """SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
+        owner, beside = self.of.roles["owner"], self.of.side("owner")
+        taken = f"{self.of.is_state(TAKEN)} AND {owner} IS NULL"
+        token = (
+            f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.of.same_wait('xq_o', self.of.table, self.of.keys)})"
+        )
+        return f"UPDATE {self.of.table_in_schema} SET {owner} = {token} WHERE {taken}"
+
+
+def _is_listed(parts: Sequence[Any]) -> bool:
+    """Return whether JSON holds these values of a column exactly, as a database reads them."""
+    types = {*map(type, parts)}
+    if types == {int}:
+        return fits_a_column(min(parts)) and fits_a_column(max(parts))
+    return types == {UUID} or (types == {str} and all(map(fits_a_column, parts)))

@@ -1,0 +1,54 @@
+"""Moves of tasks on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from xq.adapters.databases.server import ServerMoves
+from xq.core.compile import Change, Selector, Statement
+from xq.core.machine import Guard
+
+
+class PostgresMoves(ServerMoves):
+    """One statement moves tasks and returns them."""
+
+    def amount(self, value: Any) -> str:
+        return f"CAST({super().amount(value)} AS float8)"
+
+    def select(self, columns: str, rows: Selector) -> str:
+        locked = super().select(columns, rows)
+        if rows.way == "first" or self.heads_for(rows):
+            return locked
+        # MATERIALIZED, since a query that locks must run only once.
+        return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
+
+    def update(self, rows: Selector, change: Change) -> Statement:
+        if not self.of.is_charged(rows, change):
+            return super().update(rows, change)
+        # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
+        here = f"{self.of.key} = (SELECT * FROM xq_task)"
+        may = f"({self.of.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
+        return Statement(
+            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.of.keys), rows)}), "
+            f"xq_charged AS ({self.of.charging(here)} RETURNING 1), "
+            f"xq_taken AS (UPDATE {self.of.table_in_schema} SET {self.sets(change)} WHERE {here} AND {may} "
+            f"RETURNING {self.of.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
+            names=self.brings(change),
+        )
+
+    @property
+    def lock_task(self) -> str:
+        # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
+        keys = f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.of.by_key()}"
+        free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
+        # Write the row: under REPEATABLE READ a lock alone causes no conflict.
+        status = self.of.roles["status"]
+        return f"UPDATE {self.of.table_in_schema} SET {status} = {status} WHERE {self.of.key} IN ({free}) RETURNING 1"
+
+    def lock_all(self, states: Iterable[str]) -> str:
+        rows = f"SELECT 1 FROM {self.of.table_in_schema} WHERE {self.of.in_states(states)}{self.of.lock}"
+        return f"SELECT COUNT(*) FROM ({rows}) AS held"
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        return f'"{self.of.name(guard.name)}"' in refusal

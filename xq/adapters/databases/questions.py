@@ -1,0 +1,178 @@
+"""Queries for operators: the search, the reasons why a task is not running, durations, and the latest transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from xq.adapters.databases.installer.objects import Objects
+from xq.adapters.databases.looks import Looks
+from xq.adapters.databases.records import RATES
+from xq.adapters.databases.rows import Rows
+from xq.core.dialect import Walk
+from xq.core.machine import ABSENT, READY, TAKEN
+from xq.core.ports import INTEGERS, Field
+
+ERROR_SHOWN = 500  # characters of an error of which failures are made
+
+
+class Questions:
+    """Queries that look at a queue from outside. They lock nothing, and bind all values."""
+
+    def __init__(self, of: Rows, objects: Objects, looks: Looks) -> None:
+        self.of, self.objects, self.looks = of, objects, looks
+
+    # walks of the search, along an index of a state or along the key; `:tube` is the tube of a walk
+
+    def by_state_index(self, state: str, of_tube: bool) -> Walk | None:
+        """Return the walk along the index of a state: in the order of takes, or, if it has no name, sorted by key.
+
+        None if no index has all tasks in this state.
+        """
+        index = {TAKEN: self.of.index_of_taken, "W": "runat"}.get(state, f"oldest_{state}")
+        if index not in self.objects.wanted_indexes() or (self.objects.groups and state == READY):
+            return None
+        mine, roles = self.of.is_state(state), [self.of.source.roles[role] for role in self.of.source.ordered_by]
+        # Else a position could not be compared with the row of which it is.
+        exact = all(field.kind in INTEGERS and not field.null for field in roles) and self._orders(self.of.ordered)
+        if exact and index.startswith("oldest"):
+            if of_tube and state == READY and self._orders([self.of.roles["tube"]]):
+                index, mine = f"{index}_of_tube", f"{mine} AND {self.of.in_tube}"
+            return Walk(state, self.of.read_by(index), mine, self.of.ordered, self.of.order)
+        if state == "W":
+            mine += f" AND {self.of.roles['runat']} IS NOT NULL"  # as the index has it
+        return Walk("", self.of.sorted_alone(self.of.read_by(index), mine), mine, self.of.keys, self._newest_first)
+
+    def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
+        """Return the walk along the key, or along some keys."""
+        rows, condition = f"{self.of.table_in_schema}{self.of.by_primary}", " AND ".join(conditions or ["TRUE"])
+        test = self.of.in_states(states) if states else "FALSE"
+        return Walk("", rows, condition if states else "FALSE", self.of.keys, self._newest_first, test)
+
+    @property
+    def _newest_first(self) -> str:
+        return ", ".join(f"{key} DESC" for key in self.of.keys)
+
+    def _orders(self, columns: Sequence[str]) -> bool:
+        """Return whether an index of these columns orders rows by their whole values."""
+        return all(self.of.indexed(column) == column for column in columns)
+
+    def number_in(self, walk: Walk) -> str:
+        """Return a query of the number of rows of a walk, up to `:n`."""
+        some = f"SELECT 1 FROM {walk.rows} WHERE {walk.condition} LIMIT :n"
+        return f"SELECT COUNT(*) FROM ({some}) AS xq_some"
+
+    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str:
+        """Return a query of up to `:look` rows; if it goes on, of those behind the position `:p0`, `:p1` ...
+
+        Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
+        error, the position and, if wanted, all columns of the table.
+        """
+        behind = f" AND {self.of.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
+        passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
+        error = f"substr({self.of.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
+        key = self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys])
+        values = [passes, key, self.of.letter(self.of.roles["status"]), self.of.roles["owner"], error, *walk.columns]
+        named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
+        named += f", {self.of.columns}" * whole
+        where = f"{self.of.keys_there()}{walk.condition}{behind}"
+        return f"SELECT {named} FROM {walk.rows} WHERE {where} ORDER BY {walk.order} LIMIT :look"
+
+    # tests: conditions that are true or false, never NULL
+
+    def contains(self, field: Field, value: str) -> str:
+        """Return the condition that a text contains a bound one. Letters from A to Z equal those from a to z."""
+        column, part = self.of.folded(self.of.quote(field.column)), self.of.folded(value)
+        return f"COALESCE({self.of.place_in_text}({column}, {part}) > 0, FALSE)"
+
+    def compares(self, field: Field, operator: str, value: str) -> str:
+        """Return the comparison of a column with a bound value; of a text byte by byte."""
+        return f"COALESCE({self.of.exact(self.of.quote(field.column), field.kind)} {operator} {value}, FALSE)"
+
+    def is_empty(self, field: Field) -> str:
+        """Return the condition that a column is NULL, or an empty text."""
+        column = self.of.quote(field.column)
+        return f"({column} IS NULL OR {column} = '')" if field.kind == "text" else f"{column} IS NULL"
+
+    # since when a task is in its state
+
+    @property
+    def last_before(self) -> str:
+        """Last id before `:at_us` among the newest `:n` transitions, and whether there are others."""
+        history = self.of.side("history")
+        least = f"(SELECT MAX(id) FROM {history}) - :n"
+        before = f"SELECT id FROM {history} WHERE id > {least} AND at_us < :at_us ORDER BY id DESC LIMIT 1"
+        return f"SELECT ({before}), EXISTS (SELECT 1 FROM {history} WHERE id <= {least})"
+
+    def last_entries(self, n: int) -> str:
+        """Return a query of (key, state, last time in microseconds) of `n` keys of the history, `:h0`, `:h1` ...
+
+        It reads the transitions whose id is greater than `:low`.
+        """
+        key, keys = self.of.quote("key"), ", ".join(f":h{i}" for i in range(n))
+        return (
+            f"SELECT {key}, target, MAX(at_us) FROM {self.of.side('history')} WHERE id > :low AND source <> target "
+            f"AND {key} IN ({keys}) GROUP BY {key}, target"
+        )
+
+    # why a task is not running, and what happened last
+
+    @property
+    def takers(self) -> str:
+        """A query of the keys of the taken tasks that have the utube of the task of a key."""
+        role = self.of.roles["utube"]
+        its = f"SELECT {self.of.as_text(f'xq_its.{role}')} FROM {self.of.table_in_schema} AS xq_its"
+        same = f"{self.of.as_text(role)} = ({its} WHERE {self.of.by_key('xq_its.')})"
+        taken = f"{self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
+        return f"SELECT {', '.join(self.of.keys)} FROM {taken} AND {same}"
+
+    @property
+    def newest_transition(self) -> str:
+        return f"SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')}"
+
+    @property
+    def transitions_after(self) -> str:
+        """A query of the first `:n` transitions whose id is greater than `:since`."""
+        columns = ", ".join(map(self.of.quote, self.of.history_columns))
+        return f"SELECT {columns} FROM {self.of.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
+
+    @property
+    def ready_since(self) -> str:
+        """A query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
+
+        That is the number of tasks that became ready in them and are still so, their first time, the time of the last
+        take, and the time of the first transition. One statement: the numbers must be of one moment.
+        """
+        key, counts = self.of.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
+        into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
+        last = f"SELECT id, at_us, source, target, {key} FROM {self.of.side('history')} ORDER BY id DESC LIMIT :n"
+        entry = f"CASE WHEN target = '{READY}' THEN {{}} END"
+        moved = (
+            f"SELECT MAX(id) AS last, MAX({entry.format('id')}) AS entered, MAX({entry.format('at_us')}) AS at_us, "
+            f"MAX(CASE WHEN target = '{TAKEN}' THEN at_us END) AS taken_us, MIN(at_us) AS first_us "
+            f"FROM ({last}) AS noted WHERE source <> target GROUP BY {key}"
+        )
+        still = "CASE WHEN last = entered THEN {} END"
+        return (
+            f"SELECT {self.of.now_us}, (SELECT COALESCE(SUM({into} - {out}), 0) {counts}), "
+            f"COUNT({still.format(1)}), MIN({still.format('at_us')}), MAX(taken_us), MIN(first_us) "
+            f"FROM ({moved}) AS moved"
+        )
+
+    @property
+    def durations(self) -> str:
+        """A query of (state, microseconds of a task in it) of the transitions whose id is > `:since`.
+
+        The third column is 1 where the task came into the state before these transitions: then it was longer.
+        """
+        dur_us, least = self.looks.since_before, self.looks.elapsed.format("MIN(at_us) OVER ()")
+        spent = (
+            f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {self.of.side('history')} WHERE id > :since"
+        )
+        longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
+        return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
+
+    @property
+    def bucket_left(self) -> str:
+        """A query of the microseconds until the bucket of the task of a key has a token."""
+        bucket = f"(SELECT {self.of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
+        return f"SELECT full_us - ({self.of.latest}) FROM {RATES} WHERE {self.of.my_buckets} AND bucket = {bucket}"

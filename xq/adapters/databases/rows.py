@@ -1,0 +1,102 @@
+"""The rows of a queue's table as conditions: lists of keys, tasks that are due, and the order of a take."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from xq.adapters.databases.token_buckets import TokenBuckets
+from xq.core.compile import Selector
+from xq.core.machine import READY
+
+
+class Rows(TokenBuckets):
+    """Conditions and orders of rows, in the terms of one database."""
+
+    lists_keys = True  # whether one value can hold a list of keys
+
+    @abstractmethod
+    def rows_listed(self, columns: int, wide: int) -> str:
+        """Return SQL of the first columns of the list `:keys`, whose rows have `wide` values."""
+
+    def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
+        """Return the condition that columns are in the list `:keys`, also in their form for an exact test."""
+        test = f"IN ({self.rows_listed(len(columns), wide)})"
+        found, exactly = (f"{self.tuple_of(each)} {test}" for each in (columns, exact))
+        return found if found == exactly else f"({found} AND {exactly})"
+
+    def keys_listed(self, wide: int = 0) -> str:
+        """Return the condition that a key is in the list `:keys`; `wide` as in `rows_listed`."""
+        exact = [self.exact(key, field.kind) for key, field in zip(self.keys, self.source.key, strict=True)]
+        return self.in_list(self.keys, exact, wide or len(self.keys))
+
+    def not_due(self, state: str, of: str = "") -> str:
+        """Return a condition without due tasks, which may not have been moved yet; `of` as in `by_key`."""
+        timers = self.machine.timers.get(state, ())
+        return "".join(
+            f" AND ({of}{self.roles[t.column]} IS NULL OR "
+            f"{of}{self.roles[t.column]} > {self.bound(self.kind(t.column))})"
+            for t in timers
+        )
+
+    @cached_property
+    def ordered(self) -> list[str]:
+        """The columns of the order of a take: of the roles that order tasks, then of the key."""
+        return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
+
+    @property
+    def order(self) -> str:
+        return self.order_by(self.ordered)
+
+    def order_by(self, columns: Iterable[str], of: str = "") -> str:
+        """Return the order of a take by columns that correspond to `ordered`; `of` as in `by_key`."""
+        return ", ".join(of + column for column in columns)
+
+    @staticmethod
+    def limit(rows: Selector) -> str:
+        return "1" if rows.way == "first" else ":n"
+
+    def choice(self, rows: Selector) -> tuple[str, str]:
+        """Return an index hint for such rows, and their condition with its order."""
+        state = f"{self.keys_there()}{self.is_state(rows.state)}"
+        if rows.way == "owned":
+            owner = self.owner_for_range
+            ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]
+            if len(ranges) == 1:
+                return "", f"{state} AND {ranges[0]}"
+            # Read all taken tasks: the planner could take so many ranges for most of the table.
+            return self.by_index(self.name(self.index_of_taken)), f"{state} AND ({' OR '.join(ranges)})"
+        if rows.way == "due":
+            due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
+            return self.by_index(self.name(rows.column)), due
+        tube = f" AND {self.in_tube}" if rows.tube else self.skipped(rows)
+        index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
+        within_rate = self.within_rate if rows.state == READY else ""
+        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
+
+    def skipped(self, rows: Selector, of: str = "") -> str:
+        """Return a condition that excludes the tubes `:skip0`, `:skip1` ...; `of` as in `by_key`."""
+        if not rows.skips:
+            return ""
+        tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
+        return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names}))"
+
+    def fell_due(self, role: str) -> str:
+        return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
+
+    @property
+    def index_of_taken(self) -> str:
+        """The suffix of the index that has all taken tasks."""
+        # Their own index would cost a fifth of the throughput, so the index of runat also has tasks without a ttr.
+        return "runat" if "runat" in self.timed_columns else "taken"
+
+    @property
+    def timed_columns(self) -> list[str]:
+        """The roles that hold the times of timers."""
+        return list(dict.fromkeys(timer.column for timers in self.machine.timers.values() for timer in timers))
+
+    @property
+    def owner_for_range(self) -> str:
+        """SQL of the role owner, for a comparison with a range."""
+        return self.roles["owner"]

@@ -1,0 +1,47 @@
+"""Moves of tasks on SQLite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xq.adapters.databases.moves import Moves
+from xq.core.compile import Statement
+from xq.core.machine import Guard
+from xq.core.ports import Connection, Row, Run
+
+
+class SqliteMoves(Moves):
+    """It has one writer at a time, so a statement chooses its rows without locking them."""
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        return refusal.endswith(
+            f"UNIQUE constraint failed: {self.of.source.name}.{self.of.source.roles[guard.role].column}"
+        )
+
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        run = self.of.query(statement.sql, statement.names, width)
+        run = self.of.in_context(run, event) if self._is_read(event) else run
+        return self._charging(run, self.of.query(statement.charge)) if statement.charge else run
+
+    def _charging(self, take: Run, charge: Run) -> Run:
+        """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
+        clock, places = (
+            self.of.query(self.of.records.time_us),
+            [self.of.source.fields.index(field) for field in self.of.source.key],
+        )
+
+        def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if values["now"] is None:  # one time for the take and its charge
+                ((now_us,),) = clock(connection, values)
+                values = {**values, "now": now_us / 1_000_000}
+            rows = take(connection, values)
+            for row in rows:
+                charge(connection, {**values, **{f"k{i}": row[place] for i, place in enumerate(places)}})
+            return rows
+
+        return lambda connection, values: connection.atomically(values, charged)
+
+    def _is_read(self, event: str) -> bool:
+        """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
+        targets = [row.target for row in self.of.machine.rows if row.event == event]
+        return bool(event) and (self.of.has_history or not targets or not set(targets) <= set(self.of.machine.pending))
