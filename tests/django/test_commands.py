@@ -49,16 +49,16 @@ def test_the_numbers_of_all_queues_are_a_table_and_those_of_one_are_json(office)
     office.Order.take()
     assert manage("xq_stats") == textwrap.dedent("""\
         queue          tube  Ready  Taken  Waiting  Buried  Done
-        office.Order             2      1        0       0     0
-        office.Order   mail      0      1        0       0     0
-        office.Parcel            0      0                0
-        office.Page              0      0                0
+        office.Order         2      1      0        0       0
+        office.Order   mail  0      1      0        0       0
+        office.Parcel        0      0               0
+        office.Page          0      0               0
 
         queue         tube  transition   times
-        office.Order        X-Ready          3
-        office.Order        Ready-Taken      1
-        office.Order  mail  X-Ready          1
-        office.Order  mail  Ready-Taken      1
+        office.Order        X-Ready      3
+        office.Order        Ready-Taken  1
+        office.Order  mail  X-Ready      1
+        office.Order  mail  Ready-Taken  1
     """)
     told = json.loads(manage("xq_stats", "office.Order", "--json"))
     assert told == {"office.Order": office.Order.stats().model_dump()}

@@ -106,13 +106,6 @@ class XQBackend(interface.BaseTaskBackend):
                 hint=f"Add {APP!r} to INSTALLED_APPS, and run manage.py migrate.",
                 id="xq.E010",
             )
-        if interface.NAME == "django.tasks" and apps.is_installed("django_tasks"):
-            yield checks.Warning(
-                f"TASKS[{self.alias!r}] is a backend of Django's own django.tasks, and django_tasks is installed, too: "
-                "its signals and its exceptions are not those of the tasks.",
-                hint="Import from django.tasks, and take 'django_tasks' out of INSTALLED_APPS.",
-                id="xq.W010",
-            )
 
 
 def _in_zone_of_settings(moment: datetime | None) -> datetime | None:

@@ -59,14 +59,6 @@ class Command(QueueCommand):
             metavar="NAME",
             help="all queues of django.tasks but this one; may be repeated",
         )
-        parser.add_argument(
-            "--exclude-queues",
-            action="extend",
-            type=lambda names: names.split(","),
-            dest="excluded",
-            metavar="NAME,NAME",
-            help="as --exclude-queue for each of these names",
-        )
         parser.add_argument("--worker-id", default="", metavar="ID", help="the id in the results of django.tasks")
         parser.add_argument(
             "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus here; 0: on a free port"
