@@ -10,7 +10,6 @@ from typing import Any
 
 import django
 import pytest
-from django.conf import settings
 from django.contrib import admin
 from django.core import checks
 from django.core.management import CommandError, call_command
@@ -243,14 +242,6 @@ def test_the_command_runs_the_tasks_of_its_queues_ends_after_so_many_and_has_an_
                 command(*words)
     with pytest.raises(CommandError, match="name all queues in QUEUES"):
         command("--exclude-queue", "slow")
-
-
-def test_a_backend_that_cannot_be_imported_stops_no_worker_of_another(tasks, caplog):
-    with backend(QUEUES=["mail"]), override_settings(TASKS={**settings.TASKS, "other": {"BACKEND": "no.such.Backend"}}):
-        jobs.note.using(queue_name="mail").enqueue("mail")
-        call_command("xq_worker", "--queue=mail", "--until-empty", verbosity=0)
-    assert jobs.seen == ["mail"]
-    assert "'other' of TASKS is left out" in caplog.text
 
 
 # settings, migrations and checks

@@ -288,9 +288,6 @@ class DjangoConnections(OrmConnections):
             connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
         return connection
 
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._open().raw.create_function(name, arguments, function, deterministic=True)
-
     def _atomic(self) -> AbstractContextManager[object]:
         kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
         self._open()  # within a transaction a lost connection could not be replaced

@@ -376,9 +376,6 @@ class PeeweeConnections(OrmConnections):
         else:
             database.after_commit(call)
 
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._known_database.connection().create_function(name, arguments, function, deterministic=True)
-
     def connect(self) -> None:
         self._known_database.connect(reuse_if_open=True)
 

@@ -21,7 +21,7 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         spelled = not options["json"]
-        found = self.each(options["queues"], options["database"], lambda queue: Queue.stats(queue, pretty=spelled))
+        found = self.each(options["queues"], lambda queue: Queue.stats(queue, pretty=spelled))
         if options["json"]:
             self.stdout.write(json.dumps({name: stats.model_dump() for name, stats in found.items()}, indent=2))
         elif found:
