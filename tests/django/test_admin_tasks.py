@@ -171,36 +171,11 @@ def test_a_button_needs_the_token_against_forged_requests_and_a_known_action(man
     assert Task.xq.peek(buried.pk).status == "R"
 
 
-HOSTILE = "<script>alert()</script>"
-
-
-def test_the_list_shows_the_first_line_of_errors_and_filters_by_their_groups(manage):
+def test_the_list_shows_the_first_line_of_errors(manage):
     Task, site = manage(roles=ROLES)
-    errors = ["Timeout: 3 s\nTraceback", "Timeout: 40 s", "Timeout: no answer", "Timeout", HOSTILE, "x" * 200]
+    errors = ["Timeout: 3 s\nTraceback", "<script>alert()</script>", "x" * 200]
     Task.xq.put_many({"name": f"task {n}"} for n, _ in enumerate(errors))
     Task.xq.bury_many(Task.xq.take_many(len(errors)), error=errors)
-    Task.put({"name": "ready", "error": "Timeout: 5 s"})
-    client = site.client("view")
-
-    def shown(**chosen: str) -> tuple[list[str], dict[str, str]]:
-        page = client.get(site.list, chosen).content.decode()
-        assert "<script>alert" not in page
-        links = re.findall(r'<a href="\?[^"]*xq_error=(\w+)[^"]*">\s*(.*?)\s*</a>', page)
-        names = re.findall(r'field-name">(?:<a[^>]*>)?([^<]*)<', page)
-        return names, {html.unescape(title): id for id, title in links}
-
-    _, groups = shown()
-    timeouts = "Timeout: <n> s (2)"
-    assert next(iter(groups)) == timeouts
-    cut = f"{'x' * 99}… (1)"
-    assert {*groups} == {timeouts, "Timeout: no answer (1)", "Timeout (1)", f"{HOSTILE} (1)", cut}
-    for title, names in {timeouts: ["task 1", "task 0"], f"{HOSTILE} (1)": ["task 4"], cut: ["task 5"]}.items():
-        assert shown(xq_error=groups[title])[0] == names
-    names, ready = shown(xq_error=groups[timeouts], xq_state="R")
-    assert names == ["ready"]
-    assert [title for title in ready if "Timeout" in title] == ["Timeout: <n> s (1)"]
-    assert shown(xq_error="\0")[0] == []
-    page = client.get(site.list).content.decode()
-    assert "By error (of buried tasks)" in text(page)
-    first_lines = ["Timeout: no answer", "Timeout: 40 s", "Timeout: 3 s"]
-    assert re.findall(r'field-xq_failure">(.*?)<', page)[-3:] == first_lines
+    page = site.client("view").get(site.list).content.decode()
+    lines = [f"{'x' * 99}…", "&lt;script&gt;alert()&lt;/script&gt;", "Timeout: 3 s"]
+    assert re.findall(r'field-xq_failure">(.*?)<', page) == lines

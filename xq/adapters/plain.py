@@ -74,9 +74,5 @@ class PlainStore(BaseStore):
         """Do nothing: who is interrupted closes the connection."""
 
     @property
-    def has_threads(self) -> bool:
-        return True
-
-    @property
     def in_use(self) -> Any:
         return self.connection

@@ -396,10 +396,6 @@ class DjangoConnections(OrmConnections):
         connection.connection = None
         _forget_transaction(connection)
 
-    @property
-    def has_threads(self) -> bool:
-        return True
-
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         # In one thread, that of the request or of the test case: Django's own asynchronous methods run there.
         return sync_to_async(job)()
