@@ -90,26 +90,19 @@ def build(
     With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
     the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call.
     """
+    fields, features = {} if fields is None else fields, {} if features is None else features
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
         raise ConfigurationError(f"clock has a number of seconds as .now, as xq.testing.Clock; {shown(clock)} has none")
-    chosen = compose({} if features is None else features, default_id(key_of(store)))
-    mapped = _mapped(store, {} if fields is None else fields, chosen, tube_stats, detached)
+    chosen = compose(features, default_id(key_of(store)))
+    mapped = _mapped(store, fields, chosen, tube_stats, detached)
     words = statuses_of({} if statuses is None else statuses)
     table = Table(store.table, store.schema, store.fields, key_of(store), mapped)
     if not detached:
         store.check_roles(table.roles)
-    definition = _define(
-        store,
-        table,
-        chosen,
-        words,
-        tubes_of(table, () if tube_stats is None else tube_stats),
-        wording,
-        schedules,
-        {} if features is None else features,
-    )
+    tubes = tubes_of(table, () if tube_stats is None else tube_stats)
+    definition = _define(store, table, chosen, words, tubes, wording, schedules, features)
     if not detached:
         check_that_ack_keeps(definition.machine, words)
     handle = Queue(store, definition, Aio, clock, woken)

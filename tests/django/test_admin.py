@@ -87,7 +87,7 @@ def test_a_queue_on_another_database_is_shown_and_moved_and_written_there(django
     assert [task.name for task in Task.objects.using(other).order_by("pk")] == ["changed"]
 
 
-MAY = {"view": [], "change": ["dig", "release", "restart", "put"], "view delete": ["delete_selected", "kill"]}
+MAY = {"view": [], "change": ["dig", "release", "restart"], "view delete": ["delete_selected", "kill"]}
 
 
 def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_delete(manage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -72,13 +72,6 @@ class PlainStore(BaseStore):
 
     def undo_interrupted(self) -> None:
         """Do nothing: who is interrupted closes the connection."""
-
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self.connection.create_function(name, arguments, function, deterministic=True)
-
-    @property
-    def has_threads(self) -> bool:
-        return True
 
     @property
     def in_use(self) -> Any:

@@ -48,6 +48,10 @@ class BaseStore(ABC):
     def in_use(self) -> Any:
         """The driver's connection of this thread; None if none is open."""
 
+    @property
+    def has_threads(self) -> bool:
+        return True
+
     def of_the_driver(self, error: BaseException) -> BaseException:
         """Return the driver's error if the ORM has wrapped it in its own, else `error`."""
         return error
@@ -327,10 +331,6 @@ class OrmConnections(BaseStore):
         finally:
             if not done:  # it raised, or the queue is not bound to this database yet
                 connection.set_up = before
-
-    @property
-    @abstractmethod
-    def has_threads(self) -> bool: ...
 
     no_threads = ""
 

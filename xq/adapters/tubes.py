@@ -75,11 +75,11 @@ def database(where: object) -> pw.Database:
     url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
     if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
         raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
-    needed, extra, _ = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
+    needed, extra, parameters = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
     if needed and find_spec(needed) is None:
         raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
     try:
-        known, parameters = for_peewee(where)
+        known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)
         found: pw.Database = db_url.connect(known, **parameters)
         return found
     except (RuntimeError, ValueError):  # the message may contain the password
@@ -87,13 +87,6 @@ def database(where: object) -> pw.Database:
             f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
             + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
         ) from None
-
-
-def for_peewee(where: str) -> tuple[str, Mapping[str, Any]]:
-    """Return a URL as `playhouse.db_url.connect` takes it, and the parameters with which xq supports the database."""
-    scheme = where.partition("://")[0]
-    _, _, parameters = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
-    return where.replace(scheme, scheme.replace("mariadb", "mysql"), 1), parameters
 
 
 def without_password(where: str) -> str:

@@ -206,8 +206,8 @@ def upgrade(
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
-    """Make a plain table a queue: print its model in Python, and install it after asking."""
-    from xq.adapters.peewee.tables import new_columns, source, upgraded, words
+    """Make a plain table a queue: print how to use it in Python, and install it after asking."""
+    from xq.adapters.peewee.tables import in_python, new_columns, upgraded, words
 
     columns, on = {"status": status, **pairs(field or ())}, pairs(features.split(","), alone=True)
     there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)
@@ -220,11 +220,11 @@ def upgrade(
             f"the table {name} has rows, and an ack deletes the row of its task: say what you want: --features keep "
             "leaves it, --features zombie=3600 for an hour, --delete-done deletes it"
         )
-    program = source(url, name, queue)
-    Answer({"model": program, "words": there}, [program]).print(json)
+    pwiz, call = in_python(url, name, queue, columns)
+    Answer({"pwiz": pwiz, "call": call, "words": there}, [pwiz, call]).print(json)
     if not own and there.keys() - {*queue.machine.states}:
         option, argument = (", ".join(map(form.format, queue.machine.states)) for form in ("{}=...", "{!r}: ..."))
-        say(f"to make tasks of rows with such words: --statuses '{option}' (statuses={{{argument}}} in the model)")
+        say(f"to make tasks of rows with such words: --statuses '{option}' (statuses={{{argument}}} in Python)")
     added = " and ".join(new_columns(queue))
     does = "deletes" if queue.machine.ack_deletes else "keeps"
     ask(f"An ack {does} the row. Install the queue {name}{f', and add {added}' if added else ''}?", yes)

@@ -550,12 +550,6 @@ class Connections(Protocol):
     def in_use(self) -> Any:
         """The driver's connection of this thread; None if none is open."""
 
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        """Register a function of this process for the SQL on this thread's connection, if the driver supports that.
-
-        The database may call it once per statement instead of once per row.
-        """
-
 
 class TaskModel(Protocol[T]):
     """One model of one ORM: its fields, and instances made of rows."""

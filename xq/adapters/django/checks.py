@@ -13,7 +13,6 @@ from django.db.migrations.loader import MigrationLoader
 from xq.adapters.django.connections import ADVICE, ENGINES
 from xq.adapters.django.lookup import alias_of, queue_of, queues_of
 from xq.adapters.django.migrations import installed_by, queue_on
-from xq.adapters.django.settings import problems_of_xq
 from xq.core.errors import Error
 from xq.handle import Queue
 
@@ -26,9 +25,7 @@ def register() -> None:
 
 
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> Iterator[checks.CheckMessage]:
-    """Check the settings, and that each queue fits the database and the field of its model."""
-    for problem in problems_of_xq():
-        yield checks.Error(problem, id="xq.E004")
+    """Check that each queue fits the database and the field of its model."""
     loader = MigrationLoader(None, ignore_no_migrations=True)
     for config in _apps(app_configs):
         for queue in queues_of(config):

@@ -288,9 +288,6 @@ class DjangoConnections(OrmConnections):
             connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
         return connection
 
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._open().raw.create_function(name, arguments, function, deterministic=True)
-
     def _atomic(self) -> AbstractContextManager[object]:
         kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
         self._open()  # within a transaction a lost connection could not be replaced
@@ -398,10 +395,6 @@ class DjangoConnections(OrmConnections):
         keep(connection.connection)
         connection.connection = None
         _forget_transaction(connection)
-
-    @property
-    def has_threads(self) -> bool:
-        return True
 
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         # In one thread, that of the request or of the test case: Django's own asynchronous methods run there.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from django.apps import apps
-from django.core import checks
 
 from xq.handle import Queue
 from xq.verbs import QueueAttribute
@@ -38,13 +36,3 @@ def alias_of(queue: Queue[Any]) -> str:
 def is_app_missing() -> bool:
     """Return whether INSTALLED_APPS lacks the app of xq, once Django has read it."""
     return apps.apps_ready and not apps.is_installed(APP)
-
-
-@checks.register("xq")  # registered when a queue is made, since without the app no AppConfig does it
-def check_app(app_configs: Sequence[Any] | None, **given: Any) -> list[checks.CheckMessage]:
-    """Warn of queues on models of other apps if the app of xq is not installed. A program may intend this."""
-    if not (is_app_missing() and (found := queues())):
-        return []
-    names = ", ".join(str(queue.model._meta.label) for queue in found)
-    said = f"the models {names} are queues, and INSTALLED_APPS lack {APP!r}, which has their commands and migrations"
-    return [checks.Warning(said, hint=f"Add {APP!r} to INSTALLED_APPS", id="xq.W007")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary, ref
@@ -171,29 +171,6 @@ class _Local(threading.local):
 def _is_manual(transaction: object) -> bool:
     """Return whether the application begins and ends its transactions itself: none of Peewee's, or manual_commit."""
     return transaction is None or isinstance(transaction, pw._manual)
-
-
-class _AtWork(AbstractContextManager[None]):
-    """The block of `PeeweeConnections.at_work`. A generator would cost each task more."""
-
-    __slots__ = ("_store",)
-
-    def __init__(self, store: PeeweeConnections) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, *exception: object) -> None:
-        store = self._store
-        database: Any = store._known_database
-        # Of threads that share a connection, another may have the transaction open.
-        if database.thread_safe and (database._state.transactions or store.in_transaction()):
-            while database.top_transaction() is not None:
-                database.pop_transaction()
-            _Transaction(database, store.driver).rollback(begin=False)
-            if kind is None:
-                raise LeftOpen(f"the database of {store.name}")
 
 
 class PeeweeConnections(OrmConnections):
@@ -376,9 +353,6 @@ class PeeweeConnections(OrmConnections):
         else:
             database.after_commit(call)
 
-    def function(self, name: str, arguments: int, function: Callable[..., Any]) -> None:
-        self._known_database.connection().create_function(name, arguments, function, deterministic=True)
-
     def connect(self) -> None:
         self._known_database.connect(reuse_if_open=True)
 
@@ -402,8 +376,20 @@ class PeeweeConnections(OrmConnections):
         if withdrawn:
             database._close_raw(connection)
 
-    def at_work(self) -> AbstractContextManager[None]:
-        return _AtWork(self)
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        left = False
+        try:
+            yield
+        finally:
+            database: Any = self._known_database
+            # Of threads that share a connection, another may have the transaction open.
+            if database.thread_safe and (left := bool(database._state.transactions or self.in_transaction())):
+                while database.top_transaction() is not None:
+                    database.pop_transaction()
+                _Transaction(database, self.driver).rollback(begin=False)
+        if left:
+            raise LeftOpen(f"the database of {self.name}")
 
     def forked(self) -> None:
         database: Any = self._database

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
 import peewee as pw
-from playhouse.reflection import Introspector, SqliteMetadata, UnknownField
+from playhouse.reflection import Introspector, SqliteMetadata
 
 from xq.adapters.databases.postgres.objects import KEY
 from xq.adapters.databases.records import DEFINITIONS, QUEUES
 from xq.adapters.peewee import upgrade
-from xq.adapters.tubes import RECORDS, database, for_peewee, without_password
+from xq.adapters.tubes import RECORDS, database
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
 from xq.core.ports import own_name
 from xq.core.schema import asks_for_own
 from xq.handle import Queue
 from xq.verbs import VERBS
 
-# The fields that hold the values of a foreign key, where its target makes its own.
-VALUES = {pw.AutoField: pw.IntegerField, pw.BigAutoField: pw.BigIntegerField}
 # The declared types that have the affinity REAL of SQLite, by its rules: the first ones are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
 
@@ -51,14 +49,7 @@ def model_of(found: pw.Database, table: str) -> type[pw.Model]:
 
 
 def _introspector(found: pw.Database) -> Introspector:
-    made = Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
-    made.metadata._clean_default = _default
-    return made
-
-
-def _default(kind: type, default: str | None) -> str | None:
-    """Return the default of a column, which is SQL in each database: Peewee would quote it."""
-    return None if issubclass(kind, pw.AutoField) or str(default).upper() == "NULL" else default
+    return Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
 
 
 class _Columns(SqliteMetadata):
@@ -208,83 +199,24 @@ def new_columns(queue: Queue[Any]) -> list[str]:
     return [field.column_name for field in fields if not hasattr(field, "declared")]
 
 
-def source(where: str, table: str, queue: Queue[Any]) -> str:
-    """Return a Python program that defines this queue. It names no password."""
-    with _connected(where) as found:
-        described, quote = _introspector(found).introspect([table], literal_column_names=True), found.quote
-    own = queue.adapter.tasks.table.own
-    brought = {field.column for field in own.values()}
-    columns = {name: column for name, column in described.columns[table].items() if name not in brought}
-    key = described.primary_keys[table]
-    if wrong := [
-        column.column_name for column in columns.values() if not re.fullmatch(r"[^'\\\n\r]+", column.column_name)
-    ]:
-        raise BadValue(f"the program cannot name the column {shown(wrong[0])}: write the model, and upgrade that")
-    for column in columns.values():
-        _make_plain(column, described.columns, quote)
-        column.name = _name_in_python(column.name)
-        column.nullable = column.nullable and column.column_name not in key  # SQLite says so of a key
-        column.primary_key = column.primary_key and len(key) == 1
-    key = [columns[each].name for each in key]
-    kinds = [column.field_class for column in columns.values()]
-    name = described.model_names[table]
-    url, parameters = for_peewee(where)
-    shown_url = without_password(url)
-    given = "".join(f", {option}={value!r}" for option, value in parameters.items())
-    methods = ", methods=False" if any(column.name in VERBS for column in columns.values()) else ""
-    features, statuses = (dict(queue.adapter.definition[part] or {}) for part in ("features", "statuses"))
-    own_words = f", statuses={statuses!r}" if statuses else ""
-    asked = {role: True for role in own if role in ("attempts", "error", "ttl", "ttr", "trace")}
-    fields = {role: _name_in_python(field) for role, field in queue.roles.items() if role not in own} | asked
-    lines = [
-        "import xq",
-        "from peewee import *",
-        "from playhouse.db_url import connect",
-        *sorted({f"from {kind.__module__} import {kind.__name__}" for kind in kinds if kind.__module__ != "peewee"}),
-        "",
-        f"db = connect({shown_url!r}{given}){'' if shown_url == url else '  # write the password in place of ...'}",
-        "",
-        "",
-        f"class {name}(Model):",
-        *(f"    {column.get_field()}" for column in columns.values()),
-        "",
-        "    class Meta:",
-        "        database = db",
-        f"        table_name = {table!r}",
-        *([f"        primary_key = CompositeKey({', '.join(map(repr, key))})"] if len(key) > 1 else []),
-        "",
-        "",
-        f"xq.upgrade({name}, fields={fields!r}, features={features!r}{own_words}{methods})",
-    ]
-    return "\n".join(lines)
+def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the command by which Peewee prints a model of a table, and the call that makes this model the queue.
 
-
-def _make_plain(column: Any, columns: Mapping[str, Mapping[str, Any]], quote: str) -> None:
-    """Give a column the type of its values, since the program has no model of a table that it refers to.
-
-    Its default and the reference become constraints in SQL.
+    `columns` are those of `upgraded`. The command names no password, and asks for it.
     """
-    constraints = [f"DEFAULT ({column.default})"] if column.default else []  # SQLite has it without the parentheses
-    target = column
-    while target.is_foreign_key():
-        key, others = target.foreign_key, columns[target.foreign_key.dest_table]
-        named = others.get(key.dest_column)  # else it is the primary key
-        target = named or next(each for each in others.values() if each.is_primary_key())
-        if key is column.foreign_key:
-            ways = {what: getattr(key, f"on_{what}") for what in ("delete", "update")}
-            on = [f" ON {what.upper()} {how}" for what, how in ways.items() if how not in (None, "", "NO ACTION")]
-            names = [name.join(quote) for name in (key.dest_table, target.column_name)]
-            constraints.append(f"REFERENCES {names[0]} ({names[1]}){''.join(on)}")
-    if target is not column:
-        column.field_class = VALUES.get(target.field_class, target.field_class)
-    column.default, column.extra_parameters = None, {**(target.extra_parameters or {})}
-    column.extra_parameters.pop("constraints", None)  # of the target
-    if constraints:
-        column.extra_parameters["constraints"] = f"[{', '.join(f'SQL({each!r})' for each in constraints)}]"
-    if column.field_class is UnknownField:
-        column.field_class = pw.BareField
-
-
-def _name_in_python(name: str) -> str:
-    """Return a name for a field that a Python program can write."""
-    return name if name.isidentifier() and not iskeyword(name) else f"{name}_" if iskeyword(name) else f"n{name}"
+    with _connected(where) as found:
+        printed = Introspector.from_database(found).introspect([table])
+    engine, at = queue.adapter.store.engine, found.connect_params
+    options = {"-H": at.get("host"), "-p": at.get("port"), "-u": at.get("user")}
+    given = [part for option, value in options.items() if value for part in (option, str(value))]
+    asks = ["-P"] if at.get("password") or at.get("passwd") else []
+    program = ["python", "-m", "pwiz", "-e", {"mariadb": "mysql"}.get(engine, engine), "-t", table]
+    command = shlex.join([*program, *given, *asks, str(found.database)])
+    if engine == "sqlite":  # where REAL has 8 bytes
+        command += " | sed s/FloatField/DoubleField/"
+    names = {column.column_name: column.name for column in printed.columns[table].values()}
+    fields = {role: names.get(column, True) for role, column in columns.items()}  # an own column may not be there yet
+    statuses, features = queue.adapter.definition["statuses"], queue.adapter.definition["features"]
+    more = f", statuses={statuses!r}" if statuses else ""
+    more += ", methods=False" if {*VERBS} & {*names.values()} else ""  # a column may have the name of a method
+    return command, f"xq.upgrade({printed.model_names[table]}, fields={fields!r}, features={features!r}{more})"

@@ -57,7 +57,7 @@ def context_of(store: Connections) -> EventContext:
     context = EventContext()
     ((trusted,),) = store.execute("PRAGMA trusted_schema")
     if trusted:
-        store.function("printf", 1, context.__getitem__)
+        store.in_use.create_function("printf", 1, context.__getitem__, deterministic=True)
     return context
 
 

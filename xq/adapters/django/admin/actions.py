@@ -12,11 +12,8 @@ from django.db import IntegrityError, transaction
 from django.template.response import TemplateResponse
 
 import xq
-from xq.adapters.django.admin.words import letter_of
 from xq.adapters.django.lookup import alias_of
-from xq.core.machine import READY
 from xq.core.words import name_of
-from xq.handle import Queue
 
 IN_MEMORY: Final = 100  # tasks in memory at once
 NAMED: Final = 10  # tasks that a message or a page names; it counts the others
@@ -29,7 +26,7 @@ class Action:
     name: str
     text: str  # {} stands for the tasks
     done: str  # "3 orders were ..."
-    event: str = ""  # of the machine; "": it moves drafts
+    event: str  # of the machine
     warning: str = ""  # of the page that asks first; "": it does not ask
 
     @property
@@ -48,12 +45,6 @@ class Action:
     def label(self) -> str:
         """The text of the button."""
         return self.text.replace(" {}", "")
-
-    def moves(self, queue: Queue[Any], letter: str | None) -> bool:
-        """Return whether it moves tasks in this state. None: drafts, which lack the time of a ttl or lifetime."""
-        if self.event:
-            return letter in queue.machine.sources(self.event)
-        return letter is None and not any(queue.machine.timer(READY, role) for role in ("runat", "deadline"))
 
     def may(self, of_model: Any, request: Any, task: Any) -> bool:
         """Return whether the user may move a task."""
@@ -86,10 +77,7 @@ class Action:
             return "you may not"
         try:
             with transaction.atomic(alias_of(queue)), queue.acting(request.user.get_username()):
-                if self.event:
-                    getattr(queue, self.event)(task.pk)
-                else:
-                    put_draft(queue, task)
+                getattr(queue, self.event)(task.pk)
         except xq.WrongState as error:
             return f"it is {of_model.words.get(error.state, name_of(error.state))}"
         except xq.NotFound as error:
@@ -121,7 +109,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
         Action("dig", "Dig out {}", "dug out", "dig"),
         Action("release", "Release {}", "released", "snatch", "Their workers lose them, and others may take them."),
         Action("restart", "Restart {}", "restarted", "restart"),
-        Action("put", "Put {} into the queue", "put into the queue", "", "Drafts become ready tasks for the workers."),
         Action("kill", "Kill {}", "killed", "kill", "Their rows are deleted, in any state and of any owner."),
     )
 }
@@ -137,14 +124,3 @@ def batchwise(queryset: Any) -> Iterator[Any]:
     while rows:
         yield from rows
         rows = list(queryset.filter(pk__gt=rows[-1].pk)[:IN_MEMORY])
-
-
-def put_draft(queue: Queue[Any], task: Any) -> None:
-    """Make a draft a ready task: a row whose status is none of the queue's. Raises WrongState if it is a task."""
-    letter, status = letter_of(queue, task), queue.roles["status"]
-    if letter is not None:
-        raise xq.WrongState("put", task.pk, letter, ())
-    begun = {"status": queue.statuses[READY], "runat": None, "deadline": None, "owner": None, "attempts": 0}
-    rows = queue.model._base_manager.using(alias_of(queue)).filter(**{"pk": task.pk, status: getattr(task, status)})
-    if not rows.update(**{queue.roles[role]: value for role, value in begun.items() if role in queue.roles}):
-        raise xq.NotFound(queue.name, task.pk, ": its status has changed meanwhile")

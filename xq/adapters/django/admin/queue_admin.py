@@ -16,8 +16,7 @@ from django.urls import reverse
 
 import xq
 from xq.adapters.django.admin.actions import ACTIONS, Action
-from xq.adapters.django.admin.filters import ErrorFilter, StateFilter
-from xq.adapters.django.admin.overview import add_overview
+from xq.adapters.django.admin.filters import StateFilter
 from xq.adapters.django.admin.panel import panel_of
 from xq.adapters.django.admin.words import chip, first_line, letter_of, words_of
 from xq.adapters.django.lookup import alias_of, queue_of
@@ -30,8 +29,8 @@ class QueueAdmin(admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
-    in each, and the actions dig, release, restart, put and kill, if the queue has them. With the role error it also has
-    a column `xq_failure` and a filter by errors. The page of a task says what the queue knows of it, and has buttons
+    in each, and the actions dig, release, restart and kill, if the queue has them. With the role error it also has
+    a column `xq_failure`. The page of a task says what the queue knows of it, and has buttons
     for the actions.
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
@@ -42,7 +41,7 @@ class QueueAdmin(admin.ModelAdmin):
 
     state_words: Mapping[str, str] = {}  # words for states, by letter, in place of those of the model
     error_field: str | None = None  # the field of the error; None: that of the role error
-    dig, release, restart, put, kill = ACTIONS.values()
+    dig, release, restart, kill = ACTIONS.values()
 
     class Media:
         css = {"all": ["xq/admin.css"]}
@@ -65,14 +64,12 @@ class QueueAdmin(admin.ModelAdmin):
         self._fixed_in_tasks = {status}.difference(self.readonly_fields)
         self.readonly_fields: Sequence[Any] = _with(self.readonly_fields, self._managed)
         self.xq_state = admin.display(description="state", ordering=status)(partial(self._state))
-        own = [("xq_state", StateFilter), ("xq_failure", ErrorFilter)][: 2 if self.error_field else 1]
-        self.list_display: Sequence[Any] = _with(self.list_display, [column for column, _ in own])
-        self.list_filter: Sequence[Any] = _with([each for _, each in own], self.list_filter)
+        columns = ["xq_state", "xq_failure"] if self.error_field else ["xq_state"]
+        self.list_display: Sequence[Any] = _with(self.list_display, columns)
+        self.list_filter: Sequence[Any] = _with([StateFilter], self.list_filter)
         if self.actions is not None:
-            letters = (None, *queue.statuses)
-            has = [name for name, action in ACTIONS.items() if any(action.moves(queue, each) for each in letters)]
+            has = [name for name, action in ACTIONS.items() if queue.machine.sources(action.event)]
             self.actions: Sequence[Any] | None = _with(self.actions, has)
-        add_overview(admin_site)
 
     def get_queryset(self, request: Any) -> Any:
         """Read from the queue's database: a replica may be out of date."""
@@ -110,7 +107,7 @@ class QueueAdmin(admin.ModelAdmin):
     def has_dig_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_change_permission(request, obj))
 
-    has_release_permission = has_restart_permission = has_put_permission = has_dig_permission
+    has_release_permission = has_restart_permission = has_dig_permission
 
     def has_kill_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_delete_permission(request, obj))

@@ -1,4 +1,4 @@
-"""The common part of the commands: queues by their labels, on a database, and readable errors."""
+"""The common part of the commands: queues by their labels, and readable errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
-from django.db import connections
 
 from xq import Queue
-from xq.adapters.django.lookup import alias_of, queue_of, queues
-from xq.adapters.django.migrations import detached_queue
+from xq.adapters.django.lookup import queue_of, queues
 from xq.core.errors import Error, shown
 
 
@@ -38,24 +36,11 @@ def queue(name: str) -> Queue[Any]:
     return found
 
 
-def on_database(queue: Queue[Any], database: str | None) -> Queue[Any]:
-    """Return the queue on a database. On another database than its own it is a separate queue object."""
-    if database in (None, alias_of(queue)):
-        return queue
-    return detached_queue(queue.model, database, queue.adapter.definition)
-
-
 class QueueCommand(BaseCommand):
     """A command about queues. It reports all their errors as text."""
 
-    def add_database(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--database", choices=tuple(connections), metavar="ALIAS", help="another database than the queue's own"
-        )
-
     def add_queues(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("queues", nargs="*", type=queue, metavar="app.Model", help="a queue (default: all)")
-        self.add_database(parser)
 
     def execute(self, *args: Any, **options: Any) -> Any:
         try:
@@ -63,9 +48,7 @@ class QueueCommand(BaseCommand):
         except (Error, DatabaseError) as error:
             raise CommandError(str(error)) from error
 
-    def each(
-        self, chosen: Sequence[Queue[Any]], database: str | None, call: Callable[[Queue[Any]], Any]
-    ) -> dict[str, Any]:
+    def each(self, chosen: Sequence[Queue[Any]], call: Callable[[Queue[Any]], Any]) -> dict[str, Any]:
         """Return the result of a call for each chosen queue, or for all, by label.
 
         An error of one queue does not stop the others: it is printed at once, and `finish` raises it.
@@ -74,7 +57,7 @@ class QueueCommand(BaseCommand):
         self.wrong: list[str] = []
         for each in chosen or queues():
             try:
-                found[label(each)] = call(on_database(each, database))
+                found[label(each)] = call(each)
             except (Error, DatabaseError) as error:
                 self.wrong.append(f"{label(each)}: {error}")
         return found

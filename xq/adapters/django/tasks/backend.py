@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.utils import timezone
 
-from xq.adapters.django.settings import Setting, number, problems
 from xq.adapters.django.tasks import interface
-from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
 from xq.core.machine import LONGEST
 from xq.runtime.workers.outcomes import Backoff
+from xq.runtime.workers.options import HIGHEST
 
 APP: Final = "xq.adapters.django.tasks"
 
 
+class Option(NamedTuple):
+    """The valid values of one of OPTIONS."""
+
+    default: Any
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
 def _is_seconds(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value <= LONGEST)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 < value <= HIGHEST)
 
 
 def _is_backoff(value: Any) -> bool:
@@ -31,12 +43,24 @@ def _is_backoff(value: Any) -> bool:
         return False
 
 
-OPTIONS: Final[Mapping[str, Setting]] = {
-    "keep": Setting(None, "seconds, or None (forever)", _is_seconds),
-    "keep_failed": Setting(None, "seconds, or None (forever)", _is_seconds),
-    "max_attempts": number(5),
-    "backoff": Setting(None, "a list of seconds, or a function of a task and its exception", _is_backoff),
+OPTIONS: Final[Mapping[str, Option]] = {
+    "keep": Option(None, "seconds, or None (forever)", _is_seconds),
+    "keep_failed": Option(None, "seconds, or None (forever)", _is_seconds),
+    "max_attempts": Option(5, f"a number from 1 to {HIGHEST:,}, or None", _is_number),
+    "backoff": Option(None, "a list of seconds, or a function of a task and its exception", _is_backoff),
 }
+
+
+def _problems(given: object, name: str) -> list[str]:
+    """Return in words what is wrong with the options in the setting `name`; an empty list if nothing is."""
+    if not isinstance(given, Mapping):
+        return [f"{name} is a dictionary, not {shown(given)}"]
+    unknown = [f"{name} has no {shown(key)}: it has {', '.join(OPTIONS)}" for key in given if key not in OPTIONS]
+    return unknown + [
+        f"{name}[{key!r}] is {option.wanted}, not {shown(given[key])}"
+        for key, option in OPTIONS.items()
+        if key in given and not option.fits(given[key])
+    ]
 
 
 class XQBackend(interface.BaseTaskBackend):
@@ -59,7 +83,7 @@ class XQBackend(interface.BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        if wrong := problems(self.options, OPTIONS, f"TASKS[{alias!r}]['OPTIONS']"):
+        if wrong := _problems(self.options, f"TASKS[{alias!r}]['OPTIONS']"):
             raise interface.InvalidTaskBackend("; ".join(wrong))
         self.backoff = Backoff(self.option("backoff"))
         # Whether a task that raises is tried again; xq.Retry always asks for it.
@@ -105,13 +129,6 @@ class XQBackend(interface.BaseTaskBackend):
                 f"TASKS[{self.alias!r}] keeps its tasks in a table of {APP!r}, which is not installed.",
                 hint=f"Add {APP!r} to INSTALLED_APPS, and run manage.py migrate.",
                 id="xq.E010",
-            )
-        if interface.NAME == "django.tasks" and apps.is_installed("django_tasks"):
-            yield checks.Warning(
-                f"TASKS[{self.alias!r}] is a backend of Django's own django.tasks, and django_tasks is installed, too: "
-                "its signals and its exceptions are not those of the tasks.",
-                hint="Import from django.tasks, and take 'django_tasks' out of INSTALLED_APPS.",
-                id="xq.W010",
             )
 
 

@@ -4,6 +4,9 @@ If both are present, Django's own is used. Then `task` of the package makes such
 their class.
 """
 
+# The other modules read these names here.
+# ruff: noqa: F401
+# mypy: implicit-reexport
 from __future__ import annotations
 
 from xq.core.errors import ConfigurationError
@@ -34,21 +37,3 @@ except ModuleNotFoundError:
 
 # Releases of django-tasks name this class differently. The attribute of the handler has the same name everywhere.
 InvalidTaskBackend: type[Exception] = task_backends.exception_class
-
-__all__ = [
-    "DEFAULT_TASK_QUEUE_NAME",
-    "NAME",
-    "BaseTaskBackend",
-    "InvalidTaskBackend",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultStatus",
-    "normalize_json",
-    "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-]

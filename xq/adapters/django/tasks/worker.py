@@ -59,20 +59,8 @@ def run(
 
 def _known_names() -> list[str]:
     """Return the names of the queues in the setting TASKS; none if a backend accepts any name."""
-    backends = map(_backend, interface.task_backends)
-    known = [backend.queues for backend in backends if isinstance(backend, XQBackend)]
+    known = [backend.queues for backend in interface.task_backends.all() if isinstance(backend, XQBackend)]
     return sorted({name for names in known for name in names}) if all(known) else []
-
-
-def _backend(alias: str) -> object:
-    """Return a backend of the setting TASKS; None for one whose module is absent: it is another's, or its use fails."""
-    try:
-        return interface.task_backends[alias]
-    except interface.InvalidTaskBackend as error:
-        if not isinstance(error.__cause__, ImportError):
-            raise
-        log.warning("the backend %r of TASKS is left out: %s", alias, error)
-        return None
 
 
 def _check_names(queues: Sequence[str]) -> None:

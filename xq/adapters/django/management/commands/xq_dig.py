@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from xq.adapters.django.management.queues import QueueCommand, label, on_database, queue
+from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.operators.keys import key_in_text
 
 
@@ -21,11 +21,9 @@ class Command(QueueCommand):
         chosen.add_argument("--key", action="append", dest="keys", metavar="KEY", help="as KEY; may be repeated")
         chosen.add_argument("-n", type=int, metavar="N", help="the N oldest")
         parser.add_argument("--delay", type=float, metavar="SECONDS", help="how long they wait first")
-        self.add_database(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = on_database(options["queue"], options["database"])
-        n, delay = options["n"], options["delay"]
+        found, n, delay = options["queue"], options["n"], options["delay"]
         keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}
         if keys:

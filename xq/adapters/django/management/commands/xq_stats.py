@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from xq import Queue
 from xq.adapters.django.management.queues import QueueCommand
-from xq.engine.stats import Numbers, Stats
+from xq.engine.stats import Stats
 
 
 class Command(QueueCommand):
@@ -21,7 +21,7 @@ class Command(QueueCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         spelled = not options["json"]
-        found = self.each(options["queues"], options["database"], lambda queue: Queue.stats(queue, pretty=spelled))
+        found = self.each(options["queues"], lambda queue: Queue.stats(queue, pretty=spelled))
         if options["json"]:
             self.stdout.write(json.dumps({name: stats.model_dump() for name, stats in found.items()}, indent=2))
         elif found:
@@ -31,39 +31,18 @@ class Command(QueueCommand):
         self.finish()
 
 
-def text(found: Mapping[str, Stats]) -> Iterator[str]:
-    """Yield the lines of two tables: counts, with a column for each state of any of the queues, and transitions."""
-    numbers = {(name, tube): of for name, stats in found.items() for tube, of in each(stats)}
+def text(found: Mapping[str, Stats]) -> list[str]:
+    """Return the lines of two tables: counts, with a column for each state of any of the queues, and transitions."""
+    numbers = {(name, tube): of for name, stats in found.items() for tube, of in {"": stats, **stats.tube}.items()}
     states = list(dict.fromkeys(state for of in numbers.values() for state in of.counts))
-    yield from aligned(
-        [
-            ["queue", "tube", *states],
-            *([*who, *(str(of.counts.get(state, "")) for state in states)] for who, of in numbers.items()),
-        ]
-    )
-    yield ""
-    yield from aligned(
-        [
-            ["queue", "tube", "transition", "times"],
-            *([*who, name, str(n)] for who, of in numbers.items() for name, n in of.transition.items()),
-        ],
-        texts=3,
-    )
+    counts = [[*who, *(str(of.counts.get(state, "")) for state in states)] for who, of in numbers.items()]
+    times = [[*who, name, str(n)] for who, of in numbers.items() for name, n in of.transition.items()]
+    heads = ["queue", "tube"]
+    return [*aligned([[*heads, *states], *counts]), "", *aligned([[*heads, "transition", "times"], *times])]
 
 
-def each(stats: Stats) -> Iterator[tuple[str, Numbers]]:
-    """Yield the numbers of a queue, and those of its tubes."""
-    yield "", stats
-    yield from stats.tube.items()
-
-
-def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterator[str]:
-    """Yield lines of aligned columns: first `texts` columns of text, then numbers. Empty columns are left out."""
-    widths = [max(map(len, column)) if any(column[1:]) else 0 for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            if width
-        ]
-        yield "  ".join(cells).rstrip()
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table, without the columns that are empty below their head."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in zip(*columns, strict=True)]

@@ -16,7 +16,7 @@ class Command(QueueCommand):
         self.add_queues(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        swept = self.each(options["queues"], options["database"], Queue.sweep)
+        swept = self.each(options["queues"], Queue.sweep)
         for name, moves in swept.items():
             self.stdout.write(f"{name}: {moves} moved")
         self.finish()

@@ -21,7 +21,6 @@ from django.utils.module_loading import import_string
 from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
-from xq.adapters.django.settings import setting
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.program import assignment_of, run_assignments, worker_of
 from xq.runtime.workers.worker import Worker
@@ -47,7 +46,7 @@ class Command(QueueCommand):
         parser.add_argument(
             "--call", metavar="PATH", help="the function, as shop.jobs.mail (default: the worker of the model)"
         )
-        parser.add_argument("--workers", type=int, metavar="N", help="threads (default: XQ['WORKERS'], or the model's)")
+        parser.add_argument("--workers", type=int, metavar="N", help="threads (default: those of the model)")
         parser.add_argument("--until-empty", action="store_true", help="end when no task is ready")
         parser.add_argument("--max-tasks", type=int, metavar="N", help="end after this many tasks")
         parser.add_argument(
@@ -60,14 +59,6 @@ class Command(QueueCommand):
             metavar="NAME",
             help="all queues of django.tasks but this one; may be repeated",
         )
-        parser.add_argument(
-            "--exclude-queues",
-            action="extend",
-            type=lambda names: names.split(","),
-            dest="excluded",
-            metavar="NAME,NAME",
-            help="as --exclude-queue for each of these names",
-        )
         parser.add_argument("--worker-id", default="", metavar="ID", help="the id in the results of django.tasks")
         parser.add_argument(
             "--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus here; 0: on a free port"
@@ -78,7 +69,7 @@ class Command(QueueCommand):
         parser.add_argument(
             "--reload",
             action=argparse.BooleanOptionalAction,
-            help="restart when the code changes (default: XQ['AUTORELOAD'], or DEBUG)",
+            help="restart when the code changes (default: if DEBUG is on)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -87,7 +78,7 @@ class Command(QueueCommand):
         if options["metrics_port"] is not None:
             work = measured(work, workers, options["metrics_host"], options["metrics_port"])
         name_program("manage.py xq_worker")
-        reloads = first(options["reload"], setting("AUTORELOAD"), settings.DEBUG)
+        reloads = settings.DEBUG if options["reload"] is None else options["reload"]
         with self._logged(options["verbosity"]):
             if reloads and not options["until_empty"]:
                 if os.environ.get(DJANGO_AUTORELOAD_ENV) == "true":  # this is the child, which is started anew
@@ -137,8 +128,7 @@ class Command(QueueCommand):
                 f"decorate one with @{found.model.__name__}.xq.worker() in a module that is imported with its models, "
                 "or name one by --call"
             )
-        workers = first(options["workers"], setting("WORKERS"))
-        assignments = [assignment_of(each, workers, None) for each in chosen]
+        assignments = [assignment_of(each, options["workers"], None) for each in chosen]
         return chosen, partial(run_assignments, assignments, options["until_empty"], options["max_tasks"])
 
     def _on_tasks(self, options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
@@ -153,7 +143,7 @@ class Command(QueueCommand):
         return workers, partial(
             import_string(f"{TASKS}.worker.run"),
             queues=options["names"],
-            workers=first(options["workers"], setting("WORKERS"), 1),
+            workers=1 if options["workers"] is None else options["workers"],
             until_empty=options["until_empty"],
             max_tasks=options["max_tasks"],
             excluded=options["excluded"],
@@ -190,8 +180,3 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
 def _is_configured(log: logging.Logger) -> bool:
     """Return whether a logger has another handler than Django's own."""
     return log.hasHandlers() if settings.LOGGING else bool(log.handlers or logging.getLogger().handlers)
-
-
-def first(*choices: Any) -> Any:
-    """Return the first choice that is not None; None if all are."""
-    return next((choice for choice in choices if choice is not None), None)
