@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from xq.adapters.spark.moves import BACKLOG, READY, is_
+from xq.adapters.spark.moves import BACKLOG, READY, Span, is_
 from xq.adapters.spark.ranks import BIN
-from xq.adapters.spark.spans import Span
 
 LIFE = "put to done"
 KEYS = {

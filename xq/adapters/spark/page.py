@@ -10,8 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from xq.adapters.spark.facts import LIFE
-from xq.adapters.spark.moves import COUNTED
-from xq.adapters.spark.spans import SECOND, Span
+from xq.adapters.spark.moves import COUNTED, SECOND, Span
 from xq.adapters.spark.tables import KINDS, LEVELS, TABLES, Row, TubeFacts, by_attempts, by_outcome, count, ends
 from xq.adapters.spark.tables import levels as levels_of
 from xq.adapters.spark.tables import oldest as oldest_of

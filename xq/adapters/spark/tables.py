@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.facts import LIFE
-from xq.adapters.spark.moves import COUNTED, OPEN
-from xq.adapters.spark.spans import Span
+from xq.adapters.spark.moves import COUNTED, OPEN, Span
 from xq.core.machine import ABSENT, NAMES
 
 STUCK = 3  # a task is stuck in a state for longer than this many times the p99 of the state
