@@ -221,12 +221,11 @@ def _ranked(past: Past, sums: DataFrame) -> DataFrame:
 
 
 def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
-    """Return the tasks Ready or Taken now, for longer than three times the p99 of that state in the span.
+    """Return the stuck tasks: queue, key (as in the history), state (Ready, Taken), since (UTC), seconds.
 
-    queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
-    queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
-    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
-    its `seconds`, those since the earliest row of the history, are a lower bound.
+    The p99 is that of the tube, or of the queue if no stay of the tube ended in the span; without either, nothing is
+    stuck. A task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no
+    `since`, and its `seconds`, those since the earliest row of the history, are a lower bound.
     """
     now = past.moves.where(f"(silent OR last AND live) AND {is_('target', ('R', 'T'))}")
     limits = ranked.where("era = 'now'").selectExpr(

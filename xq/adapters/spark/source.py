@@ -1,12 +1,14 @@
-"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC."""
+"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC, and put tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -14,10 +16,9 @@ from pyspark.sql.types import StructType
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
 from xq.adapters.spark.streaming import HistoryStream
-from xq.adapters.spark.writer import writer
 from xq.core.errors import BadValue, shown
 from xq.handle import queue_of
-from xq.pipeline.bulk import Bulk
+from xq.pipeline.bulk import Bulk, Job
 from xq.pipeline.scan import Checkpoint, Extract, What
 
 
@@ -89,9 +90,12 @@ class Xq(SignedSource):
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         if "bulk" not in self.options and self.extract.what != "tasks":
             raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
+        if overwrite:
+            raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
         bulk: Bulk = self.sent("bulk")
-        bulk = replace(bulk, address=self.complete(bulk.address))
-        return writer(bulk, self.options, schema, overwrite)
+        on_conflict = self.options.get("on_conflict", bulk.on_conflict)
+        bulk = replace(bulk, address=self.complete(bulk.address), on_conflict=on_conflict)
+        return Writer(bulk.begin(schema.names, self.options.get("job")))
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
@@ -116,3 +120,29 @@ class BatchReader(spark.DataSourceReader):
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         return batches(self.extract, schema, partition.value)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a partition, to iterate as often as it takes to put them."""
+
+    batches: Sequence[pa.RecordBatch]
+
+    def __iter__(self) -> Iterator[list[list[Any]]]:
+        for batch in self.batches:
+            yield [column.to_pylist() for column in batch.columns]
+
+
+@dataclass
+class Writer(spark.DataSourceArrowWriter):
+    """Puts each partition in one transaction of a worker, and records in the driver that all of them were put."""
+
+    job: Job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> spark.WriterCommitMessage:
+        task: Any = TaskContext.get()
+        self.job.put(task.partitionId(), Rows(list(iterator)))
+        return spark.WriterCommitMessage()
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        self.job.commit()
