@@ -25,18 +25,11 @@ class First:
     """The first rows in an order, of any number of rows."""
 
     def __init__(self, most: int, order: Callable[[Row], Any]) -> None:
-        self.most = most
-        self.order = order
-        self.kept: list[Row] = []
+        self.most, self.order = most, order
+        self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
-        self.kept.append(row)
-        if len(self.kept) > 10 * self.most:
-            self.kept = self.rows
-
-    @property
-    def rows(self) -> list[Row]:
-        return sorted(self.kept, key=self.order)[: self.most]
+        self.rows = sorted([*self.rows, row], key=self.order)[: self.most]
 
 
 def _text(value: str | None) -> tuple[bool, str]:

@@ -28,7 +28,7 @@ from xq.adapters.spark.queues import check_session, named
 from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
-from xq.adapters.spark.written import Tables
+from xq.adapters.spark.written import written
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
 from xq.core.values import microseconds
@@ -193,9 +193,9 @@ def write_report(
         ranked = staged("ranks", _ranked(past, sums))
         stuck = staged("stuck", _stuck(past, ranked, begun))
         page = ReportPage(names, thresholds, begun)
-        with Tables(folder, WORK) as tables:
+        with written(folder, WORK) as tables_of:
             for tube in _tubes(sums, ranked, stuck, span):
-                page.add(tube, tables.add(tube))
+                page.add(tube, tables_of(tube))
         folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent))
         folder.write(MARK, "")
         for name in (*TABLES, PAGE):
