@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,11 +24,9 @@ from xq.operators.operations import Operation
 from xq.serve import login
 from xq.serve.charts import LINES
 from xq.serve.entries import ConsoleQueue, on, status_of
-from xq.serve.login import NOBODY, VIEW, ConsoleOptions, Visit
+from xq.serve.login import NOBODY, VIEW, ConsoleOptions, Visit, log
 from xq.serve.snapshot import looks_of
 from xq.serve.texts import Texts
-
-log = logging.getLogger("xq.serve")
 
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb

@@ -73,12 +73,7 @@ def report(
     out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
 
     The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
-
-    ready_growth  0.1, fraction of 1: the growth of Ready over the span, of the tasks that became Ready
-    not_done      0.05, fraction of 1: tasks buried, expired or killed, of all ended ones
-    ready_p90     3600, seconds: the p90 of the time Ready
-    stuck         0, tasks
-    tube_tasks    20, tasks: a tube with fewer is judged only within its queue
+    docs/spark.md has their names and defaults.
 
     The page compares each figure with that of the previous span of the same length, if `since` is given and the history
     goes back far enough.
