@@ -19,13 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.archive import history as archived
-from xq.adapters.spark.facts import Past, facts
+from xq.adapters.spark.facts import Past, facts, ranks
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.moves import HISTORY, OPEN, Span, is_, moves
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.page import SHOWN, ReportPage
 from xq.adapters.spark.queues import check_session, named
-from xq.adapters.spark.ranks import ranks
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
 from xq.adapters.spark.written import written
