@@ -37,7 +37,6 @@ def plain(console: Console, visit: Visit) -> Response:
 
 
 def metrics_of(entries: tuple[ConsoleQueue, ...]) -> Answer:
-    """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
     kept, look = Metrics({entry.name: entry.queue for entry in entries}), Look()  # its threads: a database may hang

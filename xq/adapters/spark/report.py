@@ -133,7 +133,6 @@ def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str,
 
 
 def _folders(names: Mapping[str, Any], archive: Any) -> Mapping[str, Any]:
-    """Return the archive folders of the queues that have one. Raises BadValue."""
     if archive is None:
         return {}
     if not isinstance(archive, Mapping):

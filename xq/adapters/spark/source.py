@@ -53,8 +53,6 @@ DUR_US = "dur_us"  # an expensive column of a history, read only on request; als
 
 
 class Xq(SignedSource):
-    """A queue as a data source of Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "xq"
@@ -118,8 +116,6 @@ class Reading:
 
 @dataclass
 class BatchReader(Reading, spark.DataSourceReader):
-    """Reads a queue in partitions."""
-
     parts: int
     after: Checkpoint = ()
 

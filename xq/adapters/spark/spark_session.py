@@ -159,7 +159,6 @@ def _is_local(asked: Mapping[str, str]) -> bool:
 
 
 def _variables(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with which Java must start."""
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables = {"PYSPARK_PYTHON": python}  # spark-submit would set it for that setting
     if home := _java_home():

@@ -96,7 +96,6 @@ def lives(tube: TubeFacts) -> Iterable[Row]:
 
 
 def overall(tube: TubeFacts) -> Iterable[Row]:
-    """Return the tables states and lives over all tubes of a queue."""
     return [(tube.queue, named(fact.source), *times(fact)) for fact in tube.of("overall")]
 
 
@@ -109,7 +108,6 @@ def times(fact: Fact) -> Row:
 
 
 def retries(tube: TubeFacts) -> Iterable[Row]:
-    """Count the ended tasks by their takes."""
     return [(*tube.place, attempts, n) for attempts, n in by_attempts(tube).items()]
 
 
@@ -169,7 +167,6 @@ def changes(tube: TubeFacts, era: str) -> list[Fact]:
 
 
 def failures(tube: TubeFacts) -> Iterable[Row]:
-    """Return why tasks were buried in the span and are still Buried."""
     return [(*tube.place, fact.event, fact.n, fact.us) for fact in tube.of("failed")]
 
 
@@ -180,8 +177,6 @@ def transitions(tube: TubeFacts) -> Iterable[Row]:
 
 
 class ReportTable(NamedTuple):
-    """A table of a report."""
-
     columns: str
     rows: Callable[[TubeFacts], Iterable[Row]] | None  # None: Spark writes it, task by task
     meaning: str  # the explanation on the page
