@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import copy_context
 from functools import wraps
@@ -213,25 +213,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.longrepr = f"skipped although everything is required: {report.longrepr}"
 
 
-@pytest.fixture(params=DATABASES)
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
-    """A fresh database, of each kind in turn."""
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
+def fresh(kinds: Iterable[str]) -> Any:
+    """Return a fixture: a fresh database, of each of these kinds in turn."""
+
+    @pytest.fixture(params=list(kinds))
+    def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
+        with DATABASES[request.param](tmp_path) as found:
+            yield found
+
+    return database
 
 
-@pytest.fixture(params=SHARED)
-def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
-    """A fresh database that other processes and threads can open."""
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-def sqlite_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
-    """A fresh database of SQLite, for what only SQLite has; a file's fixture `db` may be this one."""
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
+db = fresh(DATABASES)
+shared_db = fresh(SHARED)  # that other processes and threads can open
+sqlite_db = fresh(["sqlite", "memory"])  # for what only SQLite has; a file's fixture `db` may be this one
 
 
 class Maker:

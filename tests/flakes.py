@@ -1,12 +1,7 @@
-"""Run the tests of `make test-all` again and again beside a busy loop on each core: is one red by chance?
-
-python tests/flakes.py                          # tests/guarantees 50 times, and all 5 times
-python tests/flakes.py --guarantees 200 --all 0
-"""
+"""Run the tests of `make test-all` again and again beside a busy loop on each core: is one red by chance?"""
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -44,14 +39,8 @@ def red(what: str, times: int, *arguments: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--guarantees", type=int, default=50, metavar="N", help="runs of tests/guarantees (default: 50)"
-    )
-    parser.add_argument("--all", type=int, default=5, metavar="N", help="runs of all tests (default: 5)")
-    options = parser.parse_args()
     with busy():
-        found = red("guarantees", options.guarantees, "tests/guarantees") + red("all", options.all)
+        found = red("guarantees", 50, "tests/guarantees") + red("all", 5)
     print(f"{found} runs were red")
     return int(found > 0)
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -383,29 +384,13 @@ def elsewhere(db: pw.Database, work: Callable[[], Any]) -> Any:
 
 def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
     """What these return, all started at the same moment, each in a thread with a connection of its own."""
-    timed("threads side by side")
-    results: list[Any] = [None] * len(works)
     barrier = threading.Barrier(len(works))
 
-    def run(i: int) -> None:
-        try:
-            with db.connection_context():
-                barrier.wait(STUCK)
-                results[i] = works[i]()
-        except BaseException as error:
-            results[i] = error
+    def begun(work: Callable[[], Any]) -> Any:
+        barrier.wait(STUCK)
+        return work()
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + PATIENCE
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    assert not any(thread.is_alive() for thread in threads), "a thread is stuck"
-    return results
+    return [thread.result() for thread in [Work(db, partial(begun, work)) for work in works]]
 
 
 # How drivers name a transaction that the server has undone for the sake of another one.

@@ -2,7 +2,7 @@
 
     python tests/long/mutants.py                     # those that `make test` should notice
     python tests/long/mutants.py --tier rest 7 12    # numbers 7 and 12, by the tests of the tier `rest`
-    python tests/long/mutants.py --list
+    python tests/long/mutants.py --from 41           # goes on where a run has ended
 
 For each mutant the most likely tests run first, then the whole tier. A mutant that survives shows a missing test. If no
 user could notice the fault, the mutant is equivalent: delete it from the list. The checkout itself is never changed.
@@ -11,9 +11,7 @@ user could notice the fault, the mutant is equivalent: delete it from the list. 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
-import json
 import os
 import re
 import shutil
@@ -23,9 +21,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -689,8 +687,8 @@ PASSED, UNUSABLE, NONE = 0, 4, 5  # how pytest exits: all passed, it cannot be c
 KILLER: Final = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
 STUCK: Final = "Timeout ("  # what faulthandler says of a test that hangs
 GRACE: Final = 20.0  # seconds in which pytest stops its servers when it is interrupted
-LIMIT: Final = 1800.0
-LANES: Final = 2
+LIMIT: Final = 1800.0  # seconds; a mutant that takes longer hangs
+LANES: Final = "2"  # of a whole tier
 
 KILLED, HUNG, SURVIVED, UNCLEAR = "killed", "hung", "SURVIVED", "UNCLEAR"  # a person must look at those in capitals
 
@@ -704,8 +702,6 @@ class Result:
     verdict: str
     by: str  # the test that noticed the mutant, or why the verdict is unclear
     seconds: float
-    digest: str  # of the mutant and the tiers
-    hints_only: bool = False
 
     @property
     def lives(self) -> bool:
@@ -726,21 +722,14 @@ def mutated(text: str, mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def digest_of(mutant: Mutant, tiers: Sequence[str]) -> str:
-    parts = [mutant.file, mutant.old, mutant.new, *sorted(tiers)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
 class Copy:
     """A copy of the checkout. It holds one mutant at a time, and its tests judge it."""
 
-    def __init__(self, folder: Path, tiers: Sequence[str], limit: float, lanes: int, hints_only: bool) -> None:
+    def __init__(self, folder: Path, tiers: Sequence[str], hints_only: bool) -> None:
         self.root = folder / "checkout"
         shutil.copytree(ROOT, self.root, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
         self.log = folder / "pytest.log"
         self.tiers = tiers
-        self.limit = limit
-        self.lanes = lanes
         self.hints_only = hints_only
         self.writes = itertools.count(1_000_000_000)
         self.sound: set[str] = set()  # tests that pass without any mutant
@@ -775,31 +764,21 @@ class Copy:
         began = time.monotonic()
         verdict, by = SURVIVED, ""
         with self.applied(mutant):
-            runs = [self._hints(mutant.hints)] + [[]] * (not self.hints_only)
-            for targets in runs:
-                verdict, by = self._noticed(targets, began + self.limit)
+            hints = [f"tests/{hint}" for hint in mutant.hints.split()]
+            for targets in [hints] + [[]] * (not self.hints_only):
+                verdict, by = self._noticed(targets, began + LIMIT)
                 if verdict != SURVIVED:
                     break
         if verdict == KILLED and by.startswith("tests/") and not self._is_sound(by):
             verdict, by = UNCLEAR, f"{by} fails without the mutant as well"
-        seconds = round(time.monotonic() - began, 1)
-        return Result(number, mutant.what, verdict, by, seconds, digest_of(mutant, self.tiers), self.hints_only)
-
-    def _hints(self, hints: str) -> list[str]:
-        """Return the hints. A test that was renamed is replaced by its file."""
-        found = []
-        for hint in hints.split():
-            file, _, test = f"tests/{hint}".partition("::")
-            is_there = (self.root / file).is_dir() or f"def {test}(" in (self.root / file).read_text()
-            found.append(f"tests/{hint}" if is_there or not test else file)
-        return list(dict.fromkeys(found))
+        return Result(number, mutant.what, verdict, by, time.monotonic() - began)
 
     def _noticed(self, targets: Sequence[str], deadline: float) -> tuple[str, str]:
         """Run the tests of these targets, in their order, until one fails. Return the verdict and that test.
 
         Without targets, run all tests of the tiers.
         """
-        for each in [[target] for target in targets] or [["-n", str(self.lanes), "--dist", "worksteal"]]:
+        for each in [[target] for target in targets] or [["-n", LANES, "--dist", "worksteal"]]:
             lanes = ["-n", "0"] if targets else []
             code = self._pytest([*lanes, *each, *(f"--tier={tier}" for tier in self.tiers)], deadline)
             if code is None:
@@ -819,7 +798,7 @@ class Copy:
         """Return whether a test passes without a mutant, or a file can be imported. If not, it has killed nothing."""
         if test not in self.sound:
             whole_file = ["--collect-only"] * test.endswith(".py")
-            if self._pytest(["-n", "0", test, *whole_file], time.monotonic() + self.limit) == PASSED:
+            if self._pytest(["-n", "0", test, *whole_file], time.monotonic() + LIMIT) == PASSED:
                 self.sound.add(test)
         return test in self.sound
 
@@ -851,75 +830,36 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def known(path: Path) -> dict[str, Result]:
-    """Return the results that an earlier call wrote, by the digests of the mutants."""
-    found = [Result(**each) for each in json.loads(path.read_text())] if path.exists() else []
-    return {result.digest: result for result in found}
-
-
-def counted(results: Sequence[Result]) -> str:
-    """Return "80 mutants: 78 killed, 1 hung, 1 SURVIVED"."""
-    verdicts = Counter(result.verdict for result in results)
-    return f"{len(results)} mutants: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items()) or 'none'}"
-
-
-def _chosen(numbers: Sequence[int], tiers: Sequence[str]) -> Mapping[int, Mutant]:
-    every = dict(enumerate(MUTANTS, start=1))
-    if unknown := [number for number in numbers if number not in every]:
-        raise SystemExit(f"there is no mutant {unknown[0]}: they are numbered from 1 to {len(MUTANTS)}")
-    return {n: mutant for n, mutant in every.items() if (n in numbers if numbers else mutant.tier in tiers)}
-
-
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="these only (default: all of the tiers)")
     tiers = "as for pytest; again for more (default: test)"
     parser.add_argument("--tier", action="append", choices=("test", "rest", "long"), help=tiers)
-    parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
+    parser.add_argument("--from", dest="first", type=int, default=1, metavar="NUMBER", help="the first one to judge")
     parser.add_argument("--hints-only", action="store_true", help="run the most likely tests, and not the whole tier")
-    parser.add_argument("--lanes", type=int, default=LANES, help=f"of the whole tier (default: {LANES})")
-    limit = f"a mutant that takes longer hangs (default: {LIMIT:.0f})"
-    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help=limit)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file, after each mutant")
-    parser.add_argument("--resume", action="store_true", help="keep the verdicts that are in the file of --json")
-    options = parser.parse_args(given)
-    if options.resume and options.json is None:
-        parser.error("--resume needs --json FILE")
-    return options
+    return parser.parse_args()
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Judge mutants. Return 1 if one survived or is unclear, else 0."""
-    options = _arguments(given)
+    options = _arguments()
     tiers = list(dict.fromkeys(options.tier or ["test"]))
-    if options.list:
-        for number, mutant in enumerate(MUTANTS, start=1):
-            print(f"{number:3}  {mutant.tier}  {mutant.file}: {mutant.what}")
-        return 0
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else pytest and the copy would stay
-    chosen = _chosen(options.numbers, tiers)
-    before = known(options.json) if options.resume else {}
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="xq-mutants-") as made:
         folder = Path(made)
         folder.chmod(0o755)  # as a checkout: some tests run programs as another user
-        copy = Copy(folder, tiers, options.limit, options.lanes, options.hints_only)
-        for number, mutant in chosen.items():
-            found = before.get(digest_of(mutant, tiers))
-            if found is None or (found.lives and found.hints_only and not options.hints_only):
-                found = copy.judge(number, mutant)
-                print(found, flush=True)
-            results.append(replace(found, number=number))
-            if options.json is not None:
-                whole = before | {result.digest: result for result in results}
-                options.json.write_text(json.dumps([asdict(each) for each in whole.values()], indent=1) + "\n")
-    if not options.numbers and len(chosen) < len(MUTANTS):
-        print(f"{len(MUTANTS) - len(chosen)} mutants of other tiers were not run: --tier test --tier rest runs all")
-    print(counted(results))
-    for result in results:
-        if result.lives:
-            print(result)
-    return int(any(result.lives for result in results))
+        copy = Copy(folder, tiers, options.hints_only)
+        for number, mutant in enumerate(MUTANTS, start=1):
+            if number in options.numbers if options.numbers else mutant.tier in tiers and number >= options.first:
+                results.append(copy.judge(number, mutant))
+                print(results[-1], flush=True)
+    verdicts = Counter(result.verdict for result in results)
+    print(f"{len(results)} mutants: {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items()) or 'none'}")
+    alive = [result for result in results if result.lives]
+    for result in alive:
+        print(result)
+    return int(bool(alive))
 
 
 if __name__ == "__main__":

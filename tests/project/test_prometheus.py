@@ -10,11 +10,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.error import URLError
-from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -55,13 +53,9 @@ def run(*command: str, cwd: Path = MONITORING, given: str | None = None, code: i
     return ran.stdout + ran.stderr
 
 
-def installed(program: str) -> str:
-    """The path of a program of Prometheus."""
-    return shutil.which(program) or pytest.skip(f"{program} is not on this machine: Debian: apt install prometheus")
-
-
 def promtool(*arguments: str, given: str | None = None) -> str:
-    return run(installed("promtool"), *arguments, given=given)
+    program = shutil.which("promtool") or pytest.skip("promtool is not here: Debian: apt install prometheus")
+    return run(program, *arguments, given=given)
 
 
 def got(url: str) -> str:
@@ -80,16 +74,15 @@ def app(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, page: str, *command: str) -> Iterator[str]:
-    """The address of a page of a program, which serves it at PORT and ends by SIGTERM."""
+def worker(folder: Path, *options: str) -> Iterator[str]:
+    """The address of the metrics of a program of workers, which ends by SIGTERM."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        port = str(bound.getsockname()[1])
-    ran = [part.replace("PORT", port) for part in command]
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(ran, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
+        port = bound.getsockname()[1]
+    command = [sys.executable, "-m", "xq", "worker", "app:work", "--metrics-port", str(port), *options]
+    process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
-        url = f"http://127.0.0.1:{port}{page}"
+        url = f"http://127.0.0.1:{port}/metrics"
         eventually(lambda: got(url))
         yield url
         process.terminate()
@@ -97,12 +90,6 @@ def serving(folder: Path, page: str, *command: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait(STUCK)
-
-
-def worker(folder: Path, *options: str) -> AbstractContextManager[str]:
-    """The address of the metrics of a program of workers."""
-    command = ("xq", "worker", "app:work", "--metrics-port", "PORT", *options)
-    return serving(folder, "/metrics", sys.executable, "-m", *command)
 
 
 SERIES = {
@@ -131,25 +118,6 @@ def test_a_program_of_workers_serves_the_metrics_of_its_queues_and_of_all_its_pr
         eventually(lambda: min(series(url)[name] for name in ("xq_sweeps_total", "xq_wakeups_total")) > 0)
         assert series(url)['xq_sessions{queue="Page"}'] > 0
         promtool("check", "metrics", given=got(url))
-
-
-def test_a_prometheus_that_scrapes_a_worker_shows_its_series_and_raises_the_alert_on_buried_tasks(app):
-    options = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:PORT")
-    with worker(app) as metrics:
-        scraped = {"job_name": "xq", "static_configs": [{"targets": [urlsplit(metrics).netloc]}]}
-        each_second = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config = {"global": each_second, "scrape_configs": [scraped], "rule_files": [str(MONITORING / "alerts.yml")]}
-        (app / "prometheus.yml").write_text(json.dumps(config))
-        with serving(app, "/-/ready", installed("prometheus"), *options) as ready:
-
-            def data(path: str) -> Any:
-                return json.loads(got(ready.replace("/-/ready", f"/api/v1/{path}")))["data"]
-
-            run(sys.executable, "-c", PUT, cwd=app)
-            query = "query?query=" + quote('xq_tasks{state="B",tube=""}')
-            eventually(lambda: [each["value"][1] for each in data(query)["result"]] == ["1"])
-            summary = "1 tasks of Page are buried"
-            eventually(lambda: summary in [each["annotations"]["summary"] for each in data("alerts")["alerts"]])
 
 
 def dashboard() -> list[str]:

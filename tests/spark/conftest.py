@@ -10,12 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import peewee as pw
 import pytest
 
 import xq
 from tests.browser import browser, window  # noqa: F401 (fixtures)
-from tests.conftest import DATABASES
+from tests.conftest import fresh
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,11 +36,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return NotHere.from_parent(parent, path=module_path) if MISSING and not REQUIRED else None
 
 
-@pytest.fixture(params=["sqlite"])
-def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
-    """A fresh database that other processes can open."""
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
+shared_db = fresh(["sqlite"])
 
 
 @pytest.fixture(scope="session")

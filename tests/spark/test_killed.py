@@ -27,9 +27,8 @@ from tests.spark.sinks import told as in_history
 from tests.steps import eventually, is_exact, state, transitions
 from xq.adapters.spark.archive import archive, history, restore
 from xq.adapters.spark.archive import tasks as all_tasks
-from xq.adapters.spark.source import Xq
+from xq.adapters.spark.source import Writer, Xq
 from xq.adapters.spark.spark_session import offer
-from xq.adapters.spark.writer import Writer
 from xq.pipeline import archive as steps
 
 shared_db = conftest.shared_db  # on the servers as well

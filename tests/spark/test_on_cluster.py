@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import xq
-from tests.conftest import DATABASES, SERVERS, database_on, live
+from tests.conftest import SERVERS, database_on, fresh, live
 from tests.factories import tasks
 from tests.spark.cluster import HOST, Cluster, cluster, without_xq
 from tests.spark.drivers import HOME, driver
@@ -30,11 +30,7 @@ FEATURES = {"keep": True, "buried": True, "history": True}
 TASKS = 1000
 
 
-@pytest.fixture(params=SERVERS)
-def shared_db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pw.Database]:
-    """A fresh database that other machines can open."""
-    with DATABASES[request.param](tmp_path) as database:
-        yield database
+shared_db = fresh(SERVERS)  # that other machines can open
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.factories import task
 from xq.adapters.spark.archive import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
-from xq.adapters.spark.report import ERRORS, LIVE, report, write_report
+from xq.adapters.spark.report import THERE, report, write_report
 from xq.adapters.spark.tables import TABLES
 from xq.adapters.spark.verdicts import checked, verdicts
 from xq.core.errors import BadType, BadValue, FeatureOff
@@ -64,8 +64,8 @@ HAPPENED: list[tuple[Any, ...]] = [
     ("old", "9", "b", 2.25, [(*PUT, 0), (*TAKE, 5), (*BURY, 5), ("dig", "R", 90), (*TAKE, 5), (*ACK, 45)]),
     ("new", "1", None, 2.25, [(*PUT, 0), (*TAKE, 1), (*ACK, 2)]),
 ]
-LEFT = [("old", "0", "a", "R"), ("old", "4", "a", "R"), ("old", "5", "a", "W")]
-BURIED = [("old", key, "Lost: gone\nTraceback") for key in "36"]
+LEFT = [("old", key, "a", state, "Retried: not told") for key, state in zip("045", "RRW")]
+LEFT += [("old", key, "a", "B", "Lost: gone\nTraceback") for key in "36"]
 TOLD = {
     "throughput": [
         ("a", "hour", 216000, 1, 0, 0, 0, 0, 0),
@@ -118,12 +118,11 @@ def happened() -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
     """A report of the last of three days."""
-    frames = frame(spark, happened(), HISTORY), frame(spark, LEFT, LIVE)
-    more: Any = {"silent": {"new": "error"}, "thresholds": {"stuck": 9}, "buried": frame(spark, BURIED, ERRORS)}
-    span = [day * DAY * SECOND for day in (2, 3)]
-    return write_report(
-        Folder(spark, tmp_path_factory.mktemp("report")), ["old", "new"], *frames, *span, now=span[1], **more
-    )
+    folder = Folder(spark, tmp_path_factory.mktemp("report"))
+    history, there = frame(spark, happened(), HISTORY), frame(spark, LEFT, THERE)
+    since, until = (day * DAY * SECOND for day in (2, 3))
+    silent, limits = {"new": "error"}, checked({"stuck": 9})
+    return write_report(folder, ["old", "new"], history, there, since, until, until, silent, limits)
 
 
 @pytest.mark.parametrize("name", TABLES)

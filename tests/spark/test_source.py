@@ -27,18 +27,6 @@ def frame(spark: Any, queue: Any, what: Any = "tasks", **more: Any) -> Any:
     return spark.read.format("xq").options(**xq.spark.options(queue, what)).options(**more).load()
 
 
-@pytest.mark.parametrize("pushed", ["true", "false"])
-def test_a_frame_that_was_filtered_is_whole_afterwards(spark, make_live, pushed):
-    Task = make_live()
-    Task.xq.put_many([task(name=name) for name in "aab"])
-    mine = xq.spark.register(spark.newSession())
-    mine.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
-    df = frame(mine, Task)
-    assert df.where("name = 'a'").count() == 2
-    assert df.where("name = 'b'").union(df).count() == 4
-    assert df.count() == 3
-
-
 def test_the_history_is_read_in_parts_and_each_row_once(spark, make_live):
     Task = make_live({"history": True})
     Task.xq.put_many(tasks(20))

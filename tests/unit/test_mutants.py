@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.long.mutants import MUTANTS, ROOT, Mutant, main, mutated
-from tests.timing import in_sequence
+from tests.long.mutants import MUTANTS, ROOT, Mutant, mutated
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.what)
@@ -39,9 +38,3 @@ def test_a_mutant_that_does_not_fit_the_code_any_more_is_named() -> None:
     for text in ("nothing", "old and old"):
         with pytest.raises(ValueError, match="the mutant 'a fault' does not fit the code any more"):
             mutated(text, mutant)
-
-
-@in_sequence
-def test_the_mutants_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(MUTANTS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 try:
-    from xq.serve.console import Console, app
+    from xq.serve.console import Console
     from xq.serve.login import ROLES, VERBS
+    from xq.serve.pages import app
 except ModuleNotFoundError as error:
     if error.name not in ("starlette", "jinja2", "markupsafe", "anyio"):
         raise

@@ -44,7 +44,6 @@ class LastHour(deque[Totals]):
         self.extend(each for each in found if not self or each[0] > self[-1][0])
 
     def add(self, at: float, now: tuple[int, ...]) -> None:
-        """Add the totals of now."""
         if len(self) > 1 and self[-1][0] - self[-2][0] < BUCKET:
             self.pop()  # the bucket has a later one
         self.append((at, now))

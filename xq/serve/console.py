@@ -1,13 +1,12 @@
-"""The console as an ASGI application: its settings, and the one place that answers, behind its guard."""
+"""The console as an ASGI application: the one place that answers, behind its guard."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
@@ -20,20 +19,17 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from xq.core.errors import BadValue, Error, shown
+from xq.core.errors import Error
 from xq.operators.operations import Operation
 from xq.serve import login
 from xq.serve.charts import LINES
-from xq.serve.entries import ConsoleQueue, entries_of, on, status_of
-from xq.serve.login import NOBODY, VIEW, ConsoleOptions, FromScope, Visit
-from xq.serve.snapshot import EVERY, looks_of
+from xq.serve.entries import ConsoleQueue, on, status_of
+from xq.serve.login import NOBODY, VIEW, ConsoleOptions, Visit, log
+from xq.serve.snapshot import looks_of
 from xq.serve.texts import Texts
-
-log = logging.getLogger("xq.serve")
 
 OPEN: Final = ""  # the verb of pages that need no login
 BY_FORM: Final = "*"  # of pages whose form names the verb
-METRICS: Final = {"token": VIEW, "open": OPEN}  # the verb that /metrics needs
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -191,46 +187,3 @@ class Console:
             response = self.show("note.html", visit, status, title=sentence, lines=[])
         response.headers.update(HINTS.get(status, {}))
         return response
-
-
-def app(
-    queues: Any,
-    *,
-    token: str | Mapping[str, str] | None = None,
-    rights: Any = "admin",
-    read_only: bool = False,
-    name: str | None = None,
-    colour: str | None = None,
-    hosts: Any = (),
-    user: str | FromScope | None = None,
-    proxies: Any = (),
-    hide: Any = (),
-    metrics: str = "off",
-    every: float = EVERY,
-    root_path: str = "",
-) -> Console:
-    """Return a console of queues as an ASGI application, which can be mounted into another one.
-
-    `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
-    request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy names its user, or a function from the ASGI scope to a name or
-    None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
-    and networks `proxies`. `root_path` is the path at which a proxy has the console.
-
-    `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
-    `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
-    (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
-    for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
-    seconds.
-
-    Raises BadType, BadValue.
-    """
-    options = locals()
-    from xq.serve.pages import PAGES, metrics_of
-
-    entries, settings = entries_of(options.pop("queues")), ConsoleOptions.of(**options)
-    for entry in entries:
-        if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
-            raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
-    scraped = [Route("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
-    return Console(entries, settings, (*PAGES, *scraped))

@@ -286,7 +286,6 @@ class Visit:
         return f"{self.root}{path}{'?' if given else ''}{given}"
 
     def here(self, page: str = "tasks", **query: Any) -> str:
-        """Return the address of a page of the queue."""
         return self.url(f"/q/{self.entry.slug}{'' if page == 'tasks' else f'/{page}'}", **query)
 
     def text(self, name: str, default: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, Final
 
@@ -13,10 +12,8 @@ from xq.core.errors import Duplicate, NotFound, NotOwner, WrongState
 from xq.operators.operations import Operation, act_on
 from xq.serve.console import Begun, Console
 from xq.serve.entries import ConsoleQueue, on
-from xq.serve.login import Visit
+from xq.serve.login import Visit, log
 from xq.serve.snapshot import Look, begun
-
-log = logging.getLogger("xq.serve")
 
 SELECTED: Final = 200  # tasks that are moved at once
 

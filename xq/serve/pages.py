@@ -1,22 +1,25 @@
-"""The table of all pages, and what answers where a template does not."""
+"""The table of all pages, what answers where a template does not, and the console that has them."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from xq.core.errors import BadValue, shown
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Route
-from xq.serve.entries import ConsoleQueue, on
-from xq.serve.login import LASTS, VIEW, Visit, address_of, log
+from xq.serve.entries import ConsoleQueue, entries_of, on
+from xq.serve.login import LASTS, VIEW, ConsoleOptions, FromScope, Visit, address_of, log
 from xq.serve.operations import act, cancel, preview
-from xq.serve.snapshot import Look
+from xq.serve.snapshot import EVERY, Look
 
+METRICS: Final = {"token": VIEW, "open": OPEN}  # the verb that /metrics needs
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
 INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
 
@@ -34,7 +37,6 @@ def plain(console: Console, visit: Visit) -> Response:
 
 
 def metrics_of(entries: tuple[ConsoleQueue, ...]) -> Answer:
-    """Return what answers Prometheus."""
     from xq.metrics import Metrics
 
     kept, look = Metrics({entry.name: entry.queue for entry in entries}), Look()  # its threads: a database may hang
@@ -108,3 +110,44 @@ PAGES: Final = (
     Route("POST", "/q/{queue}/pause", "pause", pause),
     Route("POST", "/q/{queue}/resume", "resume", pause),
 )
+
+
+def app(
+    queues: Any,
+    *,
+    token: str | Mapping[str, str] | None = None,
+    rights: Any = "admin",
+    read_only: bool = False,
+    name: str | None = None,
+    colour: str | None = None,
+    hosts: Any = (),
+    user: str | FromScope | None = None,
+    proxies: Any = (),
+    hide: Any = (),
+    metrics: str = "off",
+    every: float = EVERY,
+    root_path: str = "",
+) -> Console:
+    """Return a console of queues as an ASGI application, which can be mounted into another one.
+
+    `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
+    request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
+    `user` is the name of the header in which a proxy names its user, or a function from the ASGI scope to a name or
+    None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
+    and networks `proxies`. `root_path` is the path at which a proxy has the console.
+
+    `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
+    `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
+    (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
+    for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
+    seconds.
+
+    Raises BadType, BadValue.
+    """
+    options = locals()
+    entries, settings = entries_of(options.pop("queues")), ConsoleOptions.of(**options)
+    for entry in entries:
+        if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
+            raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
+    scraped = [Route("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
+    return Console(entries, settings, (*PAGES, *scraped))

@@ -59,7 +59,6 @@ class Texts:
 
     @property
     def filters(self) -> dict[str, Any]:
-        """The filters of the templates."""
         return {
             "number": number,
             "called": lambda all, text: [now for now in all if text.strip().lower() in now.entry.name.lower()],

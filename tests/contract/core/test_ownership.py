@@ -308,24 +308,6 @@ def test_threads_that_fight_for_one_task_have_one_winner(shared):
         assert transitions(shared) - before == {"T-D": 1}
 
 
-def test_a_task_that_another_process_took_is_not_ours(shared):
-    put = shared.put(task())
-
-    def script():
-        taken = shared.take()
-        yield taken.id
-        yield taken.ack().status
-
-    with another_process(shared._meta.database, script) as other:
-        assert next(other) == put.id
-        assert shared.take() is None
-        with pytest.raises(xq.NotOwner):
-            shared.ack(put.id)
-        with pytest.raises(xq.NotOwner):
-            put.release()
-        assert next(other) == "D"
-
-
 # who works
 
 

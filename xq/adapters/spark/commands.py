@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -28,7 +29,7 @@ def _session(queues: list[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
     with ExitStack() as stack:
         found: list[Any] = [stack.enter_context(connected(queue_named(text))) for text in queues]
         spark = import_module("xq.spark")  # by its name: it stands above this module
-        session = spark.session()
+        session = spark.session(ui_showConsoleProgress=sys.stderr.isatty())
         stack.callback(session.stop)
         yield spark, session, found
 

@@ -45,7 +45,6 @@ class Folder:
         self.path: str = self._files.makeQualified(root).toString()
 
     def at(self, *names: str) -> str:
-        """Return the path of a file or folder."""
         return "/".join([self.path.rstrip("/"), *names])
 
     def _path(self, name: str) -> Any:

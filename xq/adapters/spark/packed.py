@@ -72,17 +72,12 @@ class SignedSource(DataSource):
 
 
 def packed(**sent: Extract | Bulk) -> dict[str, str]:
-    """Return options that send each value under its name. All belong to one database."""
+    """Return signed options that send each value under its name. All belong to one database."""
     found: dict[str, str] = {}
     for name, one in sent.items():
-        found |= {**signed(name, replace(one, address=one.address.shown)), **secrets_of(one.address)}
+        text = base64.b64encode(pickle.dumps(replace(one, address=one.address.shown))).decode()
+        found |= {name: f"{_signature(_key(), name, text)}:{text}", **secrets_of(one.address)}
     return found
-
-
-def signed(name: str, sent: object) -> dict[str, str]:
-    """Return the option that sends a value under this name."""
-    text = base64.b64encode(pickle.dumps(sent)).decode()
-    return {name: f"{_signature(_key(), name, text)}:{text}"}
 
 
 def secrets_of(address: Address) -> dict[str, str]:

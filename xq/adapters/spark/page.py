@@ -10,8 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from xq.adapters.spark.facts import LIFE
-from xq.adapters.spark.moves import COUNTED
-from xq.adapters.spark.spans import SECOND, Span
+from xq.adapters.spark.moves import COUNTED, SECOND, Span
 from xq.adapters.spark.tables import KINDS, LEVELS, TABLES, Row, TubeFacts, by_attempts, by_outcome, count, ends
 from xq.adapters.spark.tables import levels as levels_of
 from xq.adapters.spark.tables import oldest as oldest_of
@@ -26,18 +25,11 @@ class First:
     """The first rows in an order, of any number of rows."""
 
     def __init__(self, most: int, order: Callable[[Row], Any]) -> None:
-        self.most = most
-        self.order = order
-        self.kept: list[Row] = []
+        self.most, self.order = most, order
+        self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
-        self.kept.append(row)
-        if len(self.kept) > 10 * self.most:
-            self.kept = self.rows
-
-    @property
-    def rows(self) -> list[Row]:
-        return sorted(self.kept, key=self.order)[: self.most]
+        self.rows = sorted([*self.rows, row], key=self.order)[: self.most]
 
 
 def _text(value: str | None) -> tuple[bool, str]:

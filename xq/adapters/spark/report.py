@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import reduce
+from functools import partial, reduce
 from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
@@ -19,18 +19,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.archive import history as archived
-from xq.adapters.spark.facts import Past, facts
+from xq.adapters.spark.facts import Past, facts, ranks
 from xq.adapters.spark.files import Folder, literally
-from xq.adapters.spark.moves import HISTORY, is_, moves
+from xq.adapters.spark.moves import HISTORY, OPEN, Span, is_, moves
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.page import SHOWN, ReportPage
-from xq.adapters.spark.progress import progress
 from xq.adapters.spark.queues import check_session, named
-from xq.adapters.spark.ranks import ranks
-from xq.adapters.spark.spans import Span
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
-from xq.adapters.spark.written import Tables
+from xq.adapters.spark.written import written
 from xq.core.clock import microseconds
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
@@ -41,10 +38,9 @@ WORK = ".report"  # the folder of an unfinished report
 PAGE = "index.html"
 MARK = ".made-by-xq"  # a file that marks the folder of a report
 
-LIVE = ("queue", "key", "tube", "state")
-ERRORS = ("queue", "key", "error")
+THERE = ("queue", "key", "tube", "state", "error")
 LINE = 300  # characters that distinguish errors
-STEPS = 5  # that are shown on a terminal
+FIRST_LINE = rf"nullif(rtrim(substring(regexp_extract(error, r'^\s*([^\r\n]*)', 1), 1, {LINE})), '')"
 BEGINNING = -(2**62)  # µs: before any moment
 
 
@@ -72,16 +68,11 @@ def report(
     Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC unless it has a time
     zone), or a date (its beginning); None means the beginning of the history, and now.
 
-    `out` is a folder or its URI. Each table of TABLES, whose functions document it, is written to out/NAME/*.parquet,
-    the page to out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
+    `out` is a folder or its URI. Each table (see docs/spark.md) is written to out/NAME/*.parquet, the page to
+    out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
 
     The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
-
-    ready_growth  0.1, fraction of 1: the growth of Ready over the span, of the tasks that became Ready
-    not_done      0.05, fraction of 1: tasks buried, expired or killed, of all ended ones
-    ready_p90     3600, seconds: the p90 of the time Ready
-    stuck         0, tasks
-    tube_tasks    20, tasks: a tube with fewer is judged only within its queue
+    docs/spark.md has their names and defaults.
 
     The page compares each figure with that of the previous span of the same length, if `since` is given and the history
     goes back far enough.
@@ -91,8 +82,8 @@ def report(
     what an archive moves while it runs.
 
     Memory grows with the tubes, their buckets and their errors, not with the history, of which a copy is in out/.report
-    meanwhile. A terminal shows the progress.
-    Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark Connect.
+    meanwhile. Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark
+    Connect.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install '.[spark]' in the checkout of xq")
@@ -116,30 +107,24 @@ def report(
             return archived(spark, queue, folders[name])
         return read(queue_of(queue).pipeline.extract("history"), HISTORY[1:])
 
-    def present(queue: Any, states: str, role: str) -> DataFrame:
-        """Return the tasks in some states: their key as in the history, their state (a letter), and a role."""
-        extract = queue_of(queue).pipeline.extract("tasks", states)
+    def present(queue: Any) -> DataFrame:
+        """Return the unfinished tasks: their key as in the history, their state (a letter), tube and error."""
+        handle = queue_of(queue)
+        extract = handle.pipeline.extract("tasks", "".join(OPEN))
         *_, state = extract.chosen()
-        field = queue_of(queue).roles.get(role)
-        found = read(extract, ["xq_key", state.name, *([field] if field else [])])
+        fields = {role: handle.roles.get(role) for role in ("tube", "error")}
+        found = read(extract, ["xq_key", state.name, *filter(None, fields.values())])
         letter = _looked_up({name: letter for letter, name in NAMES.items()}, state.name)
-        value = F.col(quoted(field)) if field else F.lit(None).cast("string")
-        return found.select(F.col("xq_key").alias("key"), letter.alias("state"), value.alias(role))
+        values = {role: F.col(quoted(field)) if field else F.lit(None) for role, field in fields.items()}
+        own = (value.cast("string").alias(role) for role, value in values.items())
+        return found.select(F.col("xq_key").alias("key"), letter.alias("state"), *own)
 
+    handles = {name: queue_of(queue) for name, queue in names.items()}
+    silent = {name: "error" for name, handle in handles.items() if "error" not in handle.roles}
+    silent |= {name: "buried" for name, handle in handles.items() if "B" not in handle.machine.states}
     history = _union(names, HISTORY, past)
-    live = _union(names, LIVE, lambda _, queue: present(queue, "RTW", "tube"))
-    burying = {name: queue for name, queue in names.items() if "B" in queue_of(queue).machine.states}
-    buried = _union(burying, ERRORS, lambda _, queue: present(queue, "B", "error")) if burying else None
-    # The queues without errors, and the reason.
-    silent = dict.fromkeys(names.keys() - burying.keys(), "buried")
-    silent |= {name: "error" for name, queue in burying.items() if "error" not in queue_of(queue).roles}
-    return write_report(
-        *(folder, list(names), history, live, first, end),
-        now=now,
-        buried=buried,
-        silent=silent,
-        thresholds=limits,
-    )
+    there = _union(names, THERE, lambda _, queue: present(queue))
+    return write_report(folder, list(names), history, there, first, end, now, silent, limits)
 
 
 def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str, Any], DataFrame]) -> DataFrame:
@@ -148,7 +133,6 @@ def _union(queues: Mapping[str, Any], columns: Sequence[str], of: Callable[[str,
 
 
 def _folders(names: Mapping[str, Any], archive: Any) -> Mapping[str, Any]:
-    """Return the archive folders of the queues that have one. Raises BadValue."""
     if archive is None:
         return {}
     if not isinstance(archive, Mapping):
@@ -164,20 +148,17 @@ def write_report(
     folder: Folder,
     names: Sequence[str],
     history: DataFrame,
-    live: DataFrame,
-    since: int | None = None,
-    until: int | None = None,
-    *,
+    there: DataFrame,
+    since: int | None,
+    until: int | None,
     now: int,
-    buried: DataFrame | None = None,
-    silent: Mapping[str, str] | None = None,
-    thresholds: Mapping[str, float] | None = None,
+    silent: Mapping[str, str],
+    thresholds: Mapping[str, float],
 ) -> Report:
-    """Write the report of a history (columns HISTORY) and of the present tasks (columns LIVE; state: a letter).
+    """Write the report of a history (columns HISTORY) and of the present unfinished tasks (columns THERE).
 
-    `buried` are the tasks in B with their errors (columns ERRORS). `silent` has the queues without them, since they
-    lack the feature "buried" or the role "error". Times are µs since 1970. An earlier report is replaced only after
-    everything has been computed, so a failing report keeps it.
+    `silent` has the queues that have no errors, and what they lack: the feature "buried" or the role "error". Times are
+    µs since 1970. An earlier report is replaced only after everything has been computed, so a failing report keeps it.
     """
     others = () if folder.exists(MARK) else (name for name in folder.names("") if name != WORK)
     if strange := next(iter(others), None):
@@ -185,66 +166,42 @@ def write_report(
             f"{folder.at(strange)} does not belong to a report: give a new or empty folder, or that of a report"
         )
     folder.delete(WORK)  # of a killed report
-    limits = checked(thresholds)
-    spark = history.sparkSession
+    read = partial(_read, folder, history.sparkSession)
+
+    def staged(name: str, table: DataFrame) -> DataFrame:
+        """Write a table, and return it as read from its files."""
+        table.write.parquet(folder.at(f"{WORK}/{name}"))
+        return read(f"{WORK}/{name}", table.schema)
+
     try:
-        with progress(spark, STEPS) as begin:
-            staged = _Intermediate(folder, spark)
-            # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
-            begin("reading the tasks")
-            there = staged("there", _there(live, buried))
-            begin("reading the history, by task")
-            end = Span(BEGINNING if since is None else since, now if until is None else until, now)
-            before = None if since is None else end.before
-            rows = staged("moves", moves(history, there, end, before))
-            begun: dict[str, int] = dict(rows.where("at_us IS NOT NULL").groupBy("queue").agg(F.min("at_us")).collect())
-            span = replace(end, since=min([*begun.values(), end.until])) if since is None else end
-            begin("counting")
-            past = Past(rows, span, before)
-            sums = staged("facts", facts(past))
-            begin("ranking")
-            ranked = staged("ranks", _ranked(past, sums))
-            staged("stuck", _stuck(past, ranked, begun))
-            begin("writing the tables")
-            page = ReportPage(names, limits, begun)
-            with Tables(folder, WORK) as tables:
-                for tube in _tubes(sums, ranked, staged.read("stuck", TABLES["stuck"].schema), span):
-                    page.add(tube, tables.add(tube))
-            folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent or {}))
+        # The tasks first: the history read later then shows tasks without a row so far that move meanwhile.
+        tasks = staged("there", there.withColumn("error", F.expr(f"IF(state = 'B', {FIRST_LINE}, NULL)")))
+        end = Span(BEGINNING if since is None else since, now if until is None else until, now)
+        before = None if since is None else end.before
+        rows = staged("moves", moves(history, tasks, end, before))
+        begun: dict[str, int] = dict(rows.where("at_us IS NOT NULL").groupBy("queue").agg(F.min("at_us")).collect())
+        span = replace(end, since=min([*begun.values(), end.until])) if since is None else end
+        past = Past(rows, span, before)
+        sums = staged("facts", facts(past))
+        ranked = staged("ranks", _ranked(past, sums))
+        stuck = staged("stuck", _stuck(past, ranked, begun))
+        page = ReportPage(names, thresholds, begun)
+        with written(folder, WORK) as tables_of:
+            for tube in _tubes(sums, ranked, stuck, span):
+                page.add(tube, tables_of(tube))
+        folder.write(f"{WORK}/{PAGE}", page.html(span, before, silent))
         folder.write(MARK, "")
         for name in (*TABLES, PAGE):
             folder.delete(name)
             folder.move(f"{WORK}/{name}", name)
     finally:
         folder.delete(WORK)
-    read = _Intermediate(folder, spark, "").read
     found = {name: read(name, table.schema) for name, table in TABLES.items()}
     return Report(found, re.sub("^file:/+", "/", folder.at(PAGE)))
 
 
-class _Intermediate:
-    def __init__(self, folder: Folder, spark: SparkSession, under: str = f"{WORK}/") -> None:
-        self.folder = folder
-        self.spark = spark
-        self.under = under
-
-    def __call__(self, name: str, table: DataFrame) -> DataFrame:
-        """Write a table, and return it as read from its files."""
-        table.write.parquet(self.folder.at(f"{self.under}{name}"))
-        return self.read(name, table.schema)
-
-    def read(self, name: str, schema: StructType) -> DataFrame:
-        return self.spark.read.schema(schema).parquet(literally(self.folder.at(f"{self.under}{name}")))
-
-
-def _there(live: DataFrame, buried: DataFrame | None) -> DataFrame:
-    """Return the present tasks: queue, key, tube, state, error (of those in B: its first line, or null)."""
-    there = live.selectExpr(*LIVE, "CAST(NULL AS string) AS error")
-    if buried is None:
-        return there
-    line = rf"substring(regexp_extract(coalesce(error, ''), r'^\s*([^\r\n]*)', 1), 1, {LINE})"
-    error = f"nullif(rtrim({line}), '') AS error"
-    return there.unionByName(buried.selectExpr("queue", "key", "CAST(NULL AS string) AS tube", "'B' AS state", error))
+def _read(folder: Folder, spark: SparkSession, name: str, schema: StructType) -> DataFrame:
+    return spark.read.schema(schema).parquet(literally(folder.at(name)))
 
 
 def _ranked(past: Past, sums: DataFrame) -> DataFrame:
@@ -257,12 +214,11 @@ def _ranked(past: Past, sums: DataFrame) -> DataFrame:
 
 
 def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
-    """Return the tasks Ready or Taken now, for longer than three times the p99 of that state in the span.
+    """Return the stuck tasks: queue, key (as in the history), state (Ready, Taken), since (UTC), seconds.
 
-    queue, key (as in the history), state (Ready, Taken), since (UTC), seconds. The p99 is that of the tube, or of the
-    queue if no stay of the tube ended in the span; without either, nothing is stuck. Now is when the report was made. A
-    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
-    its `seconds`, those since the earliest row of the history, are a lower bound.
+    The p99 is that of the tube, or of the queue if no stay of the tube ended in the span; without either, nothing is
+    stuck. A task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no
+    `since`, and its `seconds`, those since the earliest row of the history, are a lower bound.
     """
     now = past.moves.where(f"(silent OR last AND live) AND {is_('target', ('R', 'T'))}")
     limits = ranked.where("era = 'now'").selectExpr(

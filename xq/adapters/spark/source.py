@@ -1,24 +1,25 @@
-"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC."""
+"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC, and put tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
-from xq.adapters.spark.streaming import HistoryStream
-from xq.adapters.spark.writer import writer
 from xq.core.errors import BadValue, shown
 from xq.handle import queue_of
-from xq.pipeline.bulk import Bulk
-from xq.pipeline.scan import Checkpoint, Extract, What
+from xq.pipeline.bulk import Bulk, Job
+from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
 
 
 def options(queue: object, what: What = "tasks") -> dict[str, str]:
@@ -52,8 +53,6 @@ DUR_US = "dur_us"  # an expensive column of a history, read only on request; als
 
 
 class Xq(SignedSource):
-    """A queue as a data source of Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "xq"
@@ -89,9 +88,12 @@ class Xq(SignedSource):
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         if "bulk" not in self.options and self.extract.what != "tasks":
             raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
+        if overwrite:
+            raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
         bulk: Bulk = self.sent("bulk")
-        bulk = replace(bulk, address=self.complete(bulk.address))
-        return writer(bulk, self.options, schema, overwrite)
+        on_conflict = self.options.get("on_conflict", bulk.on_conflict)
+        bulk = replace(bulk, address=self.complete(bulk.address), on_conflict=on_conflict)
+        return Writer(bulk.begin(schema.names, self.options.get("job")))
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
@@ -102,17 +104,94 @@ class Xq(SignedSource):
 
 
 @dataclass
-class BatchReader(spark.DataSourceReader):
-    """Reads a queue in partitions."""
+class Reading:
+    """Reads the parts of an extract in the workers."""
 
     extract: Extract
     schema: StructType
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        return batches(self.extract, to_arrow_schema(self.schema, timezone="UTC"), partition.value)
+
+
+@dataclass
+class BatchReader(Reading, spark.DataSourceReader):
     parts: int
     after: Checkpoint = ()
 
     def partitions(self) -> list[spark.InputPartition]:
         return [spark.InputPartition(part._replace(after=self.after)) for part in self.extract.ranges(self.parts)]
 
-    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        return batches(self.extract, schema, partition.value)
+
+@dataclass
+class HistoryStream(Reading, spark.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a history up to its watermark: each row once, in batches that a restart repeats unchanged.
+
+    An offset is a checkpoint, by the names of its columns. The database stores nothing and needs no commit: Spark's
+    checkpoint says where reading continues.
+    """
+
+    most: int
+    parts: int
+    end: Checkpoint | None = None
+
+    def __post_init__(self) -> None:
+        if not self.extract.order:
+            what = self.extract.what
+            raise BadValue(f"a queue has a stream of its history, options(Page, 'history'), not of its {what}")
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.most) if self.most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.end = self.extract.checkpoint()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, int]:
+        after = self._checkpoint(start)
+        until = self.extract.checkpoint(after, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        until = until if self.end is None else max(after, min(until, self.end))
+        return dict(zip(self.extract.checkpoint_columns, until, strict=True)) if until else {}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[spark.InputPartition]:
+        after, until = self._checkpoint(start), self._checkpoint(end)
+        if after == until:
+            return []
+        if len(self.extract.order) > 1:
+            return [spark.InputPartition(Part("", after, until))]
+        ranges = parted((after[0] + 1 if after else 1, until[0]), self.parts)
+        return [spark.InputPartition(Part("", (low - 1,), (high,))) for low, high in ranges]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        pass
+
+    def _checkpoint(self, offset: Mapping[str, Any]) -> Checkpoint:
+        return tuple(int(offset[name]) for name in self.extract.checkpoint_columns) if offset else ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a partition, to iterate as often as it takes to put them."""
+
+    batches: Sequence[pa.RecordBatch]
+
+    def __iter__(self) -> Iterator[list[list[Any]]]:
+        for batch in self.batches:
+            yield [column.to_pylist() for column in batch.columns]
+
+
+@dataclass
+class Writer(spark.DataSourceArrowWriter):
+    """Puts each partition in one transaction of a worker, and records in the driver that all of them were put."""
+
+    job: Job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> spark.WriterCommitMessage:
+        task: Any = TaskContext.get()
+        self.job.put(task.partitionId(), Rows(list(iterator)))
+        return spark.WriterCommitMessage()
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        self.job.commit()

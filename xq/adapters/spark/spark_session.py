@@ -159,7 +159,6 @@ def _is_local(asked: Mapping[str, str]) -> bool:
 
 
 def _variables(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with which Java must start."""
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables = {"PYSPARK_PYTHON": python}  # spark-submit would set it for that setting
     if home := _java_home():
@@ -205,10 +204,9 @@ def _zipped() -> Path:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         root = Path(xq.__file__).parent
-        for folder, folders, files in os.walk(root, followlinks=True):  # in a checkout two folders are links
-            folders[:] = [name for name in folders if name != "__pycache__"]
-            for file in (Path(folder, name) for name in files):
-                archive.write(file, file.relative_to(root.parent))
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(root.parent))
     found = Path(_folder(), f"xq-{xq.__version__}-{hashlib.sha256(content.getvalue()).hexdigest()[:8]}.zip")
     found.write_bytes(content.getvalue())
     return found

@@ -1,4 +1,7 @@
-"""The tables of a report on queues: each is a function of the facts of one tube, in plain Python."""
+"""The tables of a report on queues: each is a function of the facts of one tube, in plain Python.
+
+TABLES has the columns of each, and what they mean.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.types import StructType
 
 from xq.adapters.spark.facts import LIFE
-from xq.adapters.spark.moves import COUNTED, OPEN
-from xq.adapters.spark.spans import Span
+from xq.adapters.spark.moves import COUNTED, OPEN, Span
 from xq.core.machine import ABSENT, NAMES
 
 STUCK = 3  # a task is stuck in a state for longer than this many times the p99 of the state
@@ -64,13 +66,7 @@ class TubeFacts:
 
 
 def throughput(tube: TubeFacts) -> Iterable[Row]:
-    """Return how many tasks were put and taken, and how many ended and how, in each unit of time with such an event.
-
-    queue, tube, unit (second, minute, hour or day: by the length of the span), bucket (when it begins, UTC), put,
-    taken, done, buried, killed, expired. A task is put when it enters the queue unfinished. It is done when it was
-    acked, or became D or Z otherwise; expired when its ttl or lifetime passed; killed when it left in any other way. A
-    task in D or Z does not end again.
-    """
+    """Count what happened in each bucket, of those in which a task was put, taken or ended."""
     slots: dict[int, Counter[str]] = defaultdict(Counter)
     for fact in tube.of("moved"):
         count(slots[tube.span.bucket(fact.slot)], fact)
@@ -90,29 +86,16 @@ def count(counts: Counter[str], moved: Fact) -> None:
 
 
 def states(tube: TubeFacts) -> Iterable[Row]:
-    """Return how long tasks were in each state, in seconds, of the stays that ended in the span.
-
-    Stays whose beginning is not known are left out.
-
-    queue, tube (at the end of the stay), state (Ready, Taken ...), n, p50, p90, p99, max.
-    """
+    """Return the percentiles of the ended stays, by the tube at their end."""
     return [(*tube.place, named(fact.source), *times(fact)) for fact in tube.of("ranks") if fact.source != LIFE]
 
 
 def lives(tube: TubeFacts) -> Iterable[Row]:
-    """Return the time from put to done, of the tasks done in the span with a known put, in seconds.
-
-    queue, tube (when it was done), n, p50, p90, p99, max. Delays, retries and the time Buried count. A restart of a
-    finished task begins a new life, as a put does, also of a key that is used again.
-    """
+    """Return the percentiles from put to done, by the tube in which the task was done."""
     return [(*tube.place, *times(fact)) for fact in tube.of("ranks") if fact.source == LIFE]
 
 
 def overall(tube: TubeFacts) -> Iterable[Row]:
-    """Return the tables states and lives over all tubes of a queue, since percentiles of parts cannot be added.
-
-    queue, measure (Ready, Taken ..., or "put to done"), n, p50, p90, p99, max, in seconds.
-    """
     return [(tube.queue, named(fact.source), *times(fact)) for fact in tube.of("overall")]
 
 
@@ -125,54 +108,41 @@ def times(fact: Fact) -> Row:
 
 
 def retries(tube: TubeFacts) -> Iterable[Row]:
-    """Return how often the tasks that ended in the span had been taken by then.
-
-    queue, tube, attempts (takes in this life), n. If the history does not show the put of a task: its known takes, or
-    the role attempts if that is higher.
-    """
     return [(*tube.place, attempts, n) for attempts, n in by_attempts(tube).items()]
 
 
 def ends(tube: TubeFacts, era: str = "now") -> Counter[tuple[str, int]]:
     """Return how many lives ended in each way after so many takes."""
-    counts: Counter[tuple[str, int]] = Counter()
-    for fact in tube.of("ended", era):
-        counts[fact.outcome, fact.number] += fact.n
+    counts = _summed(((fact.outcome, fact.number), fact.n) for fact in tube.of("ended", era))
     return +counts  # without the ends that later ones replaced
 
 
 def by_attempts(tube: TubeFacts) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for (_, takes), n in ends(tube).items():
-        counts[takes] += n
-    return counts
+    return _summed((takes, n) for (_, takes), n in ends(tube).items())
 
 
 def by_outcome(tube: TubeFacts) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for (outcome, _), n in ends(tube).items():
-        counts[outcome] += n
+    return _summed((outcome, n) for (outcome, _), n in ends(tube).items())
+
+
+def _summed(numbers: Iterable[tuple[Any, int]]) -> Counter[Any]:
+    counts: Counter[Any] = Counter()
+    for name, n in numbers:
+        counts[name] += n
     return counts
 
 
 def shares(tube: TubeFacts) -> Iterable[Row]:
-    """Return how the tasks that ended in the span ended, as fractions of 1.
-
-    queue, tube, done, buried, expired, killed. A task counts once in each of its lives, by its last end in the span:
-    one that was buried, dug and done is done.
-    """
+    """Return how the ended tasks ended: once for each life of a task, by its last end in the span."""
     counts = by_outcome(tube)
     return [(*tube.place, *(counts[kind] / counts.total() for kind in KINDS))] if counts else []
 
 
 def backlog(tube: TubeFacts) -> Iterable[Row]:
-    """Return how many tasks entered the backlog (Ready or Waiting), left it, and were in it at the end of each bucket.
+    """Return the backlog at the end of each bucket: that of the bucket before, plus arrived, minus departed.
 
-    queue, tube, bucket (as in throughput), arrived, departed, backlog, ready (how many of the backlog are Ready).
-    Every entry counts as an arrival, also a release. backlog is that of the previous bucket plus arrived minus
-    departed. A bucket without changes has no row, except the first of the span if there was a backlog. For the
-    beginning of the history, the backlog follows from the source state in each task's first row, or from the table for
-    a task without one.
+    At the beginning of the history it follows from the source state in each task's first row, or from the table for a
+    task without one. The first bucket of the span has a row if there was a backlog.
     """
     first = tube.span.bucket(tube.span.since)
     slots: dict[int, Counter[str]] = defaultdict(Counter, {first: Counter()})
@@ -197,27 +167,16 @@ def changes(tube: TubeFacts, era: str) -> list[Fact]:
 
 
 def failures(tube: TubeFacts) -> Iterable[Row]:
-    """Return why tasks were buried in the span and are still Buried, counted by the first line of their error.
-
-    queue, tube, error (of the role error; null if there is none), n, latest (when the last of them was buried, UTC).
-    """
     return [(*tube.place, fact.event, fact.n, fact.us) for fact in tube.of("failed")]
 
 
 def transitions(tube: TubeFacts) -> Iterable[Row]:
-    """Return how often tasks went from one state to another in the span, and by which event.
-
-    queue, tube, source, target (letters; X means not in the table), event, n.
-    """
-    counts: Counter[Row] = Counter()
-    for fact in tube.of("moved"):
-        counts[fact.source, fact.target, fact.event] += fact.n
+    """Count the transitions by their states and their event."""
+    counts = _summed(((fact.source, fact.target, fact.event), fact.n) for fact in tube.of("moved"))
     return [(*tube.place, *way, n) for way, n in counts.items()]
 
 
 class ReportTable(NamedTuple):
-    """A table of a report."""
-
     columns: str
     rows: Callable[[TubeFacts], Iterable[Row]] | None  # None: Spark writes it, task by task
     meaning: str  # the explanation on the page
@@ -302,17 +261,18 @@ def levels(tube: TubeFacts, era: str = "now") -> dict[str, int]:
     base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how many became
     Ready in the span).
     """
+
+    def total(name: str, eras: Iterable[str]) -> int:
+        return sum(getattr(fact, name) for each in eras for fact in changes(tube, each))
+
     earlier = ("early", "before") if era == "now" else ("early",)
-    before = [fact for each in earlier for fact in changes(tube, each)]
-    within = changes(tube, era)
-    base = sum(fact.arrived - fact.departed for fact in before)
-    ready = sum(fact.readied - fact.unreadied for fact in before)
+    until = (*earlier, era)
     return {
-        "base": base,
-        "backlog": base + sum(fact.arrived - fact.departed for fact in within),
-        "ready_base": ready,
-        "ready": ready + sum(fact.readied - fact.unreadied for fact in within),
-        "readied": sum(fact.readied for fact in within),
+        "base": total("arrived", earlier) - total("departed", earlier),
+        "backlog": total("arrived", until) - total("departed", until),
+        "ready_base": total("readied", earlier) - total("unreadied", earlier),
+        "ready": total("readied", until) - total("unreadied", until),
+        "readied": total("readied", (era,)),
     }
 
 
