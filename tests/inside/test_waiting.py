@@ -9,6 +9,7 @@ from tests.factories import task
 from tests.steps import PATIENCE, Work, another_process, eventually, is_exact, row
 from tests.support import wait as support
 from tests.support.wait import SOON, taken
+from xq.runtime.sleep import Sleep
 
 no_fallback, shared, full = support.no_fallback, support.shared, support.full
 
@@ -25,6 +26,8 @@ def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
         put = shared.put(task())
         assert other.hear() == put.id
 
+
+LONG = 60.0  # seconds
 
 ROOM = {
     "an ack": lambda Task: Task.ack(taken(Task).id),
@@ -52,3 +55,22 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
         Task.xq.put(task(), wait=1, bogus=1)
     assert Task.xq.waiting() == []
     assert not Task.xq._waiters.anybody
+
+
+def test_a_call_that_no_token_helps_sleeps_past_the_time_of_the_next_token(make_live):
+    Task = make_live({"rate": "1/d", "limit": 2})
+    Task.xq.put_many([task(), task()])
+    Task.xq._takes.steps.rates.opens_at = 0.0  # the time has passed, and no take has looked since
+
+    def sleep_of(steps):
+        answer = None
+        while not isinstance(request := steps.send(answer), Sleep):
+            answer = []  # the look found nothing
+        steps.close()
+        return request.seconds
+
+    waiting = Task.xq._waiting
+    assert sleep_of(waiting.taking(None, LONG)) < 1
+    assert sleep_of(waiting.putting(task(), {}, LONG)) > 1
+    Task.xq.pause()
+    assert sleep_of(waiting.taking(None, LONG)) > 1

@@ -21,6 +21,10 @@ class Paused(NamedTuple):
     queue: bool  # the whole queue
     tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
 
+    def stops(self, tube: str | None) -> bool:
+        """Return whether a take from this tube (None: from any) finds nothing."""
+        return self.queue or tube in self.tubes
+
 
 class Pause(NamedTuple):
     """A pause of a queue, or of one of its tubes."""

@@ -111,7 +111,7 @@ class Takes(Generic[T]):
                 paused = self.pauses.look()
                 connection, binding = begun = database.begin()
             if paused is not None:
-                if paused.queue or tube in paused.tubes:
+                if paused.stops(tube):
                     return None
                 if tube is None:
                     skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes

@@ -192,15 +192,20 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            rates = self.takes.steps.rates  # an empty bucket has a token at a time that wakes nobody
-            opens_at = math.inf if rates is None else rates.opens_at
-            longest = UNATTENDED if self._alone() else max(0.0, opens_at - time.monotonic())
+            longest = UNATTENDED if self._alone() else self._until_a_token(waiter)
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
         woken = yield from waiter.sleep(min(deadline.left, longest))
         self._woken()
         return woken or looks or deadline.left > 0
+
+    def _until_a_token(self, waiter: Waiter) -> float:
+        """Return the seconds until a bucket that hid a task has a token, which wakes nobody; infinity if none has."""
+        rates, paused = self.takes.steps.rates, self.takes.pauses.paused
+        if rates is None or waiter.session is None or (paused and paused.stops(waiter.tube)):
+            return math.inf  # only a take renews the time, once that has passed
+        return max(SOON, rates.opens_at - time.monotonic())
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
