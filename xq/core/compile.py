@@ -91,8 +91,9 @@ class Statement:
     lock: str = ""
     others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
     among: str = ""
-    charge: str = ""  # charges the token bucket of the task; MariaDB runs it before `sql`
+    charge: str = ""  # charges the token bucket of the task
     # Run after `sql`:
+    charge_each: str = ""  # charges the token bucket of each row that `sql` returned, by its key
     back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
 
     @property
@@ -105,6 +106,7 @@ class Statement:
             (self.among, "which of both are meant"),
             (self.charge, "charge its token bucket"),
             (self.sql, ""),
+            (self.charge_each, "charge its token bucket"),
             (self.back, "read them back"),
         ]
         return [(sql, f"  -- {why}" if why else "") for sql, why in parts if sql]

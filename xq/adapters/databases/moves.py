@@ -161,7 +161,7 @@ class Moves(interface.Moves):
         return Statement(
             f"UPDATE {self.of.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
+            charge_each=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:

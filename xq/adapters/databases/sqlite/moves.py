@@ -21,7 +21,7 @@ class SqliteMoves(Moves):
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.of.query(statement.sql, statement.names, width)
         run = self.of.in_context(run, event) if self._is_read(event) else run
-        return self._charging(run, self.of.query(statement.charge)) if statement.charge else run
+        return self._charging(run, self.of.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
         """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
