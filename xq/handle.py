@@ -358,9 +358,11 @@ class Queue(Operators[T]):
 
     kick = dig  # its older name; a number is a key here too
 
-    def plow(self, n: int | None = None, **options: Unpack[Times]) -> list[T]:
+    def plow(
+        self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]
+    ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all)."""
-        return self._takes.oldest("dig", None if n is None else count_of(n), options)
+        return self._takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     def kill(self, key: object) -> T:
         """Delete a task in any state, of any owner."""
