@@ -36,10 +36,10 @@ A word after a colon is a value that the call sends:
 | `:k0` | the key of the task |
 | `:url`, `:title` | values of your fields; `:url_0` is that of the first task |
 | `:owner` | the token that a take writes |
-| `:mark` | the token that the caller of ack, release or bury has from its take |
+| `:token` | the token that the caller of ack, release or bury has from its take |
 | `:n` | the largest number of tasks |
 | `:now` | the time of a test's clock; otherwise NULL |
-| `:context` | servers: the event context, which is the event (such as ack), the queue, and the time of a test's clock |
+| `:context` | servers: the event context: event (such as ack), queue, actor, reason, and the time of a test's clock |
 | `:chosen` | MariaDB: a condition that names the keys of the locked rows |
 
 A text in angle brackets, such as ⟨now⟩, stands for a longer one, which the section of its database shows.

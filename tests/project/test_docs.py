@@ -34,7 +34,7 @@ SIGNATURES = "docs/reference.md"  # is generated, and has no programs
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")
 BLOCK = re.compile(r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence)$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$")
+FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$", re.MULTILINE)
 TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>\w+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
     r"!?\[[^\]]*\]\(<?(?P<target>[^)>\s]+)>?[^)]*\)|^ *\[[^\]]+\]: *<?(?P<reference>[^>\s]+)", re.MULTILINE
@@ -138,6 +138,15 @@ def test_links_lead_to_files_that_are_there(path):
     links = [link["target"] or link["reference"] for link in LINK.finditer(prose)]
     files = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
     assert [file for file in files if not (path.parent / file).exists()] == []
+
+
+def test_each_test_that_a_document_names_is_there():
+    tests = "".join(f"{path.name}\n{path.read_text()}" for path in (ROOT / "tests").rglob("*.py"))
+    for path in DOCUMENTS:
+        prose = FILE.sub("", BLOCK.sub("", path.read_text()))
+        for name, story in re.findall(r"\b(test_\w+)(?:\.py)?(?:\[([^]]+)\])?", prose):
+            assert re.search(rf"\b(?:def {name}\(|{name}\.py$)", tests, re.M), f"{path.name} names {name}"
+            assert not story or f'"{story}"' in tests, f"{path.name} names the story {story!r}"
 
 
 # programs and walks

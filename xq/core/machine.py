@@ -177,10 +177,10 @@ CORE: Final = Feature(
 
 # The values of a mapped role that no feature decides.
 ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
-# Names that an option may not have: arguments of methods, and named values in the SQL (see Dialect).
+# Names that an option may not have: arguments of methods, and named values in the SQL (see `databases.parts`).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
-    + ("now", "context", "session", "session_end", "token", "owner", "unique", "many", "since", "until", "adding")
+    + ("now", "context", "session", "token", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")

@@ -1,4 +1,4 @@
-"""Run SQL in the model's current database: one statement, or a transaction. Nothing else of the engine does."""
+"""Run SQL in the model's current database: one statement, or a transaction. The engine moves tasks in no other way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REVIEW: Final = 1.0  # seconds between two checks of the installation
 def retried(store: Store[Any], work: Callable[[], R]) -> R:
     """Run `work` and return its result. Outside of a transaction, retry it after a conflict (a deadlock).
 
-    For the installer and bulk puts, whose transactions `work` opens by itself; all else uses `Database`.
+    For work that opens its transactions by itself, such as the installer's and bulk puts.
     """
     within = store.in_transaction()  # before `work`: on MariaDB a deadlock ends the transaction
     try:
@@ -163,7 +163,7 @@ class Database:
     def dialect(self) -> Dialect:
         return self.open().dialect
 
-    # the only ways to run SQL
+    # the two ways to run SQL; counters, savepoints and the installer use the store itself
 
     def run(
         self,

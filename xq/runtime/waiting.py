@@ -71,7 +71,7 @@ class Waiting(Generic[T]):
     ) -> list[T]:
         """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        `until` and `looked` are those of `taking`. If there is no task, it reaps, and looks once more.
+        `until` and `looked` are those of `taking`. Without a task it reaps, and looks again if it reaped a session.
         """
         binding = self.database.binding
         reaped = 0 if binding is None else binding.sessions.reaper.reaped

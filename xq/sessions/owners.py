@@ -1,4 +1,4 @@
-"""What may own tasks: each queue, tube and custom tube of this process. It releases those of ended sessions."""
+"""What may own tasks: queues, custom tubes, and tubes not opened. It releases the tasks of ended sessions."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ class Parts(Rows):
 
     any statement
         now                  the clock of a test, in seconds since 1970; NULL for the clock of the database
-        context              the event context of a server's triggers: the event, the queue, and `now`
+        context              the event context of a server's triggers: event, queue, actor, reason, `now`
     selectors
         k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
         keys                 a list of keys, each with its token if the fence wants it, in JSON
         session, token       a fence: the session, which the token begins with; the whole token
-        session_end          the end of the range of tokens that begin with `session`
+        first0, end0 ...     the ranges of the tokens of ended sessions
         tube                 the tube of a take, of a counter, or of a pause
         skip0, skip1 ...     the paused tubes that a take skips
         unique0, unique1 ... values of the role unique
@@ -47,8 +47,8 @@ class Parts(Rows):
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
 
-    Four names are not values: `filled` replaces them by SQL when the number of rows is known. `listed`, `takes` and
-    `rows` become lists of values, and `chosen` a condition.
+    Two names are not values: `filled` replaces them by SQL when the number of rows is known. `uuids` becomes a list of
+    values (uuids0, uuids1 ...), and `chosen` a condition.
     """
 
     groups_kind: type[Groups]
