@@ -16,7 +16,7 @@ from zlib import crc32
 from xq.adapters.plain import PlainStore
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect
-from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, fits_a_column
@@ -114,7 +114,7 @@ class Job:
         Raises BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses; Error if the
         partition was put with other rows, by an earlier run of a job of this name.
         """
-        if isinstance(part, bool) or not isinstance(part, int) or part < 0 or not fits_a_column(part):
+        if not is_integer(part) or part < 0 or not fits_a_column(part):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
         size = PER_INSERT
         with self.connected() as store:
