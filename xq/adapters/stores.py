@@ -341,10 +341,6 @@ class OrmConnections(BaseStore):
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         return None
 
-    @property
-    def own_connection(self) -> Any:
-        return self.in_use if self.has_threads else None
-
     @abstractmethod
     def connect(self) -> None: ...
 

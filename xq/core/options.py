@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from xq.core.clock import LAST_DAY, microseconds
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, is_number, shown
@@ -16,6 +16,8 @@ from xq.core.words import Wording
 
 Spans = Mapping[str, float | None]  # the options of a call in seconds; None is never
 Span = float | timedelta | None  # of time; a number is seconds
+
+NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 
 # The arguments of methods beside the options of the machine, for messages.
 PARAMETERS = {

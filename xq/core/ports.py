@@ -492,10 +492,6 @@ class Connections(Protocol):
     def connect_unpooled(self) -> None:
         """Open a connection for this thread if it has none, and withdraw it from the ORM's pool."""
 
-    @property
-    def own_connection(self) -> Any:
-        """The driver's connection of this thread; None if none is open, or if threads share one."""
-
     def disconnect(self) -> None:
         """Close the connection of this thread, or return it to its pool. Does nothing if threads share it."""
 

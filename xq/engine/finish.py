@@ -10,17 +10,15 @@ from typing import Any, Final, TypeVar
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.options import Spans
+from xq.core.options import NONE, Spans
 from xq.core.ports import Row
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import NO_TAKE, Asked, One
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.take import NONE
 from xq.engine.timers import Batches
-from xq.sessions.records import in_full
-from xq.sessions.session import owner_of, tokens_of
+from xq.sessions.session import owner_of
 
 T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
@@ -282,11 +280,3 @@ class Finish(One[T]):
         ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
         return int(moved)
-
-    def give_back(self, sessions: Sequence[str], event: str) -> None:
-        """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""
-        self.batches.give_back([*map(tokens_of, in_full(sessions))], event)
-
-    def give_back_except_rejected(self, session: str, event: str) -> None:
-        """Release the tasks of an ended session, recorded as `event`, except what the database rejects."""
-        self.batches.give_back_except_rejected(*tokens_of(session), event, "session")

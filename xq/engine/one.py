@@ -10,13 +10,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState
 from xq.core.machine import TAKEN, Transition
-from xq.core.options import Spans
+from xq.core.options import NONE, Spans
 from xq.core.ports import Row
 from xq.core.values import Parts, Taken, Tasks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.run import Begun
 from xq.engine.steps import Steps
-from xq.engine.take import NONE, check_open
+from xq.engine.take import check_open
 from xq.sessions.session import owner_of
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from xq.core.compile import Selector
 from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.options import Spans
+from xq.core.options import NONE, Spans
 from xq.core.ports import Connection, Row
 from xq.core.values import Tasks
 from xq.engine.binding import Step
@@ -29,7 +29,6 @@ Then = Callable[[str | None], None]  # gets the token of a take
 TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
-NONE: Final[Mapping[str, Any]] = {}
 
 
 class Maintenance(Protocol):

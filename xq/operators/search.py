@@ -13,7 +13,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.machine import Machine
 from xq.core.ports import fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.run import Database
@@ -59,11 +58,11 @@ class Page(NamedTuple):
 class Search(Generic[T]):
     """Finds the tasks of one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
+    def __init__(self, database: Database, tasks: Tasks[T]) -> None:
         self.database = database
         self.tasks = tasks
-        self.machine = machine
-        self.since = Since(database, machine)
+        self.machine = tasks.machine
+        self.since = Since(database, self.machine)
 
     def meant(self, filter: object) -> Meant:
         """Return what a filter means. Raises BadType, BadValue and FeatureOff."""

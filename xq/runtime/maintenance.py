@@ -270,7 +270,7 @@ class Maintenance:
 
     def _hold_connection(self) -> None:
         for queue in self._queues[:1]:
-            self._connection = queue.database.store.own_connection
+            self._connection = queue.database.store.in_use
 
     def _disconnect(self) -> None:
         queues, connection = self._attended(), self._connection

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +18,8 @@ from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 from xq.sessions.current import Sessions
 from xq.sessions.owners import Owner, owners
-from xq.sessions.records import of_sessions
-from xq.sessions.session import Session
+from xq.sessions.records import in_full, of_sessions
+from xq.sessions.session import Session, tokens_of
 
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
@@ -65,7 +64,7 @@ class QueueMaintenance(Owner):
         self.maintained = None
         self.waiters.forget()
         self.pauses.forked()
-        self.schedules.beginning = threading.Lock()  # a thread of the parent may hold the other one
+        self.schedules.forked()
         self.database.observers.forked()
         self.database.store.forked()
 
@@ -221,14 +220,14 @@ class QueueMaintenance(Owner):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.finish.give_back_except_rejected(uuid, event)
+                self.finish.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
             self.database.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
         records = self.database.dialect.records
         if reaped:
-            self.finish.give_back(uuids, event)
+            self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
             of_sessions(self.database, records.forget_waits, uuids)
         of_sessions(self.database, records.deregister_session, uuids, queue=self.source_name)

@@ -82,7 +82,7 @@ class Schedules(Generic[T]):
         self.log = logging.getLogger(f"xq.{database.store.name}")
         self.declared = self._declarations(database.definition.schedules)
         self.pending = False  # whether the workers of a program have still to call `begin`
-        self.beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
+        self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
@@ -173,9 +173,13 @@ class Schedules(Generic[T]):
                 raise ConfigurationError(f"schedules= {what}: {error}") from error
         return found
 
+    def forked(self) -> None:
+        """Reset in a forked child: a thread of the parent may hold the lock."""
+        self._beginning = threading.Lock()
+
     def begin(self) -> None:
         """Store what the program declares, and fire what is due. Raises as `every`: then the next call does it."""
-        with self.beginning:
+        with self._beginning:
             if self.pending:
                 self.declare()
                 self.fire_due()

@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, TAKEN
-from xq.core.options import Span, seconds_of
+from xq.core.options import NONE, Span, seconds_of
 from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
-from xq.engine.take import NONE, Takes
+from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
 from xq.runtime.waiters import EndWaiter, Waiter

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from xq.adapters.tubes import Record, TubeRecords
 from xq.core.dialect import Dialect
@@ -22,9 +22,7 @@ from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
 from xq.sessions.records import of_sessions, rows_of
-
-if TYPE_CHECKING:
-    from xq.tubes.tube import Tube
+from xq.tubes.tube import Tube
 
 R = TypeVar("R")
 
