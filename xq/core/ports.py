@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-T = TypeVar("T")
-R = TypeVar("R")
+T = TypeVar("T")  # a task: an instance of the application's model
+R = TypeVar("R")  # what a call returns
 S = TypeVar("S")
 
 Kind = Literal[

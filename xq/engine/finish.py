@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Row
+from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import NO_TAKE, Asked, One
@@ -20,7 +20,6 @@ from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
 from xq.sessions.session import owner_of
 
-T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task

@@ -6,14 +6,14 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol
 
 from xq.core.compile import Selector
 from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Connection, Row
+from xq.core.ports import Connection, Row, T
 from xq.core.values import Tasks
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
@@ -23,7 +23,6 @@ from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
 
-T = TypeVar("T")
 Then = Callable[[str | None], None]  # gets the token of a take
 
 TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile

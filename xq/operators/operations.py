@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.options import count_of
+from xq.core.ports import T
 from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
-
-T = TypeVar("T")
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.

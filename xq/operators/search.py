@@ -9,19 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.ports import fits_a_column
+from xq.core.ports import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.run import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
-
-T = TypeVar("T")
 
 EXAMINED = 10_000  # rows of one call
 LONGEST_PAGE = 1_000  # tasks

@@ -7,20 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from xq.core.clock import microseconds
 from xq.core.compile import Change, Selector
 from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.machine import ABSENT, Transition
-from xq.core.ports import REFUSALS, Field
+from xq.core.ports import REFUSALS, Field, T
 from xq.core.values import Parts, named
 from xq.engine.binding import Step
 from xq.engine.steps import Steps
 from xq.pipeline.frames import as_stored
 from xq.pipeline.scan import Checkpoint, Extract, Part
-
-T = TypeVar("T")
 
 DONE = "D"
 OUT = Transition(DONE, "archive", ABSENT)

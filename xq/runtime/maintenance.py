@@ -12,12 +12,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, R, Row, keep
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
 from xq.engine.run import Database
@@ -28,8 +28,6 @@ from xq.sessions import current as sessions
 from xq.sessions.owners import Owner, members_of
 from xq.sessions.records import rows_of
 from xq.sessions.session import before_exit
-
-R = TypeVar("R")
 
 log = logging.getLogger("xq")
 

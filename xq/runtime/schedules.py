@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 from zoneinfo import ZoneInfo
 
 from xq.core.clock import EPOCH
@@ -34,14 +34,12 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
-from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
+from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
 from xq.core.values import Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 from xq.runtime import cron
-
-T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 DAY: Final = timedelta(days=1)

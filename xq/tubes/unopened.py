@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.adapters.tubes import Record, TubeRecords
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, R
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
 from xq.sessions.records import of_sessions, rows_of
 from xq.tubes.tube import Tube
-
-R = TypeVar("R")
 
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
 LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.errors import NotFound, WrongState
-from xq.core.ports import Row
+from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken
 from xq.core.words import lasting
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
@@ -19,8 +19,6 @@ from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.worker import Supply, Worker
-
-T = TypeVar("T")
 
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
