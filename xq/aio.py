@@ -408,7 +408,6 @@ class Aio(Generic[T]):
         return await call.wait(self._run)
 
     def _flush(self) -> None:
-        """Run the calls of this turn."""
         self._flushing = None
         self._run(self._turns.run)
 

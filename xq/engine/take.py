@@ -72,7 +72,9 @@ class Takes(Generic[T]):
         fields = self.tasks.updates(update) if update is not None else NONE
         transition = None if seconds else self.tasks.options.usual.get(event)
         if transition is None:
-            transition = self._transition(event, seconds)
+            self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks
+            (source,) = self.machine.sources(event)
+            transition = self.tasks.options.choose(source, event, seconds)
         if n == 0:
             return []
         for tried in itertools.count():
@@ -188,11 +190,6 @@ class Takes(Generic[T]):
             self.in_doubt.add([token], error)
             raise
 
-    def _transition(self, event: str, seconds: Spans) -> Transition:
-        self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks
-        (source,) = self.machine.sources(event)
-        return self.tasks.options.choose(source, event, seconds)
-
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
         rows = self.database.run(step, values)
         return self._in_order(rows or self._found_late(step, values, swept), token)
@@ -235,7 +232,6 @@ class Takes(Generic[T]):
         return rows
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
-        """Return whether a query finds a task that this take may take."""
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
             return False
         skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)

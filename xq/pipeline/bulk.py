@@ -193,7 +193,6 @@ class _Put:
         return sum(self._insert(alike, rows[i : i + most]) for i in range(0, len(rows), most))
 
     def _insert(self, alike: Alike, rows: list[Row]) -> int:
-        """Put rows by one statement. Returns how many were put."""
         bulk, dialect, n = self.job.bulk, self.dialect, len(rows)
         unique, limit = self.machine.guard("unique"), self.machine.guard("limit")
         values = {"now": bulk.now, "rows": self._with_keys(alike, rows), "adding": n}

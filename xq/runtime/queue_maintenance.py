@@ -16,7 +16,6 @@ from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
-from xq.sessions.current import Sessions
 from xq.sessions.owners import Owner, owners
 from xq.sessions.records import in_full, of_sessions
 from xq.sessions.session import Session, tokens_of
@@ -173,11 +172,6 @@ class QueueMaintenance(Owner):
     def source_name(self) -> str:
         """The name of the queue in its database."""
         return self.database.bind().dialect.source_name
-
-    @property
-    def sessions(self) -> Sessions | None:
-        """The sessions of this process in the model's current database; None if the model has none."""
-        return self.database.sessions
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""

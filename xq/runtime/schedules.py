@@ -42,7 +42,6 @@ from xq.engine.run import Database
 from xq.runtime import cron
 
 MICROSECOND: Final = timedelta(microseconds=1)
-DAY: Final = timedelta(days=1)
 OVERDUE: Final = 60_000_000  # microseconds
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
@@ -490,7 +489,7 @@ def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetim
     trigger = CronTrigger(**fields, timezone=UTC)  # by the wall clock, as if that were UTC
     while (wall := trigger.get_next_fire_time(None, at + (offset := _offset(zone, at)))) is not None:
         fires: datetime = wall - offset
-        end = min(fires, at + DAY)
+        end = min(fires, at + cron.DAY)
         if _offset(zone, end) != offset:
             at = _change(zone, at, end)
             if wall < at + _offset(zone, at):  # skipped
@@ -498,7 +497,7 @@ def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetim
         elif end == fires:
             return fires
         else:
-            at = max(end, fires - DAY)  # nothing fires in between
+            at = max(end, fires - cron.DAY)  # nothing fires in between
     return None
 
 

@@ -66,7 +66,6 @@ class UnopenedTubes(Unopened):
         return self._queue.adapter.store.database
 
     def _refresh(self) -> None:
-        """Read the records of the tubes."""
         before = self._tubes
         found = [record for record in self._records if isinstance(self._types.get(record.type), Mapping)]
         self._tubes = {record.table: before.get(record.table) or UnopenedTube(record) for record in found}
