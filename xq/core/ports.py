@@ -589,11 +589,9 @@ class TaskModel(Protocol[T]):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         """Add nullable fields to the model, unless it has them: their kinds, and lengths of texts, by name."""
 
-    base: str  # the public name of the ORM's abstract model that has a field for every role
-
     @property
     def offers(self) -> Collection[str]:
-        """The roles for which the model inherits a field from `base`; empty if it does not inherit from that."""
+        """The roles for which the model inherits a field from the ORM's abstract model of xq; else empty."""
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Raise ConfigurationError if the ORM itself reads or writes a field in a way that its role does not allow."""
