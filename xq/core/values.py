@@ -6,9 +6,10 @@ import decimal
 import math
 import numbers
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple
 
@@ -459,9 +460,11 @@ def named(parts: Parts) -> dict[str, Any]:
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
-def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
-    return (items[i : i + size] for i in range(0, len(items), size))
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk
 
 
 def _ranked(value: Any) -> tuple[int, Any]:

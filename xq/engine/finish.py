@@ -53,7 +53,7 @@ class Finish(One[T]):
         see `Connection.as_one`.
         """
         begun, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
-        batches = chunks([*taken], PER_MOVE)
+        batches = chunks(taken, PER_MOVE)
         return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
@@ -89,7 +89,7 @@ class Finish(One[T]):
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
         dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
-        for batch in chunks([parts for parts, _ in taken], PER_MOVE):
+        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
             if listed := dialect.moves.listed(batch):  # else `_find` looks at each
                 listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
         rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
@@ -249,7 +249,7 @@ class Finish(One[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        begun, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
+        begun, batches = self.database.begin(), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 

@@ -66,11 +66,6 @@ class Search(Generic[T]):
         """Return what a filter means. Raises BadType, BadValue and FeatureOff."""
         return Meant(self.database, self.tasks, self.machine, self.since, filter)
 
-    def states_alone(self, filter: str) -> tuple[str, ...] | None:
-        """Return the states that a filter names; None if it names anything else."""
-        meant = self.meant(filter)
-        return None if meant.keys or meant.tests or meant.checks else meant.states
-
     def find(self, filter: str, n: int, after: str | None = None) -> Found[T]:
         if not 1 <= n <= LONGEST_PAGE:
             raise BadValue(f"find returns 1 to {LONGEST_PAGE:,} tasks, not {shown(n)}: go on with the cursor")

@@ -20,7 +20,7 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full,
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, fits_a_column
-from xq.core.values import Tasks
+from xq.core.values import Tasks, chunks
 from xq.engine.binding import Definition
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
@@ -190,7 +190,7 @@ class _Put:
         """Put rows that share their options. Returns how many were put."""
         wide = len(rows[0]) + 1
         most = max(1, min(self.size, min(VALUES, self.dialect.most_values) // wide))
-        return sum(self._insert(alike, rows[i : i + most]) for i in range(0, len(rows), most))
+        return sum(self._insert(alike, some) for some in chunks(rows, most))
 
     def _insert(self, alike: Alike, rows: list[Row]) -> int:
         bulk, dialect, n = self.job.bulk, self.dialect, len(rows)
