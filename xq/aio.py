@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
-from xq.core.ports import Connections
+from xq.core.ports import Connections, R, T
 from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
@@ -23,8 +23,6 @@ from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 from xq.runtime.workers.program import Running, assignments_of, start_assignments
 from xq.sessions.session import Session
 
-T = TypeVar("T")
-R = TypeVar("R")
 P = ParamSpec("P")
 
 _blocks: ContextVar[tuple[Block, ...]] = ContextVar("xq_blocks", default=())  # that the coroutine has entered
@@ -410,7 +408,6 @@ class Aio(Generic[T]):
         return await call.wait(self._run)
 
     def _flush(self) -> None:
-        """Run the calls of this turn."""
         self._flushing = None
         self._run(self._turns.run)
 

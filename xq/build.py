@@ -15,7 +15,7 @@ from xq.aio import Aio
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
-from xq.core.ports import Field, Store, Table, own_name
+from xq.core.ports import Field, Store, T, Table, own_name
 from xq.core.schema import (
     OWN,
     asks_for_own,
@@ -37,7 +37,6 @@ from xq.handle import Queue
 from xq.registry import catalogue, compose
 from xq.verbs import QueueAttribute, attach
 
-T = TypeVar("T")
 C = TypeVar("C", bound=type[Any])
 P = ParamSpec("P")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from xq.core.acting import By, block
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
-from xq.core.ports import Store
+from xq.core.ports import R, Store, T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.finish import Finish, Update
@@ -45,9 +45,6 @@ from xq.sessions.session import Session, checked
 
 if TYPE_CHECKING:
     from xq.aio import Aio
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class _Missing:
@@ -92,12 +89,12 @@ class Queue(Operators[T]):
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
         self._observers: Observers[T] = Observers(store, self._tasks.returned)
         self._database = database = Database(store, definition, clock, self._observers)
-        self._history = History(database, self._tasks, machine)
+        self._history = History(database, self._tasks)
         self._waiters = Waiters(database, self._tasks)
         self._pauses = Pauses(database, self._waiters.takers.wake_first)
         self._inspection = Doctor(self._pauses, self._history)
-        self._search: Search[T] = Search(database, self._tasks, machine)
-        steps = Steps(database, self._tasks, machine)
+        self._search: Search[T] = Search(database, self._tasks)
+        steps = Steps(database, self._tasks)
         batches = Batches(steps)
         in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)

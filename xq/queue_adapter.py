@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.dialect import Installation
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
-from xq.core.ports import Store
+from xq.core.ports import Store, T
 from xq.engine.observers import Observers
 from xq.engine.run import retried
 from xq.engine.stats import counts
 from xq.operators.doctor import Doctor
 from xq.runtime.waiting import Waiting
-
-T = TypeVar("T")
 
 
 class QueueAdapter(Generic[T]):

@@ -27,14 +27,13 @@ class Verb:
     def __init__(self, handle: Queue[Any], name: str) -> None:
         self.handle = handle
         self.name = name
-        self._model = handle.model
         self._method = getattr(handle, name)
         self._of_table = name in TABLE_VERBS
 
     def __get__(self, instance: object, owner: type) -> Any:
         if (name := self.name) in OF_MANY:
             raise AttributeError(f"{owner.__name__} has no {name}(), and its queue has: {owner.__name__}.xq.{name}()")
-        if owner is not self._model and not self.handle.adapter.store.is_mine(owner):
+        if owner is not self.handle.model and not self.handle.adapter.store.is_mine(owner):
             raise ConfigurationError(
                 f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"

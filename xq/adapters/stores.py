@@ -11,11 +11,9 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, Row, Sent
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent
 
 M = TypeVar("M")
-R = TypeVar("R")
-S = TypeVar("S")
 Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
 
 log = logging.getLogger("xq")
@@ -340,10 +338,6 @@ class OrmConnections(BaseStore):
 
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         return None
-
-    @property
-    def own_connection(self) -> Any:
-        return self.in_use if self.has_threads else None
 
     @abstractmethod
     def connect(self) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, is_number, shown
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 253_402_300_800  # seconds since 1970: the end of the year 9999
@@ -32,7 +32,7 @@ def microseconds(name: str, value: object) -> int:
         at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
         return (aware - EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise BadType(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")
     if not abs(value) <= LATEST:
         raise BadValue(f"{name} is a moment (seconds since 1970, a datetime or a date), not {shown(value)}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from xq.core.clock import Clock
 from xq.core.compile import Change, Selector, Statement
@@ -25,6 +25,7 @@ from xq.core.ports import (
     Kind,
     Liveness,
     Notifier,
+    R,
     Row,
     Run,
     Store,
@@ -32,8 +33,6 @@ from xq.core.ports import (
     Values,
 )
 from xq.core.words import PLAIN, Wording
-
-R = TypeVar("R")
 
 
 class Moves(Protocol):

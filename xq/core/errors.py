@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 from uuid import UUID
 
 from xq.core.words import PLAIN, Wording
@@ -19,6 +19,16 @@ def shown(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 500 else f"{text[:500]}..."
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether a value is an integer, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is an integer or a float, and no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class Error(Exception):

@@ -7,15 +7,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from xq.core.clock import LAST_DAY, microseconds
-from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, is_number, shown
 from xq.core.machine import FOREVER, LONGEST, REMEMBERED, Machine, Transition
 from xq.core.words import Wording
 
 Spans = Mapping[str, float | None]  # the options of a call in seconds; None is never
 Span = float | timedelta | None  # of time; a number is seconds
+
+NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 
 # The arguments of methods beside the options of the machine, for messages.
 PARAMETERS = {
@@ -56,7 +58,7 @@ def seconds_of(option: str, value: object, ends: bool = False) -> float | None:
     Raises BadType and BadValue.
     """
     value = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise BadType(f"{option} is a number of seconds or a timedelta, not {shown(value)}")
     if value in (math.inf, FOREVER) and not ends:
         return None
@@ -77,7 +79,7 @@ def _moment(at: object) -> float:
 
 def count_of(n: object) -> int:
     """Return a number of tasks. Raises BadType and BadValue."""
-    if isinstance(n, bool) or not isinstance(n, int):
+    if not is_integer(n):
         raise BadType(f"a number of tasks is an integer, not {shown(n)}")
     if n < 0:
         raise BadValue(f"a number of tasks is not negative: {shown(n)}")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-T = TypeVar("T")
-R = TypeVar("R")
+T = TypeVar("T")  # a task: an instance of the application's model
+R = TypeVar("R")  # what a call returns
 S = TypeVar("S")
 
 Kind = Literal[
@@ -492,10 +492,6 @@ class Connections(Protocol):
     def connect_unpooled(self) -> None:
         """Open a connection for this thread if it has none, and withdraw it from the ORM's pool."""
 
-    @property
-    def own_connection(self) -> Any:
-        """The driver's connection of this thread; None if none is open, or if threads share one."""
-
     def disconnect(self) -> None:
         """Close the connection of this thread, or return it to its pool. Does nothing if threads share it."""
 
@@ -593,11 +589,9 @@ class TaskModel(Protocol[T]):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         """Add nullable fields to the model, unless it has them: their kinds, and lengths of texts, by name."""
 
-    base: str  # the public name of the ORM's abstract model that has a field for every role
-
     @property
     def offers(self) -> Collection[str]:
-        """The roles for which the model inherits a field from `base`; empty if it does not inherit from that."""
+        """The roles for which the model inherits a field from the ORM's abstract model of xq; else empty."""
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Raise ConfigurationError if the ORM itself reads or writes a field in a way that its role does not allow."""

@@ -6,20 +6,19 @@ import decimal
 import math
 import numbers
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import Catalogue, Options, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, Table, TaskModel, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, fits_a_column
 from xq.core.words import PLAIN, Wording
-
-T = TypeVar("T")
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
 SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
@@ -461,9 +460,11 @@ def named(parts: Parts) -> dict[str, Any]:
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
-def chunks(items: list[T], size: int) -> Iterator[list[T]]:
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
-    return (items[i : i + size] for i in range(0, len(items), size))
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk
 
 
 def _ranked(value: Any) -> tuple[int, Any]:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.options import Spans
-from xq.core.ports import Row
+from xq.core.options import NONE, Spans
+from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import NO_TAKE, Asked, One
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.take import NONE
 from xq.engine.timers import Batches
-from xq.sessions.records import in_full
-from xq.sessions.session import owner_of, tokens_of
+from xq.sessions.session import owner_of
 
-T = TypeVar("T")
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
@@ -56,7 +53,7 @@ class Finish(One[T]):
         see `Connection.as_one`.
         """
         begun, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
-        batches = chunks([*taken], PER_MOVE)
+        batches = chunks(taken, PER_MOVE)
         return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
@@ -92,7 +89,7 @@ class Finish(One[T]):
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
         dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
-        for batch in chunks([parts for parts, _ in taken], PER_MOVE):
+        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
             if listed := dialect.moves.listed(batch):  # else `_find` looks at each
                 listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
         rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
@@ -252,7 +249,7 @@ class Finish(One[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        begun, batches = self.database.begin(), chunks([(parts, None) for parts in keys], RETURNED)
+        begun, batches = self.database.begin(), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 
@@ -282,11 +279,3 @@ class Finish(One[T]):
         ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
         return int(moved)
-
-    def give_back(self, sessions: Sequence[str], event: str) -> None:
-        """Release all tasks of ended sessions, recorded as `event`. Raises if the database rejects one."""
-        self.batches.give_back([*map(tokens_of, in_full(sessions))], event)
-
-    def give_back_except_rejected(self, session: str, event: str) -> None:
-        """Release the tasks of an ended session, recorded as `event`, except what the database rejects."""
-        self.batches.give_back_except_rejected(*tokens_of(session), event, "session")

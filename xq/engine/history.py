@@ -6,7 +6,6 @@ from datetime import date
 from typing import Any
 
 from xq.core.clock import microseconds
-from xq.core.machine import Machine
 from xq.core.ports import HISTORY, Reader, beside
 from xq.core.values import Tasks, named
 from xq.engine.run import Database
@@ -15,10 +14,10 @@ from xq.engine.run import Database
 class History:
     """The history of one queue, which the feature history keeps."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
+    def __init__(self, database: Database, tasks: Tasks[Any]) -> None:
         self.database = database
         self.tasks = tasks
-        self.machine = machine
+        self.machine = tasks.machine
         self._readers: dict[tuple[str, ...], Reader] = {}  # by the names of the table and its columns
 
     @property

@@ -6,25 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
-from xq.core.options import Spans
-from xq.core.ports import REFUSALS, Row
+from xq.core.options import NONE, Spans
+from xq.core.ports import REFUSALS, Row, T
 from xq.core.values import New, Parts, Tasks, named
 from xq.engine.run import Begun
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
-T = TypeVar("T")
-
 PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
 # Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
 VALUES = 1_000
 PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
-NONE: Final[Mapping[str, Any]] = {}
 
 
 class Inserts(Generic[T]):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 from xq.core.dialect import Connected
-from xq.core.ports import Connections, Row
-
-T = TypeVar("T")
+from xq.core.ports import Connections, Row, T
 
 Callback = Callable[[T, str, str, str], object]  # task, event, source state, target state
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol
 
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState
 from xq.core.machine import TAKEN, Transition
-from xq.core.options import Spans
-from xq.core.ports import Row
+from xq.core.options import NONE, Spans
+from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.run import Begun
 from xq.engine.steps import Steps
-from xq.engine.take import NONE, check_open
+from xq.engine.take import check_open
 from xq.sessions.session import owner_of
-
-T = TypeVar("T")
 
 NO_TAKE: Final = "/"  # in the place of a token: that of no take
 MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move

@@ -13,14 +13,13 @@ from xq.core.compile import Statement
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
-from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
+from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, R, Row, Store, Values
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sessions import current as sessions
 from xq.sessions.current import Sessions
 from xq.sessions.session import Session
 
-R = TypeVar("R")
 V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from xq.core.compile import Selector, Statement, Way
 from xq.core.counters import counter_of
-from xq.core.machine import ABSENT, READY, TAKEN, Machine, Transition
+from xq.core.machine import ABSENT, READY, TAKEN, Transition
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
@@ -21,11 +21,11 @@ PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 class Steps:
     """The steps of one queue, each compiled at its first use."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine) -> None:
+    def __init__(self, database: Database, tasks: Tasks[Any]) -> None:
         self.database = database
         self.store = database.store
         self.tasks = tasks
-        self.machine = machine
+        self.machine = machine = tasks.machine
         self._unique = machine.guard("unique") is not None
         self.rates = Rates(tasks) if machine.guard("rate") else None
         self._counts = machine.settings.counts_events

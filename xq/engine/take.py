@@ -6,14 +6,14 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol
 
 from xq.core.compile import Selector
 from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.options import Spans
-from xq.core.ports import Connection, Row
+from xq.core.options import NONE, Spans
+from xq.core.ports import Connection, Row, T
 from xq.core.values import Tasks
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
@@ -23,13 +23,11 @@ from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.sessions.session import Session
 
-T = TypeVar("T")
 Then = Callable[[str | None], None]  # gets the token of a take
 
 TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own session was lost meanwhile
 # seconds to wait, one after the other, for due tasks that another connection is moving at this moment
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
-NONE: Final[Mapping[str, Any]] = {}
 
 
 class Maintenance(Protocol):
@@ -74,7 +72,9 @@ class Takes(Generic[T]):
         fields = self.tasks.updates(update) if update is not None else NONE
         transition = None if seconds else self.tasks.options.usual.get(event)
         if transition is None:
-            transition = self._transition(event, seconds)
+            self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks
+            (source,) = self.machine.sources(event)
+            transition = self.tasks.options.choose(source, event, seconds)
         if n == 0:
             return []
         for tried in itertools.count():
@@ -190,11 +190,6 @@ class Takes(Generic[T]):
             self.in_doubt.add([token], error)
             raise
 
-    def _transition(self, event: str, seconds: Spans) -> Transition:
-        self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks
-        (source,) = self.machine.sources(event)
-        return self.tasks.options.choose(source, event, seconds)
-
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
         rows = self.database.run(step, values)
         return self._in_order(rows or self._found_late(step, values, swept), token)
@@ -237,7 +232,6 @@ class Takes(Generic[T]):
         return rows
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
-        """Return whether a query finds a task that this take may take."""
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
             return False
         skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)

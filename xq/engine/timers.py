@@ -65,11 +65,6 @@ class Batches:
             values |= {f"first{i}": first, f"end{i}": end}
         return Selector("owned", TAKEN, ranges=len(ranges)), release, values
 
-    def move_due(self, timer: Transition) -> Moved:
-        """Move a batch of the tasks whose `timer` has passed."""
-        which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
-        return self.move(timer.event, which, one, timer, {})
-
     def move(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
@@ -204,7 +199,10 @@ class Timers:
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())
 
     def _move_due(self, timers: Iterable[Transition]) -> Swept:
-        found = [(timer.target, *self.batches.move_due(timer)) for timer in timers]
+        found = []
+        for timer in timers:
+            which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
+            found.append((timer.target, *self.batches.move(timer.event, which, one, timer, {})))
         return Swept(
             due=True,
             moved=sum(moved for _, moved, _ in found),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from xq.core.errors import ConfigurationError, shown
+from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.core.machine import Feature, Guard
 
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
@@ -33,7 +33,7 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     if by not in (None, *BY):
         raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
     most, burst = int(found[1]), 1 if burst is None else burst
-    if isinstance(burst, bool) or not isinstance(burst, int) or not 0 < burst <= most:
+    if not is_integer(burst) or not 0 < burst <= most:
         raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
     interval = -(-span // (most - burst + 1))  # see token_buckets.py
     if burst * interval > LONGEST_REFILL:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, overload
 
 from xq.core.acting import By
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
-from xq.core.ports import Store
+from xq.core.ports import Store, T
 from xq.core.values import Tasks
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
@@ -24,8 +24,6 @@ from xq.operators.inspection import Health, Process, Snapshot, Step
 from xq.operators.operations import CHUNK, Operation, acting
 from xq.operators.search import Found, Search
 from xq.runtime.schedules import Schedules
-
-T = TypeVar("T")
 
 
 class Operators(Generic[T]):

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.machine import Machine
 from xq.core.options import count_of
+from xq.core.ports import T
 from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
-
-T = TypeVar("T")
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
@@ -108,10 +107,10 @@ class Operation(Generic[T]):
     @property
     def preview(self) -> Preview:
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
-        first, states = self._search.find(self._movable, SHOWN), self._search.states_alone(self.filter)
-        if states is not None:
+        first, meant = self._search.find(self._movable, SHOWN), self._search.meant(self.filter)
+        if not (meant.keys or meant.tests or meant.checks):  # it names states alone
             by_state = counts(self._finish.database)
-            n = sum(by_state[state] for state in self._states if state in states)
+            n = sum(by_state[state] for state in self._states if state in meant.states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
         return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)

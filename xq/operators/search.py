@@ -9,20 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.machine import Machine
-from xq.core.ports import fits_a_column
+from xq.core.ports import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.run import Database
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
-
-T = TypeVar("T")
 
 EXAMINED = 10_000  # rows of one call
 LONGEST_PAGE = 1_000  # tasks
@@ -59,20 +56,15 @@ class Page(NamedTuple):
 class Search(Generic[T]):
     """Finds the tasks of one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], machine: Machine) -> None:
+    def __init__(self, database: Database, tasks: Tasks[T]) -> None:
         self.database = database
         self.tasks = tasks
-        self.machine = machine
-        self.since = Since(database, machine)
+        self.machine = tasks.machine
+        self.since = Since(database, self.machine)
 
     def meant(self, filter: object) -> Meant:
         """Return what a filter means. Raises BadType, BadValue and FeatureOff."""
         return Meant(self.database, self.tasks, self.machine, self.since, filter)
-
-    def states_alone(self, filter: str) -> tuple[str, ...] | None:
-        """Return the states that a filter names; None if it names anything else."""
-        meant = self.meant(filter)
-        return None if meant.keys or meant.tests or meant.checks else meant.states
 
     def find(self, filter: str, n: int, after: str | None = None) -> Found[T]:
         if not 1 <= n <= LONGEST_PAGE:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from xq.core.clock import microseconds
 from xq.core.compile import Change, Selector
 from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
 from xq.core.machine import ABSENT, Transition
-from xq.core.ports import REFUSALS, Field
-from xq.core.values import Parts, named
+from xq.core.ports import REFUSALS, Field, T
+from xq.core.values import Parts, chunks, named
 from xq.engine.binding import Step
 from xq.engine.steps import Steps
 from xq.pipeline.frames import as_stored
 from xq.pipeline.scan import Checkpoint, Extract, Part
-
-T = TypeVar("T")
 
 DONE = "D"
 OUT = Transition(DONE, "archive", ABSENT)
@@ -110,7 +107,7 @@ class Archive:
         history is not kept since `begun_us`, a time before the checkpoint: it cannot show then what came to D again.
         """
         gone, refused, again = 0, list[Written](), set[str]()
-        for batch in _batches(tasks, PER_TRANSACTION):
+        for batch in chunks(tasks, PER_TRANSACTION):
             seen, until = until, history.checkpoint(until)
             if seen != until:
                 moves = history.read(["key", "target"], Part(after=seen, until=until))
@@ -143,7 +140,7 @@ class Archive:
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
         binding = self.database.open()
-        statements = map(binding.dialect.looks.forget_rows, _batches(ids, ROWS))
+        statements = map(binding.dialect.looks.forget_rows, chunks(ids, ROWS))
         steps = (binding.changes(self.store, statement) for statement in statements)
         return sum(n for step in steps for (n,) in self.database.run(step))
 
@@ -160,7 +157,7 @@ class Archive:
         every, fields = (*names, *newer), list(map(known, names))
         keys, look = [names.index(name) for name in self.key], self.database.dialect.looks.look()
         back, refused = 0, 0
-        for batch in _batches(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
+        for batch in chunks(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
             n, more = self._in_parts(partial(self._put_back, every), stored)
             there = (self.database.run(look, named(tuple([row[i] for i in keys]))) for row in more)
@@ -190,9 +187,3 @@ class Archive:
             if not isinstance(error, Stays):
                 self.log.warning("a task stays where it is: %s", error)
         return n, [row for row, _ in refused]
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    found = iter(items)
-    while batch := list(islice(found, size)):
-        yield batch

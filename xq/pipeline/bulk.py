@@ -16,11 +16,11 @@ from zlib import crc32
 from xq.adapters.plain import PlainStore
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect
-from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, shown
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, fits_a_column
-from xq.core.values import Tasks
+from xq.core.values import Tasks, chunks
 from xq.engine.binding import Definition
 from xq.engine.run import Database, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
@@ -114,7 +114,7 @@ class Job:
         Raises BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses; Error if the
         partition was put with other rows, by an earlier run of a job of this name.
         """
-        if isinstance(part, bool) or not isinstance(part, int) or part < 0 or not fits_a_column(part):
+        if not is_integer(part) or part < 0 or not fits_a_column(part):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
         size = PER_INSERT
         with self.connected() as store:
@@ -190,10 +190,9 @@ class _Put:
         """Put rows that share their options. Returns how many were put."""
         wide = len(rows[0]) + 1
         most = max(1, min(self.size, min(VALUES, self.dialect.most_values) // wide))
-        return sum(self._insert(alike, rows[i : i + most]) for i in range(0, len(rows), most))
+        return sum(self._insert(alike, some) for some in chunks(rows, most))
 
     def _insert(self, alike: Alike, rows: list[Row]) -> int:
-        """Put rows by one statement. Returns how many were put."""
         bulk, dialect, n = self.job.bulk, self.dialect, len(rows)
         unique, limit = self.machine.guard("unique"), self.machine.guard("limit")
         values = {"now": bulk.now, "rows": self._with_keys(alike, rows), "adding": n}

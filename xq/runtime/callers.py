@@ -71,7 +71,7 @@ class Callers:
                 store, job = given
                 try:
                     job()
-                    self._threads[me] = store.own_connection
+                    self._threads[me] = store.in_use
                 except Exception:  # a call delivers its own errors: this is the end of one that was cancelled
                     log.exception("a cancelled call of a coroutine could not be ended")
                 finally:

@@ -12,12 +12,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, Row, keep
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, R, Row, keep
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
 from xq.engine.run import Database
@@ -28,8 +28,6 @@ from xq.sessions import current as sessions
 from xq.sessions.owners import Owner, members_of
 from xq.sessions.records import rows_of
 from xq.sessions.session import before_exit
-
-R = TypeVar("R")
 
 log = logging.getLogger("xq")
 
@@ -270,7 +268,7 @@ class Maintenance:
 
     def _hold_connection(self) -> None:
         for queue in self._queues[:1]:
-            self._connection = queue.database.store.own_connection
+            self._connection = queue.database.store.in_use
 
     def _disconnect(self) -> None:
         queues, connection = self._attended(), self._connection
@@ -304,22 +302,20 @@ class Maintenance:
         log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
         self._failing.add((queue.source_name, duty.name))
 
-    def _rows_of(
-        self, duty: Duty, query: Callable[[Sequence[Maintained]], str], queues: Sequence[Maintained]
-    ) -> list[Row]:
-        """Return the rows of a query of many queues, each after its queue. If it fails, each queue is asked alone."""
+    def _rows_of(self, duty: Duty, query: Callable[[Sequence[Maintained]], str]) -> list[Row]:
+        """Return the rows of a query of all queues, each after its queue. If it fails, each queue is asked alone."""
 
         def ask(part: Sequence[Maintained]) -> list[Row]:
             asked = query(part)
             return part[0].database.run(asked) if asked else []
 
         def failed(part: Sequence[Maintained], error: Exception) -> None:
-            if len(queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
+            if len(self._queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)
 
-        return rows_of(queues, ask, failed)
+        return rows_of(self._queues, ask, failed)
 
     # the duties; each returns the seconds until its next run
 
@@ -386,7 +382,6 @@ class Maintenance:
         return only_reads
 
     def _fire(self, schedules: list[Row]) -> float:
-        """Put the tasks of the due schedules of each queue."""
         seconds = self._at_most(RECORDS)
         queues = {queue.source_name: queue for queue in self._queues if queue.maintains} if schedules else {}
         for name, schedule, _, left, now in schedules:
@@ -425,7 +420,7 @@ class Maintenance:
         maintains = any(queue.maintains for queue in self._queues)
         if count is not None and maintains:
             count("sweep")
-        rows = self._rows_of(self.expire, _due_and_ready, self._queues)
+        rows = self._rows_of(self.expire, _due_and_ready)
         left = {queue: None if seconds is None else float(seconds) for queue, seconds, ready in rows if not ready}
         ready = {queue for queue, _, ready in rows if ready}
         woken = self._each(
@@ -449,7 +444,7 @@ class Maintenance:
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
         many = [queue for queue in self._queues if queue in self._to_roll_up]
-        many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters, self._queues)]
+        many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters)]
         rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.database), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +16,9 @@ from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
-from xq.sessions.current import Sessions
 from xq.sessions.owners import Owner, owners
-from xq.sessions.records import of_sessions
-from xq.sessions.session import Session
+from xq.sessions.records import in_full, of_sessions
+from xq.sessions.session import Session, tokens_of
 
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
@@ -65,7 +63,7 @@ class QueueMaintenance(Owner):
         self.maintained = None
         self.waiters.forget()
         self.pauses.forked()
-        self.schedules.beginning = threading.Lock()  # a thread of the parent may hold the other one
+        self.schedules.forked()
         self.database.observers.forked()
         self.database.store.forked()
 
@@ -175,11 +173,6 @@ class QueueMaintenance(Owner):
         """The name of the queue in its database."""
         return self.database.bind().dialect.source_name
 
-    @property
-    def sessions(self) -> Sessions | None:
-        """The sessions of this process in the model's current database; None if the model has none."""
-        return self.database.sessions
-
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         _, binding = self.database.begin()
@@ -221,14 +214,14 @@ class QueueMaintenance(Owner):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.finish.give_back_except_rejected(uuid, event)
+                self.finish.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
             self.database.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
         records = self.database.dialect.records
         if reaped:
-            self.finish.give_back(uuids, event)
+            self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
             of_sessions(self.database, records.forget_waits, uuids)
         of_sessions(self.database, records.deregister_session, uuids, queue=self.source_name)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 from zoneinfo import ZoneInfo
 
 from xq.core.clock import EPOCH
@@ -34,17 +34,14 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
-from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack
+from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
 from xq.core.values import Tasks
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 from xq.runtime import cron
 
-T = TypeVar("T")
-
 MICROSECOND: Final = timedelta(microseconds=1)
-DAY: Final = timedelta(days=1)
 OVERDUE: Final = 60_000_000  # microseconds
 NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
@@ -82,7 +79,7 @@ class Schedules(Generic[T]):
         self.log = logging.getLogger(f"xq.{database.store.name}")
         self.declared = self._declarations(database.definition.schedules)
         self.pending = False  # whether the workers of a program have still to call `begin`
-        self.beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
+        self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
@@ -173,9 +170,13 @@ class Schedules(Generic[T]):
                 raise ConfigurationError(f"schedules= {what}: {error}") from error
         return found
 
+    def forked(self) -> None:
+        """Reset in a forked child: a thread of the parent may hold the lock."""
+        self._beginning = threading.Lock()
+
     def begin(self) -> None:
         """Store what the program declares, and fire what is due. Raises as `every`: then the next call does it."""
-        with self.beginning:
+        with self._beginning:
             if self.pending:
                 self.declare()
                 self.fire_due()
@@ -488,7 +489,7 @@ def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetim
     trigger = CronTrigger(**fields, timezone=UTC)  # by the wall clock, as if that were UTC
     while (wall := trigger.get_next_fire_time(None, at + (offset := _offset(zone, at)))) is not None:
         fires: datetime = wall - offset
-        end = min(fires, at + DAY)
+        end = min(fires, at + cron.DAY)
         if _offset(zone, end) != offset:
             at = _change(zone, at, end)
             if wall < at + _offset(zone, at):  # skipped
@@ -496,7 +497,7 @@ def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetim
         elif end == fires:
             return fires
         else:
-            at = max(end, fires - DAY)  # nothing fires in between
+            at = max(end, fires - cron.DAY)  # nothing fires in between
     return None
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-R = TypeVar("R")
+from xq.core.ports import R
 
 LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
 UNATTENDED = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock

@@ -15,18 +15,16 @@ from contextlib import nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.errors import Error, NotInstalled
-from xq.core.ports import UNANSWERED, ErrorKind
+from xq.core.ports import UNANSWERED, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.runtime.callers import Runner
 from xq.runtime.sleep import Awake
 from xq.runtime.waiting import Waiting
 from xq.sessions.session import entered
 
-T = TypeVar("T")
-R = TypeVar("R")
 TakenBy = tuple[T, str | None]  # a taken task and its token
 
 PER_TRANSACTION: Final = 64  # calls in a transaction

@@ -12,22 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
 from xq.core.machine import ABSENT, TAKEN
-from xq.core.options import Span, seconds_of
-from xq.core.ports import ErrorKind, Row
+from xq.core.options import NONE, Span, seconds_of
+from xq.core.ports import ErrorKind, Row, T
 from xq.core.values import Parts, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
-from xq.engine.take import NONE, Takes
+from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
 from xq.runtime.waiters import EndWaiter, Waiter
 from xq.sessions.session import owner_of
-
-T = TypeVar("T")
 
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row

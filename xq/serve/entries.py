@@ -8,18 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
-from xq.core.ports import NUMBERS, ErrorKind, fits_a_column
+from xq.core.ports import NUMBERS, ErrorKind, R, fits_a_column
 from xq.handle import Queue, queue_of
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
-
-R = TypeVar("R")
 
 STATUSES: Final = {  # of the answers to errors of xq; 400 to all others
     **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),

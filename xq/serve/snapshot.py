@@ -12,10 +12,11 @@ from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from starlette.exceptions import HTTPException
 
+from xq.core.ports import R
 from xq.core.words import lasting
 from xq.operators.doctor import LONG
 from xq.operators.inspection import Age, Snapshot
@@ -36,7 +37,6 @@ SLOW: Final = 15.0  # seconds until a look reads again from a history for how lo
 OLD: Final = 4  # looks, after which numbers are shown with their age
 
 NONE: Final = Age(0.0, exact=True)
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)

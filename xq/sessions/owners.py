@@ -6,14 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 from weakref import WeakSet, ref
 
 from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
-from xq.core.ports import ErrorKind
-
-R = TypeVar("R")
+from xq.core.ports import ErrorKind, R
 
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
 

@@ -105,7 +105,6 @@ class Reaper:
         return ends, {name: process for name, queue, _, process in rows if not queue}
 
     def _orphans(self) -> set[str]:
-        """Return the sessions that own tasks and are not registered."""
         self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
         of = self._sessions.owners
         owners = [owner for owner in of.installed if not of.is_denied(owner.source_name)]

@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 
 from xq.core.dialect import Runs
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import Liveness, Row
+from xq.core.ports import Liveness, R, Row, S
 from xq.sessions.owners import Owners
 from xq.sessions.process import process_name, this_process
 
 Q = TypeVar("Q")
-R = TypeVar("R")
-S = TypeVar("S")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 REAPED = 100  # sessions that are ended at once

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 from xq.core.errors import BadType, shown
+from xq.core.ports import R
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def by_name(method: Callable[P, R]) -> Callable[P, R]:

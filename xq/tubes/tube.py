@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.adapters.tubes import Record
-from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
 from xq.handle import Queue
@@ -443,7 +443,7 @@ class Tube:
 
 
 def is_zero(seconds: object) -> bool:
-    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds == 0
+    return is_number(seconds) and seconds == 0
 
 
 def task_id(task: object) -> object:

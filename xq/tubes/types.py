@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from xq.adapters.tubes import FIELDS
-from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is_integer, is_number, shown
 from xq.core.machine import LONGEST, REMEMBERED, Feature, Machine
 from xq.core.ports import fits_a_column
 from xq.core.words import either
@@ -36,7 +36,7 @@ STORAGE_MODES: Final = ("default", "ready_buffer")
 
 
 def _seconds(option: str, value: object) -> float | bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise BadType(f"{option} is a number of seconds, not {shown(value)}")
     if value == math.inf:
         return True  # the feature without a default
@@ -48,7 +48,7 @@ def _seconds(option: str, value: object) -> float | bool:
 
 
 def _capacity(option: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_integer(value):
         raise BadType(f"{option} is a number of tasks, not {shown(value)}")
     if not 0 <= value <= UNLIMITED:
         raise BadValue(f"{option} is a number of tasks, or 0 for any, not {shown(value)}")
@@ -57,7 +57,7 @@ def _capacity(option: str, value: object) -> int:
 
 def pri(value: object) -> int:
     """Return a valid pri. Raises BadType and BadValue."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_integer(value):
         raise BadType(f"pri is an integer, not {shown(value)}")
     if not fits_a_column(value):
         raise BadValue(f"pri is an integer of at most 64 bits, not {shown(value)}")

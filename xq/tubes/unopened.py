@@ -11,22 +11,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from xq.adapters.tubes import Record, TubeRecords
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind
+from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, R
 from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
 from xq.sessions.records import of_sessions, rows_of
-
-if TYPE_CHECKING:
-    from xq.tubes.tube import Tube
-
-R = TypeVar("R")
+from xq.tubes.tube import Tube
 
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
 LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written
@@ -70,7 +66,6 @@ class UnopenedTubes(Unopened):
         return self._queue.adapter.store.database
 
     def _refresh(self) -> None:
-        """Read the records of the tubes."""
         before = self._tubes
         found = [record for record in self._records if isinstance(self._types.get(record.type), Mapping)]
         self._tubes = {record.table: before.get(record.table) or UnopenedTube(record) for record in found}

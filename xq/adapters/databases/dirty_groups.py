@@ -15,15 +15,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.rows import Rows
 from xq.core.dialect import Runs
 from xq.core.machine import READY, Guard
 from xq.core.ports import Connections, ErrorKind
-
-R = TypeVar("R")
 
 DIRTY = "dirty_groups"
 MANY = 1_000  # rows to read at once

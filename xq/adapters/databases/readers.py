@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.named import beside, filled, quoted
 from xq.adapters.drivers import connect
+from xq.core.clock import EPOCH
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.machine import ABSENT
 from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, parted
 
 ROWS = 10_000  # fetched at once
 NEAR, WIDER = 10_000, 8  # ids that the first look back goes, and how much farther each next one does
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _utc(value: datetime) -> datetime:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from xq.build import Schedules, as_decorator, build
 from xq.core.clock import Clock
 from xq.core.machine import Feature
+from xq.core.ports import T
 from xq.handle import Queue
 
 if TYPE_CHECKING:
     from xq.adapters.django.lookup import queues
     from xq.adapters.django.task_fields import TaskFields
     from xq.features import Features
-
-T = TypeVar("T")
 
 __all__ = ["TaskFields", "queue", "queues", "upgrade"]
 

@@ -260,8 +260,6 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     def with_the_table(self, creating: Callable[[Callable[[], None]], None], dropped: Callable[[], None]) -> None:
         """Do nothing: migrations create and drop tables."""
 
-    base = "xq.adapters.django.TaskFields"
-
     @property
     def offers(self) -> Collection[str]:
         from xq.adapters.django.task_fields import TaskFields  # models are loaded by now

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.core.errors import ConfigurationError
-from xq.core.ports import ErrorKind, ServerDriver
-
-T = TypeVar("T")
+from xq.core.ports import ErrorKind, ServerDriver, T
 
 # The events of a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)

@@ -12,11 +12,10 @@ from xq.adapters.peewee.model import PeeweeModel
 from xq.build import Schedules, as_decorator, build
 from xq.core.clock import Clock
 from xq.core.machine import Feature
-from xq.core.ports import Store
+from xq.core.ports import Store, T
 from xq.features import Features
 from xq.handle import Queue
 
-T = TypeVar("T")
 M = TypeVar("M", bound=pw.Model)
 
 

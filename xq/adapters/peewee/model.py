@@ -67,7 +67,6 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 class PeeweeModel(OrmModel[M]):
     """A Peewee model. Implements `xq.core.ports.TaskModel`."""
 
-    base = "xq.Task"
     adds_columns = True
     needed: Mapping[str, str] = {
         "runat": "a DoubleField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC), or PostgreSQL's "

@@ -41,15 +41,12 @@ def model_of(found: pw.Database, table: str) -> type[pw.Model]:
     tables = found.get_tables()
     if table not in tables:
         raise BadValue(f"there is no table {shown(table)}: there are {', '.join(tables) or 'none'}")
-    made: type[pw.Model] = _introspector(found).generate_models(table_names=[table], literal_column_names=True)[table]
+    of = Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
+    made: type[pw.Model] = of.generate_models(table_names=[table], literal_column_names=True)[table]
     for column in found.get_columns(table):
         if (field := made._meta.columns.get(column.name)) is not None:
             field.declared = column.data_type
     return made
-
-
-def _introspector(found: pw.Database) -> Introspector:
-    return Introspector(_Columns(found)) if isinstance(found, pw.SqliteDatabase) else Introspector.from_database(found)
 
 
 class _Columns(SqliteMetadata):

@@ -13,7 +13,7 @@ import xq
 from xq.adapters.spark.exchange import Exchange, Result
 from xq.adapters.spark.leases import leases_of
 from xq.adapters.spark.queues import check_session
-from xq.core.errors import BadType, BadValue, FeatureOff, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.machine import TAKEN
 from xq.handle import queue_of
 
@@ -74,7 +74,7 @@ def consume(
 def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object) -> None:
     if not callable(work):
         raise BadType(f"work is a function, not {shown(work)}")
-    if isinstance(batch, bool) or not isinstance(batch, int):
+    if not is_integer(batch):
         raise BadType(f"batch is a number of tasks, not {shown(batch)}")
     if batch < 1:
         raise BadValue(f"batch is a number of tasks from 1 on, not {batch}")

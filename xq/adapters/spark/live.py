@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from xq.adapters.spark.queues import check_session, context_of, named, not_connected
 from xq.adapters.spark.source import options
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, is_integer, is_number, shown
 from xq.handle import queue_of
 from xq.pipeline.rollup import UNITS, Counted
 
@@ -89,7 +89,7 @@ def _check(several: Mapping[str, object], checkpoint: object, unit: object, ever
         raise BadType(f"checkpoint is the path of a folder, not {shown(checkpoint)}")
     if not isinstance(unit, str) or unit not in UNITS:
         raise BadValue(f"unit is {', '.join(UNITS)}, not {shown(unit)}")
-    if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 < every < 1e9:
+    if not is_number(every) or not 0 < every < 1e9:
         raise BadValue(f"every is a number of seconds above 0, not {shown(every)}")
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or not 0 < max_rows < 2**63:
+    if not is_integer(max_rows) or not 0 < max_rows < 2**63:
         raise BadValue(f"max_rows is a whole number above 0, not {shown(max_rows)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, is_number, shown
 
 
 class Threshold(NamedTuple):
@@ -42,7 +42,7 @@ def checked(given: Mapping[str, float] | None) -> dict[str, float]:
             known = ", ".join(f"{known} ({threshold.unit})" for known, threshold in THRESHOLDS.items())
             raise BadValue(f"there is no threshold {shown(name)}: there are {known}")
         unit = THRESHOLDS[name].unit
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise BadType(f"the threshold {name} is a number ({unit}), not {shown(value)}")
         if not (isfinite(value) and value >= 0) or (unit == PART and value > 1):
             wanted = "a number from 0 to 1" if unit == PART else f"a number of {unit} from 0 on"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.errors import Error, NotFound, NotOwner, shown
-from xq.core.ports import FAULTS, ErrorKind
+from xq.core.ports import FAULTS, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.finish import Finish
 from xq.runtime.lease import LOST
-
-T = TypeVar("T")
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"

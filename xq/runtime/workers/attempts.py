@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from xq.core.errors import NotFound, WrongState
-from xq.core.ports import Row
-from xq.core.values import Parts, Taken
+from xq.core.ports import Row, T
+from xq.core.values import Parts, Taken, chunks
 from xq.core.words import lasting
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, is_loss, line_of
@@ -19,8 +19,6 @@ from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.worker import Supply, Worker
-
-T = TypeVar("T")
 
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
@@ -102,8 +100,7 @@ class Attempts(Generic[T]):
 
     def begin(self, tasks: Sequence[T]) -> list[Lease]:
         """Return a lease for each call of the function with these tasks, but not for what may not be tried again."""
-        size = self.options.batch or 1
-        found = [self._begin(tasks[at : at + size]) for at in range(0, len(tasks), size)]
+        found = map(self._begin, chunks(tasks, self.options.batch or 1))
         return [lease for lease in found if lease is not None]
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:

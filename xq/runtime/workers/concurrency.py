@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from xq.core.errors import ConfigurationError, shown
+from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
 
@@ -38,7 +38,7 @@ class Concurrency:
             raise ConfigurationError(
                 f"Concurrency has a name of 1 to {LONGEST_NAME} characters, not {shown(self.name)}"
             )
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or not 0 < self.n <= MOST_SLOTS:
+        if not is_integer(self.n) or not 0 < self.n <= MOST_SLOTS:
             raise ConfigurationError(f"Concurrency has a number of 1 to {MOST_SLOTS:,} tasks, not {shown(self.n)}")
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
+from xq.core.ports import R
 from xq.core.values import Parts
 from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease
@@ -21,8 +22,6 @@ from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
 from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
 from xq.runtime.workers.worker import Supply
-
-R = TypeVar("R")
 
 
 class Coroutines(Pool):

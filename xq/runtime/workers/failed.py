@@ -5,16 +5,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
+from xq.core.ports import T
 from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.runtime.lease import LOST
 from xq.runtime.workers.attempt import Attempt, RetriedCalls, line_of, text_of
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.worker import Hook, Worker
-
-T = TypeVar("T")
 
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "

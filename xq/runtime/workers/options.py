@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from xq.core.errors import ConfigurationError, shown
+from xq.core.errors import ConfigurationError, is_integer, is_number, shown
 from xq.core.machine import LONGEST
 from xq.runtime.workers.concurrency import Concurrency
 from xq.runtime.workers.outcomes import Backoff
@@ -47,10 +47,9 @@ class Options:
             number = getattr(self, name)
             if number is None and name in ("max_attempts", "batch"):
                 continue
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= HIGHEST:
+            if not is_integer(number) or not 0 < number <= HIGHEST:
                 raise ConfigurationError(f"{name} is a number from 1 to {HIGHEST:,}, not {shown(number)}")
-        limit, is_number = self.timeout, isinstance(self.timeout, (int, float)) and not isinstance(self.timeout, bool)
-        if limit is not None and not (is_number and 0 < limit <= LONGEST):
+        if self.timeout is not None and not (is_number(self.timeout) and 0 < self.timeout <= LONGEST):
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {shown(self.timeout)}")
         if self.concurrency is not None and not isinstance(self.concurrency, Concurrency):
             raise ConfigurationError(f'concurrency is an xq.Concurrency("name", n), not {shown(self.concurrency)}')

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from xq.core.errors import ConfigurationError, shown
+from xq.core.errors import ConfigurationError, is_number, shown
 from xq.core.machine import LONGEST
 from xq.core.words import lasting
 
@@ -61,7 +61,7 @@ def outcome_of(error: BaseException) -> str:
 def seconds(name: str, given: object) -> float:
     """Return a number of seconds from 0 on. Raises ConfigurationError."""
     given = given.total_seconds() if isinstance(given, timedelta) else given
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= LONGEST:
+    if not is_number(given) or not 0 <= given <= LONGEST:
         raise ConfigurationError(f"{name} is a number of seconds from 0 on, not {shown(given)}")
     return float(given)
 

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from xq.core.errors import ConfigurationError, Error, shown
+from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.options import Options
@@ -71,7 +71,7 @@ class Budget:
     """
 
     def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
-        if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
+        if tasks is not None and (not is_integer(tasks) or tasks < 1):
             raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
         shared = multiprocessing.get_context("fork")
         # The tasks that were not taken yet, and how many of them each process has reserved.

@@ -14,18 +14,17 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
+from xq.core.ports import T
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
 from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions.process import this_process
-
-T = TypeVar("T")
 
 log = logging.getLogger("xq")
 
@@ -203,7 +202,7 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [assignment.worker.queue.adapter.maintenance.sessions for assignment in assignments]
+    found = [assignment.worker.queue.adapter.maintenance.database.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(sessions.own().uuid for sessions in found if sessions is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import READY, Machine
-from xq.core.ports import Store
+from xq.core.ports import Store, T
 from xq.engine.finish import Finish
 from xq.engine.observers import Observers
 from xq.engine.take import Takes
@@ -25,7 +25,6 @@ from xq.runtime.waiting import Waiting
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.outcomes import Backoff
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]

@@ -48,7 +48,6 @@ def _times(queue: Any, task: Any, words: dict[str, str], letter: str) -> Iterato
 
 
 def _step(step: Step, words: dict[str, str]) -> tuple[Any, ...]:
-    """Return a row of the timeline."""
     return (
         moment(step.at),
         step.event,
