@@ -262,7 +262,7 @@ class Model:
                 forgotten = {role: None for role in ("ttl", "ttr") if role in self.roles}
                 self.enter(held, self.rows[held] | forgotten | task | {"state": "X"}, to, given)
             return held, self.rows[held]
-        crowd = sum(self.state(row) in "WRTB" for row in self.rows.values())
+        crowd = sum(self.state(row) in "WRTBP" for row in self.rows.values())
         refused = ["Full"] * (crowd + 1 > self.on.get("limit", math.inf)) + ["IntegrityError"] * (key in self.rows)
         if refused:
             raise Refused(*refused)

@@ -294,6 +294,16 @@ def test_only_where_a_task_may_be_in_the_way_of_another_its_leaving_lets_one_be_
     assert [machine(utube=True).frees(*move) for move in moves] == [True, True, True, True, True, False, False]
 
 
+@pytest.mark.parametrize(("guard", "expected"), [({"unique": True}, "WRTPQ"), ({"limit": 5}, "WRTBPQ")])
+def test_unique_and_limit_hold_in_own_states_from_which_timers_lead_back(guard, expected):
+    nap = Feature(
+        "nap",
+        transitions=(Transition("R", "nap", "Q"), Transition("R", "rest", "Z")),
+        timers=(Timer("Q", "turn", "P", option="nap"), Timer("P", "wake", "R", option="nap")),
+    )
+    assert [each.states for each in machine(nap, **guard).guards] == [expected]
+
+
 @pytest.mark.parametrize("states", ["Q", "wrt", "X", "S", "WRTQ"])
 def test_unique_holds_in_states_that_there_are(states):
     with pytest.raises(ConfigurationError, match="'unique'"):

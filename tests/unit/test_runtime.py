@@ -11,12 +11,13 @@ from typing import get_args
 import pytest
 
 from xq.cli import watch
+from xq.core.errors import ConfigurationError
 from xq.runtime import lease
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.options import WorkerKind
+from xq.runtime.workers.options import Options, WorkerKind
 from xq.runtime.workers.pool import Budget
 from xq.serve import charts
 
@@ -101,3 +102,10 @@ def test_top_says_how_many_tasks_a_second_enter_and_leave_a_state():
 
 def test_type_checkers_know_each_kind_of_worker():
     assert get_args(WorkerKind) == tuple(KINDS)
+
+
+def test_a_kind_of_worker_says_which_option_it_refuses():
+    kind = KINDS["thread"]._replace(refuses={"workers": "one at a time"})
+    kind.check(Options(workers=1))
+    with pytest.raises(ConfigurationError, match="one at a time"):
+        kind.check(Options(workers=2))

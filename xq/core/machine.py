@@ -115,6 +115,7 @@ class Guard:
     name: str
     role: str = ""
     states: str = ""  # the states in which it applies
+    and_before: bool = False  # also in those from which timers lead into them
     value: Any = None
     in_the_way: str = ""  # the states in which a task may prevent another one from being taken
 
@@ -233,7 +234,7 @@ class Machine:
         self.settings = self._settings(claim)
         self.rows = self._rows(brought, claim)
         self.columns = self._columns(claim)
-        self.guards = tuple(guard for feature in self.features for guard in feature.guards)
+        self.guards = tuple(self._widened(guard) for feature in self.features for guard in feature.guards)
         self.fill = self._fill(claim)
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
@@ -387,6 +388,12 @@ class Machine:
                     f"feature {row.by!r}: the option {row.given!r} of {row.event} must be the seconds of a timer or a "
                     f"detour of this queue: {', '.join(sorted(timed)) or 'it has none'}"
                 )
+
+    def _widened(self, guard: Guard) -> Guard:
+        found = guard.states
+        while guard.and_before and (more := {row.source for row in self.due if row.target in found} - {*found}):
+            found += "".join(sorted(more))
+        return replace(guard, states=found)
 
     def _check_guards(self) -> None:
         for guard in self.guards:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
 from xq.runtime.workers.coroutines import Coroutines
-from xq.runtime.workers.options import Options
+from xq.runtime.workers.options import USUAL, Options
 from xq.runtime.workers.pool import Kind
 from xq.runtime.workers.threads import Threads
 from xq.runtime.workers.worker import WorkedQueue, is_async
@@ -28,7 +28,6 @@ KINDS: Final[Mapping[str, Kind]] = {
         refuses={"prefetch": "an async def takes no prefetch=: give it more workers="},
     ),
 }
-USUAL = Options()
 
 
 def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options:
@@ -50,9 +49,7 @@ def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options
         raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
     if kind.awaits and not awaits:
         raise ConfigurationError('a worker of kind="asyncio" is an async def')
-    for option, why in kind.refuses.items():
-        if getattr(options, option) != getattr(USUAL, option):
-            raise ConfigurationError(why)
+    kind.check(options)
     prefetch = 1 if options.max_attempts == 1 else options.prefetch  # as Attempts.keep decides
     return replace(options, kind=name, prefetch=prefetch)
 

@@ -56,3 +56,6 @@ class Options:
         if self.batch and self.prefetch > 1:
             raise ConfigurationError("batch= does not go with prefetch=: a batch is taken as a whole")
         Backoff(self.backoff)
+
+
+USUAL = Options()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.options import Options
+from xq.runtime.workers.options import USUAL, Options
 from xq.runtime.workers.processes import SharedMemory
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
 
@@ -30,6 +30,12 @@ class Kind(NamedTuple):
     awaits: bool = False  # whether its functions are `async def`, all in one thread
     forks: bool = False  # whether each function runs in a process of its own
     refuses: Mapping[str, str] = {}  # the options that it cannot have, and why
+
+    def check(self, options: Options) -> None:
+        """Raise ConfigurationError for an option that this kind refuses."""
+        for option, why in self.refuses.items():
+            if getattr(options, option) != getattr(USUAL, option):
+                raise ConfigurationError(why)
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the workers."""
+        """Start the workers in threads of their own, and return: only the first living pool is joined."""
 
     @property
     @abstractmethod

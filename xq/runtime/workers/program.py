@@ -89,6 +89,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
     kind = KINDS[options.kind]
+    kind.check(options)
     assignment = Assignment(worker, [supply_of(worker, tube) for tube in named], options, kind)
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")

@@ -164,8 +164,8 @@ class Installation(Findings):
         """Return the letters of the states that `move` names as targets. Raises ConfigurationError."""
         if not isinstance(move, Mapping):
             raise ConfigurationError(f"move is a mapping of states, as {{'Z': 'D'}}, not a {type(move).__name__}")
-        states = self.dialect.machine.states
-        allowed = [ABSENT, *(state for state in states if state not in (TAKEN, "W"))]
+        states, timed = self.dialect.machine.states, {detour.via for detour in self.dialect.machine.detours}
+        allowed = [ABSENT, *(state for state in states if state not in {TAKEN, *timed})]
         found = {}
         for state, target in move.items():
             if self.wording.letter(state, states):
