@@ -18,7 +18,6 @@ from tests.factories import task
 from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
-from xq.core.values import Taken
 from xq.engine import binding
 from xq.operators import doctor, inspection
 
@@ -86,7 +85,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
     Task = make_shared()
     refers(Task, Task.put(task()))
     finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
-    taken = Taken(*finish.tasks.identify(Task.take()))
+    taken = values.Taken(*finish.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
         store.ready().as_one(lambda: finish.ack_those([taken]), list)
     assert not store.in_transaction()
@@ -98,7 +97,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     Task = make_shared()
     Task.put(task())
     finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
-    taken = Taken(*finish.tasks.identify(Task.take()))
+    taken = values.Taken(*finish.tasks.identify(Task.take()))
 
     def take() -> None:
         with suppress(ZeroDivisionError):
