@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from xq.core.machine import ABSENT, KEEP, Machine, Timer, Transition
+from xq.core.machine import ABSENT, ENDED, KEEP, Machine, Timer, Transition
 
 Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take", "takes"]
@@ -151,6 +151,9 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             roles["deadline"] = After(("now",), (*waits, seconds(timer)))
         elif waits:
             roles["deadline"] = After(("deadline",), waits)
+    if "finished" in machine.roles:
+        since = ("finished", "now") if row.source in ENDED else ("now",)  # install(move=) may lead from Z to D
+        roles["finished"] = After(since, ()) if row.target in ENDED else None
     for column in machine.columns:
         value = column.at.get(row.target, column.otherwise)
         if value is not KEEP:

@@ -36,7 +36,9 @@ On = bool  # the registry leaves out a feature whose value is False or None
 REMEMBERED: Final = ("ttl", "ttr")
 
 # Roles that only xq writes. The application may write the others; xq only reads those.
-MANAGED: Final = ("status", "runat", "deadline", "owner", "attempts")
+MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts")
+
+ENDED: Final = ("D", "Z")  # the states of tasks that have ended
 
 
 class Marker(Enum):
@@ -362,7 +364,7 @@ class Machine:
         columns = {column.role: column for column in ROLE_COLUMNS if column.role in self.roles}
         for feature in self.features:
             for column in feature.columns:
-                if column.role not in self.roles - {"status", "runat", "deadline"}:
+                if column.role not in self.roles - {"status", "runat", "deadline", "finished"}:
                     raise ConfigurationError(
                         f"feature {feature.name!r} writes the role {column.role!r}: map it to a field, "
                         "and leave status, runat and deadline to transitions and timers"

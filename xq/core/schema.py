@@ -21,6 +21,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "status": WORDS,
     "runat": MOMENTS,
     "deadline": MOMENTS,
+    "finished": MOMENTS,
     "priority": NUMBERS,
     "tube": ("text",),
     "owner": ("text",),
@@ -33,7 +34,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "trace": ("text",),
 }
 NEEDED: Final = {  # Roles whose advice is more than the kinds above.
-    "status": "a CharField, a TextField, or an IntegerField with statuses=",
+    "status": "a CharField, a TextField, or an IntegerField with statuses= (or leave the role out: xq brings the column xq_status)",
 }
 TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
 TRACEPARENT: Final = 55  # which has so many
@@ -45,6 +46,7 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "owner": ("text", OWNER_LENGTH),
     "runat": ("double", None),
     "deadline": ("double", None),
+    "finished": ("double", None),
     "attempts": ("integer", None),
     "error": ("text", None),
     "ttl": ("double", None),
@@ -154,7 +156,7 @@ def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         said = (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
         return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {said}"
-    if role in ("runat", "deadline", "owner", "ttl", "ttr") and not field.null:
+    if role in ("runat", "deadline", "finished", "owner", "ttl", "ttr") and not field.null:
         return f"role {shown(role)}: {store.name}.{field.name} must be nullable: NULL means that there is none"
     if role in MANAGED and field.name in store.key:
         return f"role {shown(role)}: {field.name!r} is part of the key, and a key must not change"

@@ -38,6 +38,12 @@ class Preview(NamedTuple):
     exact: bool  # whether these are all; else there are at least that many
     looked: int  # rows that were examined; 0 if the counters know
     since: list[float | None]  # when each of the tasks came into its state, as of `Found`
+    unknown: int = 0  # tasks among the examined rows that it leaves out, since their age is not known
+
+    @property
+    def left_out(self) -> str:
+        """That number in words, "" if it is 0."""
+        return f"{self.unknown:,} have no known age: age:unknown" if self.unknown else ""
 
 
 class Operation(Generic[T]):
@@ -113,7 +119,7 @@ class Operation(Generic[T]):
             n = sum(by_state[state] for state in self._states if state in meant.states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
-        return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since)
+        return Preview(first.tasks, len(page.tasks), page.next is None, page.looked, first.since, page.unknown)
 
     def __iter__(self) -> Iterator[Operation[T]]:
         """Move chunk by chunk, and return the operation after each."""

@@ -34,7 +34,8 @@ class Found(Generic[T]):
 
     `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. The token
     of a taken task tells it; of others the feature history, if it was one of its last 200,000 transitions. `looked` is
-    the number of the rows that were examined, and `ended` whether the call came to the end. If it did not, and the page
+    the number of the rows that were examined, `unknown` that of those left out since their
+    age is not known, and `ended` whether the call came to the end. If it did not, and the page
     is not full, it stopped after 10,000 rows: go on with the cursor.
     """
 
@@ -43,6 +44,7 @@ class Found(Generic[T]):
     next: str | None
     looked: int
     ended: bool
+    unknown: int = 0
 
 
 class Page(NamedTuple):
@@ -51,6 +53,7 @@ class Page(NamedTuple):
     tasks: list[tuple[Parts, str]]
     next: str | None
     looked: int
+    unknown: int  # rows among them that were left out, since their age is not known
 
 
 class Search(Generic[T]):
@@ -73,7 +76,7 @@ class Search(Generic[T]):
         page = self._page(meant, n, after)
         rows = self._whole(meant, [key for key, _ in page.tasks])
         tasks = [self.tasks.returned(row.columns) for row in rows]
-        return Found(tasks, self.since.of(rows), page.next, page.looked, page.next is None)
+        return Found(tasks, self.since.of(rows), page.next, page.looked, page.next is None, page.unknown)
 
     def movable(self, filter: str, n: int, after: str | None) -> Page:
         """Return the keys and states of the next `n` tasks that a filter means. Reads no task."""
@@ -83,14 +86,14 @@ class Search(Generic[T]):
         walk = self._walk(meant, meant.states)
         position = () if after is None else self._position(walk, after)
         tasks: list[tuple[Parts, str]] = []
-        looked = 0
+        looked = unknown = 0
         for row, passes in self._rows(meant, walk, n + 1, position):
             if len(tasks) == n or looked == EXAMINED:
-                return Page(tasks, self._cursor(walk, position), looked)
-            looked, position = looked + 1, row.position
+                return Page(tasks, self._cursor(walk, position), looked, unknown)
+            looked, position, unknown = looked + 1, row.position, unknown + (passes is None)
             if passes:
                 tasks.append((self._key_of(position), row.state))
-        return Page(tasks, None, looked)
+        return Page(tasks, None, looked, unknown)
 
     def _key_of(self, position: Parts) -> Parts:
         return position[-len(self.tasks.table.key) :]
@@ -126,15 +129,15 @@ class Search(Generic[T]):
 
     def _rows(
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
-    ) -> Iterator[tuple[Seen, bool]]:
-        """Yield the rows of a walk behind a position, and whether they pass. `size` are read first: stop anywhere."""
-        end = 5 + len(walk.columns)
+    ) -> Iterator[tuple[Seen, bool | None]]:
+        """Yield the rows of a walk behind a position, and whether they pass; None if that is not known. `size` are read first: stop anywhere."""
+        end = 6 + len(walk.columns)
         while True:
             sql = self.database.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.database.run(sql, {**meant.values, **at, "look": size})
-            found = [Seen(tuple(row[5:end]), tuple(row[end:]), *row[1:5]) for row in rows]
-            passing = [bool(row[0]) for row in rows]
+            found = [Seen(tuple(row[6:end]), tuple(row[end:]), *row[1:6]) for row in rows]
+            passing: list[bool | None] = [bool(row[0]) for row in rows]
             for check in meant.checks:
                 passing = [passes and fits for passes, fits in zip(passing, check(found), strict=True)]
             yield from zip(found, passing, strict=True)

@@ -1,12 +1,12 @@
-"""Since when tasks are in their states, by the tokens of taken tasks and the history of others."""
+"""Since when tasks are in their states: by their tokens, the role finished, and the history."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
-from xq.core.machine import TAKEN, Machine
+from xq.core.machine import ENDED, TAKEN, Machine
 from xq.engine.run import Database
 from xq.operators.filters import Term
 from xq.sessions.session import owner_of
@@ -25,9 +25,13 @@ class Seen(NamedTuple):
     state: str
     token: str | None
     error: str | None  # if it is wanted
+    finished: float | None  # in seconds since 1970, if the role is mapped
 
     @property
-    def taken_at(self) -> float | None:
+    def since(self) -> float | None:
+        """Since when it is in its state, as the row itself has it."""
+        if self.state in ENDED:
+            return self.finished
         return owner_of(self.token)[1] if self.token and self.state == TAKEN else None
 
 
@@ -37,23 +41,33 @@ class Since:
     def __init__(self, database: Database, machine: Machine) -> None:
         self.database = database
         self.kept = machine.settings.history
+        self.in_rows = {TAKEN, *(ENDED if "finished" in machine.roles else ())}  # states whose rows have the time
 
     def of(self, tasks: Sequence[Seen], low: int | None = None) -> list[float | None]:
         """Return since when each task is in its state, by the transitions after the id `low`; None if nothing tells."""
         dialect, found = self.database.dialect, dict[tuple[str, str], float]()
-        asked = [str(task.key) for task in tasks if task.taken_at is None]
+        asked = [str(task.key) for task in tasks if task.since is None]
         if asked and self.kept is not None:
-            low = self.database.run(dialect.questions.newest_transition)[0][0] - RECENT if low is None else low
+            low = self.newest() - RECENT if low is None else low
             values = {"low": low, **{f"h{i}": key for i, key in enumerate(asked)}}
             for key, state, at_us in self.database.run(dialect.questions.last_entries(len(asked)), values):
                 found[str(key), state] = at_us / 1_000_000
-        return [task.taken_at or found.get((str(task.key), task.state)) for task in tasks]
+        return [task.since or found.get((str(task.key), task.state)) for task in tasks]
 
-    def low(self, term: Term, limit: float, at_us: int) -> int:
-        """Return an id before all transitions since a time, `limit` seconds ago. Raises BadValue and FeatureOff."""
+    def newest(self) -> int:
+        return int(self.database.run(self.database.dialect.questions.newest_transition)[0][0])
+
+    def low(self, term: Term, limit: float, at_us: int, states: Collection[str]) -> tuple[int | None, bool]:
+        """Return an id before all transitions since a time, `limit` seconds ago, and whether there are earlier ones.
+
+        If there are, a task without a transition since that time is in its state for longer. None: the rows have the
+        time, by the states. Raises BadValue and FeatureOff.
+        """
+        if self.in_rows.issuperset(states):
+            return None, False
         if self.kept is None:
             lacks = f"needs the feature 'history', which {self.database.store.name} does not have"
-            known = "without it only the time of taken tasks is known: state:taken"
+            known = "without it only that of taken tasks is known (state:taken), and of ended ones by the role finished"
             raise FeatureOff(f"{term.wrong(lacks)}; {known}", feature="history")
         if limit > self.kept:
             raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
@@ -61,4 +75,4 @@ class Since:
         ((before, unread),) = self.database.run(self.database.dialect.questions.last_before, values)
         if before is None and unread:
             raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
-        return (before or 0) - DISORDER
+        return (before or 0) - DISORDER, before is not None

@@ -16,14 +16,14 @@ from xq.engine.run import Database
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.keys import key_in_text
-from xq.operators.since import Seen, Since
+from xq.operators.since import TRANSITIONS, Seen, Since
 
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-OF_XQ: Final = ("status", "runat", "deadline", "owner")  # roles that no term names
+OF_XQ: Final = ("status", "runat", "deadline", "finished", "owner")  # roles that no term names
 WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
 
-Check = Callable[[Sequence[Seen]], Sequence[bool]]
+Check = Callable[[Sequence[Seen]], Sequence[bool | None]]  # None: it is not known
 
 
 class Meant:
@@ -122,14 +122,22 @@ class Meant:
         self.checks.append(lambda rows: [(failure_of(row.error).id in ids) != term.negated for row in rows])
 
     def _age(self, term: Term) -> None:
-        """Add a check of the time since a task entered its state. A task of unknown age is older than any."""
+        """Add a check of the time since a task entered its state. A task of unknown age passes `age:unknown` alone."""
+        if term.operator not in COMPARE and term.values == ("unknown",):
+            read = 0 if self.since.kept is None else self.since.newest() - TRANSITIONS
+            self.checks.append(lambda rows: [(at is None) != term.negated for at in self.since.of(rows, read)])
+            return
         if term.operator not in COMPARE or len(term.values) != 1:
-            raise term.wrong("needs a comparison with one span of time: age>1h or age<=5m")
+            raise term.wrong("needs a comparison with one span of time, age>1h or age<=5m, or is age:unknown")
         limit = seconds(term, term.values[0])
         since_us = self.database.time_us() - round(limit * 1_000_000)
-        low = None if {*self.states} <= {TAKEN} else self.since.low(term, limit, since_us)
+        low, is_older = self.since.low(term, limit, since_us, self.states)
         compare, since = COMPARE[term.operator], since_us / 1_000_000
-        self.checks.append(lambda rows: [compare(since, at or 0.0) != term.negated for at in self.since.of(rows, low)])
+
+        def fits(at: float | None) -> bool | None:
+            return None if at is None and not is_older else compare(since, at or 0.0) != term.negated
+
+        self.checks.append(lambda rows: [*map(fits, self.since.of(rows, low))])
 
 
 def _equal(term: Term) -> tuple[str, ...]:

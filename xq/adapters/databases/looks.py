@@ -92,11 +92,26 @@ class Looks:
     @property
     def times_unowned(self) -> str:
         """SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
-        ttr = self.of.machine.timer(TAKEN, "runat")
-        if ttr is None or ttr.default is None:
+        return self._times(TAKEN, self._is_unowned)
+
+    @property
+    def times_zombies(self) -> str:
+        """SQL that lets the seconds of the feature zombie begin for the zombies without a timer; "" without them."""
+        return self._times("Z", self.of.is_state("Z")) if "Z" in self.of.machine.states else ""
+
+    @property
+    def untimed_zombies(self) -> str:
+        """A query of the number of zombies without a timer."""
+        rows = f"{self.of.table_in_schema} WHERE {self.of.is_state('Z')}"
+        return f"SELECT COUNT(*) FROM {rows} AND {self.of.roles['runat']} IS NULL"
+
+    def _times(self, state: str, condition: str) -> str:
+        timer = self.of.machine.timer(state, "runat")
+        if timer is None or timer.default is None:
             return ""
-        at = self.of.moment(self.of.kind("runat"), f"{self.of.now} + {ttr.default!r}")
-        return f"UPDATE {self.of.table_in_schema} SET {self.of.roles['runat']} = {at} WHERE {self._is_untimed}"
+        runat, at = self.of.roles["runat"], f"{self.of.now} + {timer.default!r}"
+        at = self.of.moment(self.of.kind("runat"), at)
+        return f"UPDATE {self.of.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
 
     @property
     def any_untimed(self) -> str:

@@ -65,13 +65,15 @@ class Questions:
         """Return a query of up to `:look` rows; if it goes on, of those behind the position `:p0`, `:p1` ...
 
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
-        error, the position and, if wanted, all columns of the table.
+        error, when it finished, the position and, if wanted, all columns of the table.
         """
         behind = f" AND {self.of.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
         error = f"substr({self.of.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
         key = self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys])
-        values = [passes, key, self.of.letter(self.of.roles["status"]), self.of.roles["owner"], error, *walk.columns]
+        of, role = self.of, self.of.roles.get("finished")
+        ended = of.seconds(of.kind("finished"), role) if role else "NULL"
+        values = [passes, key, of.letter(of.roles["status"]), of.roles["owner"], error, ended, *walk.columns]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
         named += f", {self.of.columns}" * whole
         where = f"{self.of.keys_there()}{walk.condition}{behind}"
