@@ -1,0 +1,102 @@
+"""When tasks ended: the role `finished`, ages that are not known, and zombies without a timer."""
+
+from __future__ import annotations
+
+import logging
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.factories import tasks
+
+FEATURES = {"keep": True, "buried": True, "delayed": True, "ttr": 60}
+KINDS = {
+    "a double": {"xq_finished": pw.DoubleField(null=True)},
+    "an integer": {"xq_finished": pw.BigIntegerField(null=True)},
+    "a date-time": {"xq_finished": pw.DateTimeField(null=True)},
+    "its own column": {},
+}
+
+
+def with_finished(make, features, **attributes):
+    """A queue with the role finished."""
+    return make(features, fields={"status": "status", "runat": "runat", "finished": True}, attributes=attributes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_of_a_task_stands_in_its_row_until_it_is_put_back(make, kind):
+    Task = with_finished(make, FEATURES, **KINDS[kind])
+    task, ended = Task.put(tasks(1)[0], delay=5), Task.xq.clock
+    Task.xq.clock.tick(10)
+    Task.take().release()
+    Task.take().bury()
+    assert Task.xq.peek(task).xq_finished is None  # a buried task has not ended
+    Task.dig(task)
+    Task.take().ack()
+    ended = Task.xq.clock.now
+    Task.xq.clock.tick(100)
+    found = Task.xq.find("state:done age>99s age<=100s")
+    assert [*map(round, found.since)] == [round(ended)]
+    assert Task.select().where(Task.xq_finished.is_null()).count() == 0
+    with pytest.raises(xq.BadValue, match="the queue's own"):
+        Task.put({"xq_finished": found.tasks[0].xq_finished})
+    Task.xq.restart(task)
+    assert Task.xq.peek(task).xq_finished is None
+
+
+def test_a_definition_that_calls_done_tasks_zombies_keeps_the_time_of_their_end(make):
+    Task = with_finished(make, {"keep": True})
+    Task.put(tasks(1)[0])
+    ended = Task.take().ack().xq_finished
+    Task.xq.clock.tick(100)
+    other = make.model()
+    Task.xq.clock, clock = Task.xq.clock, Task.xq.clock
+    xq.upgrade(other, {"status": "status", "runat": "runat", "finished": True}, {"zombie": 60}, clock=clock)
+    other.xq.install(move={"D": "Z"})
+    assert [task.xq_finished for task in other.select()] == [ended]
+
+
+def test_an_age_that_is_not_known_passes_no_filter_but_age_unknown(make):
+    model = make.model()
+    make.db.create_tables([model])
+    model.insert_many([{"name": str(n), "status": "D"} for n in range(5)]).execute()
+    Task = make({"keep": True, "history": 60 * 86400}, model=model)
+    new = Task.put(tasks(1)[0])
+    Task.take().ack()
+    for filter in ("age>30d", "age<30d state:done -key:{0}", "-age>1s -key:{0}", "-age<=1s -key:{0}", "-age:unknown"):
+        filter = filter.format(new.id)
+        assert [task.id for task in Task.xq.find(filter).tasks] == [new.id] * (filter == "-age:unknown")
+    operation = Task.xq.act("kill", "state:done age>30d")
+    assert (operation.preview.n, operation.preview.unknown, operation.run().done) == (0, 5, 0)
+    assert operation.preview.left_out == "5 have no known age: age:unknown"
+    assert Task.xq.find("age>30d").unknown == 5
+    Task.xq.clock.tick(3600)
+    assert len(Task.xq.find("age>30m").tasks) == 6  # the history began before, and has no entry of the others since
+    assert Task.xq.act("kill", "state:done age:unknown").run().done == 5
+
+
+def test_without_a_history_done_tasks_have_an_age_by_their_role(make):
+    Task = with_finished(make, {"keep": True})
+    Task.xq.put_many(tasks(2))
+    Task.take().ack()
+    Task.update(status="D").where(Task.status == "R").execute()  # another program
+    Task.xq.clock.tick(86400)
+    operation = Task.xq.act("kill", "state:done age>1h")
+    assert (operation.preview.unknown, operation.run().done) == (1, 1)
+    with pytest.raises(xq.FeatureOff, match="history"):
+        Task.xq.find("age>1h")  # ready tasks as well
+
+
+def test_zombies_without_a_timer_are_named_with_the_sql_that_gives_them_one(make, caplog):
+    model = make.model()
+    make.db.create_tables([model])
+    model.insert_many([{"status": "Z"}] * 3).execute()
+    caplog.set_level(logging.WARNING, "xq")
+    Task = make({"zombie": 60}, model=model, roles=("runat",))
+    (finding,) = Task.xq.doctor()
+    assert finding.what == "tasks that are zombie (Z) and have no timer, so they are never deleted: 3"
+    assert [finding.what in line and finding.do in line for line in caplog.messages if "timer" in line] == [True]
+    make.db.execute_sql(finding.do)
+    assert Task.xq.doctor() == []
+    assert all(task.runat is not None for task in Task.select())
