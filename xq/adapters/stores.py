@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
@@ -365,6 +365,7 @@ class OrmModel(ABC, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = ""
+    pending: Collection[str] = ()
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -173,7 +173,7 @@ def act(
     if dry_run:
         told = [described(queue, *each) for each in zip(preview.tasks, preview.since, strict=True)]
         content = {"event": event, "filter": filter, "n": preview.n, "exact": preview.exact, "looked": preview.looked}
-        content |= {"unknown": preview.unknown}
+        content |= {"unknown": preview.unknown} if preview.unknown else {}
         return Answer(content | {"tasks": told}, table(queue, told), f"{event} would move {n} tasks{unknown}")
     if event in DESTROY or sys.stdin.isatty():
         ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event, 'their rows')}{unknown}?", yes)

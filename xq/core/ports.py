@@ -584,6 +584,7 @@ class TaskModel(Protocol[T]):
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
         """Return a reader of a model `name` for a table beside the application's. The first column is the key."""
 
+    pending: Collection[str]  # the fields whose kind is not known before the model that they refer to is loaded
     adds_columns: bool  # whether install() adds the columns that xq brings; else migrations of the ORM do
 
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:

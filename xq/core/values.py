@@ -316,7 +316,7 @@ class Tasks(Generic[T]):
         """Convert a value of a new task for the database. Raises BadType and BadValue."""
         role = self._role_of.get(field.name)
         if role and value is not None:
-            check_role(role, value)
+            check_role(role, self._converted(field, value) if hasattr(value, "_meta") else value)  # a related instance
             if role in REMEMBERED:
                 seconds_of(role, value)
         return self._key_part(field, value) if field.name in self._keys else self._converted(field, value)

@@ -20,7 +20,7 @@ def guard(model: Any, keys: Sequence[str], roles: Sequence[Any]) -> None:
     """
     from_db: Callable[..., Any] = model.from_db.__func__
     refresh_from_db, save_base = model.refresh_from_db, model.save_base
-    names = [*keys, *(field.name for field in roles)]
+    names = [*keys, *(field.attname for field in roles)]
 
     @wraps(from_db)
     def reading(cls: Any, *args: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def guard(model: Any, keys: Sequence[str], roles: Sequence[Any]) -> None:
         finally:
             state.xq_guards = outer
 
-    model._xq_guarded = (keys, [field.name for field in roles])
+    model._xq_guarded = (keys, [field.attname for field in roles])
     model.from_db, model.refresh_from_db, model.save_base = classmethod(reading), refreshing, saving
     for field in roles:
         field.pre_save = _guarded(field, field.pre_save)
@@ -82,7 +82,8 @@ def _guarded(field: Any, pre_save: Callable[[Any, bool], Any]) -> Callable[[Any,
             raise NotFound(type(instance).__name__, instance.pk, gone)
         if hasattr(written, "resolve_expression"):  # `F("priority") + 1` is written each time
             return written
-        unchanged = field.name in state.xq and state.xq[field.name] == instance.__dict__.get(field.name)
+        name = field.attname
+        unchanged = name in state.xq and state.xq[name] == instance.__dict__.get(name)
         return _Itself(field.column) if unchanged else written
 
     return value

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import peewee as pw
 
-from xq.adapters.peewee.task import Task
+from xq.adapters.peewee.task import ShortText, Task
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
@@ -46,6 +46,7 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.BigIntegerField: int,
     pw.SmallIntegerField: int,
     pw.CharField: str,
+    ShortText: str,
     pw.TextField: str,
     pw.DoubleField: float,
     pw.FloatField: float,
@@ -94,7 +95,7 @@ class PeeweeModel(OrmModel[M]):
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         for name, (kind, length) in columns.items():
             if name not in self.model._meta.fields:
-                field = FIELDS[kind](null=True) if length is None else pw.CharField(max_length=length, null=True)
+                field = FIELDS[kind](null=True) if length is None else ShortText(max_length=length, null=True)
                 self.model._meta.add_field(name, field)
         self._read_fields()
 
@@ -280,7 +281,7 @@ def _field(field: pw.Field[Any]) -> Field:
         kind=kind,
         type="" if field.field_type == pw.Field.field_type else field.field_type,  # a column without a type
         null=field.null,
-        max_length=getattr(field, "max_length", None),
+        max_length=getattr(_held(field), "max_length", None),
         to_database=_to_database(field),
         from_database=field.python_value if reads and type(held) not in NATIVE else None,
         native=NATIVE.get(type(field)),

@@ -17,6 +17,13 @@ else:
     Model = pw.Model
 
 
+class ShortText(pw.CharField):
+    """A CharField that is a TEXT in a STRICT table of SQLite, which knows no VARCHAR."""
+
+    def ddl_datatype(self, ctx: Any) -> Any:
+        return pw.SQL("TEXT") if self.model._meta.strict_tables else super().ddl_datatype(ctx)
+
+
 class Task(Model):
     """A base model with the fields that queues use: `upgrade` needs no `fields=` for models that inherit from it.
 
@@ -28,14 +35,14 @@ class Task(Model):
     """
 
     id: Any = pw.BigAutoField()  # each put uses up a number, and those of 32 bits end
-    status = pw.CharField(max_length=1, default="R")
+    status = ShortText(max_length=1, default="R")
     runat = pw.DoubleField(null=True)
     deadline = pw.DoubleField(null=True)
     priority = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])  # also for INSERTs of other programs
-    tube = pw.CharField(null=True)
-    owner = pw.CharField(max_length=OWNER_LENGTH, null=True)
+    tube = ShortText(null=True)
+    owner = ShortText(max_length=OWNER_LENGTH, null=True)
     attempts = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])
     ttl = pw.DoubleField(null=True)
     ttr = pw.DoubleField(null=True)
     error = pw.TextField(null=True)
-    trace = pw.CharField(max_length=TRACE_LENGTH, null=True)
+    trace = ShortText(max_length=TRACE_LENGTH, null=True)

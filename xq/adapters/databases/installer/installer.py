@@ -12,10 +12,12 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
+from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN, Guard
 from xq.core.ports import Connections
 from xq.core.schema import OWN
 
+VIEW = "is a view: make the table behind it the queue"
 STALE = {  # suffixes of the objects that depend on the configuration of a queue
     "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
     "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
@@ -45,8 +47,12 @@ class Installer(ABC):
         """
         self.refuse(store)
 
-    def refuse(self, store: Connections) -> None:  # noqa: B027 - SQLite refuses nothing
+    no_table: str  # a query of why nothing can be installed on what has the name of the table
+
+    def refuse(self, store: Connections) -> None:
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
+        for (why,) in store.execute(self.no_table):
+            raise ConfigurationError(f"{store.name} cannot be installed: {self.of.source.name} {why}")
 
     @abstractmethod
     def unfit(self, store: Connections) -> str | None:

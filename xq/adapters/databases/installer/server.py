@@ -50,6 +50,7 @@ class ServerInstaller(Installer):
         return "the heads of its utubes are built while no row changes: call install()" if self.objects.groups else ""
 
     def refuse(self, store: Connections) -> None:
+        super().refuse(store)
         if unfit := self.unfit(store):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import ClassVar
 
+from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.mariadb.objects import MariadbObjects
 from xq.adapters.databases.records import QUEUES
@@ -23,6 +24,10 @@ class MariadbInstaller(ServerInstaller):
     """Each statement that creates something is a transaction of its own."""
 
     objects_kind = MariadbObjects
+
+    @property
+    def no_table(self) -> str:  # type: ignore[override]
+        return f"SELECT '{VIEW}' FROM information_schema.tables WHERE {self._mine} AND table_type = 'VIEW'"
 
     first_schema = "DATABASE()"
     others = (

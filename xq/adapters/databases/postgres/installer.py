@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import ClassVar
 
+from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.records import QUEUES
@@ -27,6 +28,10 @@ class PostgresInstaller(ServerInstaller):
     @property
     def this_table(self) -> str:
         return f"to_regclass({self.of.literal(self.of.table_in_schema)})"
+
+    @property
+    def no_table(self) -> str:  # type: ignore[override]
+        return f"SELECT '{VIEW}' FROM pg_class WHERE relkind IN ('v', 'm') AND oid = {self.this_table}"
 
     first_schema = "current_schema()"
     others = (

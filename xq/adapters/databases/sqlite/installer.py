@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 
-from xq.adapters.databases.installer.installer import Installer
+from xq.adapters.databases.installer.installer import VIEW, Installer
 from xq.adapters.databases.sqlite.event_context import is_read
 from xq.adapters.databases.sqlite.objects import SqliteObjects
 from xq.core.ports import Connections, ErrorKind
@@ -24,6 +24,15 @@ class SqliteInstaller(Installer):
     """One writer at a time."""
 
     objects_kind = SqliteObjects
+
+    @property
+    def no_table(self) -> str:  # type: ignore[override]
+        count, of = self.of.literal(self.of.name("count")), f"FROM {self.of.schema}.sqlite_master WHERE name COLLATE NOCASE"
+        spelled = "'is installed as ' || substr(name, 1, length(name) - 9) || ': spell its name so in the model'"
+        return (
+            f"SELECT '{VIEW}' {of} = {self.of.literal(self.of.source.name)} AND type = 'view' "
+            f"UNION ALL SELECT {spelled} {of} = {count} AND name <> {count}"
+        )
 
     def prepare(self, store: Connections) -> None:
         # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
