@@ -185,6 +185,7 @@ class PeeweeConnections(OrmConnections):
         self.name = model.__name__
         self._meta = model._meta
         self._local = _Local()
+        self._own_state: object = None  # a state of connections of another class than Peewee's, found to be by thread
         self._engines: dict[type, str] = {}
         self.connected: Callable[[Any], bool] = lambda connection: False
         if self._database is not None:
@@ -406,7 +407,17 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def has_threads(self) -> bool:
-        return bool(self._known_database.thread_safe)
+        """Raises ConfigurationError if the application has replaced Peewee's state of threads by one that they share."""
+        database: Any = self._known_database
+        state = database._state
+        if database.thread_safe and not isinstance(state, threading.local) and state is not self._own_state:
+            if _is_shared(state):
+                raise ConfigurationError(
+                    f"several threads would have to share one connection of {self.name}: the application has replaced "
+                    f"database._state by a {type(state).__name__}, which is the same in new threads. Leave Peewee's own"
+                )
+            self._own_state = state
+        return bool(database.thread_safe)
 
     @property
     def no_threads(self) -> str:  # type: ignore[override]
@@ -421,7 +432,7 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def is_private(self) -> bool:
-        return not self.has_threads or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
+        return not self._known_database.thread_safe or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
 
     def connector(self) -> Connector:
         database: Callable[[], Any] = ref(self._known_database)
@@ -466,6 +477,26 @@ def _is_in_memory(name: Any) -> bool:
     """Return whether a database of SQLite is in memory. One without a name (None) has no place yet."""
     path = os.fspath("later" if name is None else name)
     return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
+
+
+def _is_shared(state: Any) -> bool:
+    """Return whether two new threads get the same state, as by the default of a context variable, or none at all."""
+    mark, seen = object(), [True]
+
+    def write() -> None:
+        with suppress(Exception):
+            state.xq_mark = mark
+            seen.clear()
+
+    def read() -> None:
+        with suppress(Exception):
+            seen.append(state.xq_mark is mark)
+
+    for look in (write, read):
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    return any(seen)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

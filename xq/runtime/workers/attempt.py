@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -14,6 +15,7 @@ from xq.engine.finish import Finish
 from xq.runtime.lease import LOST
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
+STAYS = 30  # failures of the same unknown error, without a take between them, after which it stays
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
 LONGEST_LINE = 500  # characters of an error in a line of the log
 
@@ -45,6 +47,7 @@ class RetriedCalls(Generic[T]):
         self._ends = ends  # whether the program ends by itself
         self._alone = alone  # whether all runs in the caller's thread
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
+        self.failed = deque[str](maxlen=STAYS)  # the unknown errors since the last take
         self._unfinished: list[Exception] = []  # errors of the database as the program ended
 
     def key(self, taken: Taken) -> str:
@@ -102,11 +105,17 @@ class RetriedCalls(Generic[T]):
     def wait_for_the_database(self, error: Exception) -> None:
         """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
 
-        Such is a denied privilege for a program that ends by itself, and any error within the caller's own transaction.
+        Such is any error within the caller's own transaction. For a program that ends by itself it is a denied
+        privilege, a database that only reads, and an unknown error that has repeated itself STAYS times.
         """
         kind = self._store.classify(error)
         denied = kind is ErrorKind.DENIED
-        if kind in (ErrorKind.NOT_DATABASE, *FAULTS) or (denied and self._ends):
+        if kind in (ErrorKind.NOT_DATABASE, *FAULTS):
+            raise error
+        if kind is ErrorKind.TRANSIENT:
+            self.failed.append(line_of(error))
+        stays = denied or kind is ErrorKind.READ_ONLY or self.failed.count(line_of(error)) == STAYS
+        if self._ends and stays:
             raise error
         if self._alone and self._store.in_transaction():
             raise error

@@ -81,7 +81,9 @@ class Attempts(Generic[T]):
             self.lines.sum_up()
         self._moves.store.connect()
         within = None if self.slots is None else partial(self._within, self.slots)
-        return source.take(n, timeout, self.calls.stop, within, looked)
+        found = source.take(n, timeout, self.calls.stop, within, looked)
+        self.calls.failed.clear()
+        return found
 
     def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
         taken, tasks = slots.take(n), list[T]()

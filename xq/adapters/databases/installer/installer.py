@@ -47,7 +47,10 @@ class Installer(ABC):
         """
         self.refuse(store)
 
-    no_table: str  # a query of why nothing can be installed on what has the name of the table
+    @property
+    @abstractmethod
+    def no_table(self) -> str:
+        """A query of why nothing can be installed on what has the name of the table; no row if it can be."""
 
     def refuse(self, store: Connections) -> None:
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""

@@ -26,7 +26,7 @@ class MariadbInstaller(ServerInstaller):
     objects_kind = MariadbObjects
 
     @property
-    def no_table(self) -> str:  # type: ignore[override]
+    def no_table(self) -> str:
         return f"SELECT '{VIEW}' FROM information_schema.tables WHERE {self._mine} AND table_type = 'VIEW'"
 
     first_schema = "DATABASE()"

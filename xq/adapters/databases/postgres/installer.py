@@ -30,7 +30,7 @@ class PostgresInstaller(ServerInstaller):
         return f"to_regclass({self.of.literal(self.of.table_in_schema)})"
 
     @property
-    def no_table(self) -> str:  # type: ignore[override]
+    def no_table(self) -> str:
         return f"SELECT '{VIEW}' FROM pg_class WHERE relkind IN ('v', 'm') AND oid = {self.this_table}"
 
     first_schema = "current_schema()"

@@ -26,7 +26,7 @@ class SqliteInstaller(Installer):
     objects_kind = SqliteObjects
 
     @property
-    def no_table(self) -> str:  # type: ignore[override]
+    def no_table(self) -> str:
         count, of = self.of.literal(self.of.name("count")), f"FROM {self.of.schema}.sqlite_master WHERE name COLLATE NOCASE"
         spelled = "'is installed as ' || substr(name, 1, length(name) - 9) || ': spell its name so in the model'"
         return (
