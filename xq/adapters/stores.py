@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
@@ -365,7 +365,6 @@ class OrmModel(ABC, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = ""
-    pending: Collection[str] = ()
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -398,6 +397,9 @@ class OrmModel(ABC, Generic[M]):
 
     def hydrate_all(self, rows: Iterable[Row], token: str | None = None) -> list[M]:
         return [self.hydrate(row, token) for row in rows]
+
+    def refer(self, field: Field, check: Callable[[], None]) -> None:
+        check()
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Do nothing: the kinds of the fields suffice. An ORM may check more."""

@@ -66,10 +66,13 @@ def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = 
     page = queue.find(wanted, n, after)
     told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
     words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
-    words += f"; {page.unknown:,} have no known age: age:unknown" if page.unknown else ""
-    words += "" if page.ended else f"; there may be more: --after {page.next}"
+    words += _left_out(page.unknown) + ("" if page.ended else f"; there may be more: --after {page.next}")
     content = {"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended}
     return Answer(content, table(queue, told), "" if told and page.ended and not page.unknown else words)
+
+
+def _left_out(n: int) -> str:
+    return f"; {n:,} have no known age: age:unknown" if n else ""
 
 
 def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
@@ -169,18 +172,20 @@ def act(
     operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"
-    unknown = f"; {preview.left_out}" if preview.unknown else ""
+    left_out = _left_out(preview.unknown)
     if dry_run:
         told = [described(queue, *each) for each in zip(preview.tasks, preview.since, strict=True)]
         content = {"event": event, "filter": filter, "n": preview.n, "exact": preview.exact, "looked": preview.looked}
-        content |= {"unknown": preview.unknown} if preview.unknown else {}
-        return Answer(content | {"tasks": told}, table(queue, told), f"{event} would move {n} tasks{unknown}")
+        content |= {"tasks": told} | ({"unknown": preview.unknown} if preview.unknown else {})
+        return Answer(content, table(queue, told), f"{event} would move {n} tasks{left_out}")
     if event in DESTROY or sys.stdin.isatty():
-        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){_deletes(queue, event, 'their rows')}{unknown}?", yes)
+        deletes = _deletes(queue, event, "their rows")
+        ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){deletes}{left_out}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)
     skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
     left = "" if operation.state == "done" else "; it was cancelled, and the same command moves the others"
-    return Answer(operation.as_dict(), [], f"{event}: {operation.done:,} tasks moved{skipped}{unknown}{left}", int(bool(left)))
+    told = f"{event}: {operation.done:,} tasks moved{skipped}{left_out}{left}"
+    return Answer(operation.as_dict(), [], told, int(bool(left)))
 
 
 def _run(operation: Operation[Any], chunks: float | None) -> None:

@@ -584,7 +584,6 @@ class TaskModel(Protocol[T]):
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> Reader:
         """Return a reader of a model `name` for a table beside the application's. The first column is the key."""
 
-    pending: Collection[str]  # the fields whose kind is not known before the model that they refer to is loaded
     adds_columns: bool  # whether install() adds the columns that xq brings; else migrations of the ORM do
 
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
@@ -593,6 +592,9 @@ class TaskModel(Protocol[T]):
     @property
     def offers(self) -> Collection[str]:
         """The roles for which the model inherits a field from the ORM's abstract model of xq; else empty."""
+
+    def refer(self, field: Field, check: Callable[[], None]) -> None:
+        """Call `check` when the kind of a field is known: a foreign key has that of the key that it refers to."""
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         """Raise ConfigurationError if the ORM itself reads or writes a field in a way that its role does not allow."""

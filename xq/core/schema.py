@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from string import ascii_letters
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
 }
 REFERRING: Final = ("priority", "tube", "utube", "unique")  # roles that a foreign key may hold
 NEEDED: Final = {  # Roles whose advice is more than the kinds above.
-    "status": "a CharField, a TextField, or an IntegerField with statuses= (or leave the role out: xq brings the column xq_status)",
+    "status": "a CharField, a TextField, or an IntegerField with statuses= (or left out: xq brings xq_status)",
 }
 TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
 TRACEPARENT: Final = 55  # which has so many
@@ -111,7 +112,7 @@ def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[st
     given = {_name_of(named) for named in roles.values()}
     free = [role for role in store.offers if role in by_name and role not in roles and role not in given]
     return {
-        role: role for role in free if role in used or (role in ALWAYS and misfit(store, role, by_name[role]) is None)
+        role: role for role in free if role in used or (role in ALWAYS and _misfit(store, role, by_name[role]) is None)
     }
 
 
@@ -122,7 +123,8 @@ def _name_of(named: object) -> object:
 def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
     if not isinstance(fields, Mapping):
         raise ConfigurationError(f"fields is a mapping of roles to fields, not {shown(fields)}")
-    by_name = {field.column: field for field in store.fields} | {field.name: field for field in store.fields}
+    names = {field.name: field for field in store.fields}
+    by_name = {field.column: field for field in store.fields} | names
     roles: dict[str, Field] = {}
     for role, named in fields.items():
         if not isinstance(role, str) or role not in ROLES:
@@ -139,11 +141,14 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
             )
         if not isinstance(name, str) or name not in by_name:
             raise ConfigurationError(
-                f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(each.name for each in store.fields)}"
+                f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(names)}"
             )
         field = by_name[name]
-        if why := misfit(store, role, field):
-            raise ConfigurationError(why)
+        check = partial(_require, store, role, field)
+        if role in REFERRING:
+            store.refer(field, check)
+        else:
+            check()
         other = next((r for r, f in roles.items() if f is field), None)
         if other:
             raise ConfigurationError(f"field {shown(name)} cannot be both {other!r} and {shown(role)}")
@@ -151,9 +156,14 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
     return roles
 
 
-def misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
+def _require(store: TaskModel[Any], role: str, field: Field) -> None:
+    if misfit := _misfit(store, role, field):
+        raise ConfigurationError(misfit)
+
+
+def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     """Return why a field cannot hold a role, in words; None if it can."""
-    if field.kind not in ROLES[role] and not (field.name in store.pending and role in REFERRING):
+    if field.kind not in ROLES[role]:
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         said = (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
         return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {said}"

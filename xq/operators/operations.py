@@ -40,11 +40,6 @@ class Preview(NamedTuple):
     since: list[float | None]  # when each of the tasks came into its state, as of `Found`
     unknown: int = 0  # tasks among the examined rows that it leaves out, since their age is not known
 
-    @property
-    def left_out(self) -> str:
-        """That number in words, "" if it is 0."""
-        return f"{self.unknown:,} have no known age: age:unknown" if self.unknown else ""
-
 
 class Operation(Generic[T]):
     """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.

@@ -99,12 +99,6 @@ class Looks:
         """SQL that lets the seconds of the feature zombie begin for the zombies without a timer; "" without them."""
         return self._times("Z", self.of.is_state("Z")) if "Z" in self.of.machine.states else ""
 
-    @property
-    def untimed_zombies(self) -> str:
-        """A query of the number of zombies without a timer."""
-        rows = f"{self.of.table_in_schema} WHERE {self.of.is_state('Z')}"
-        return f"SELECT COUNT(*) FROM {rows} AND {self.of.roles['runat']} IS NULL"
-
     def _times(self, state: str, condition: str) -> str:
         timer = self.of.machine.timer(state, "runat")
         if timer is None or timer.default is None:

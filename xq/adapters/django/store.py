@@ -29,7 +29,6 @@ from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
 from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind, Row
-from xq.core.schema import misfit
 
 M = TypeVar("M", bound=models.Model)
 
@@ -54,9 +53,7 @@ KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
 }
 
 # By the kind of a key, that of a column that refers to it.
-REFERRED: Final[Mapping[Kind, Kind]] = {"auto": "integer", "bigauto": "bigint"} | {
-    kind: kind for kind in ("integer", "bigint", "text", "uuid")
-}
+REFERRED: Final[Mapping[Kind, Kind]] = {"auto": "integer", "bigauto": "bigint"}
 
 # For these kinds the application gets the driver's value, and a value of this very type is sent unchanged.
 NATIVE: Final[Mapping[type, type]] = {
@@ -157,28 +154,6 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         # The values of a new instance in fields that Django, or the database, fills on save.
         self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
         self.fields = tuple(map(self._field, self._concrete))
-        self.pending = {field.name for field in self._relations}
-        for field in self._relations:
-            self._when_loaded(field.name, partial(self._resolve, field))
-
-    def _when_loaded(self, name: str, call: Callable[[Field], None]) -> None:
-        """Call with a field that is a relation once the model that it refers to is loaded: at once if it is."""
-        field = next(field for field in self.fields if field.name == name)
-        related = self.model._meta.get_field(name).remote_field.model
-        lazy_related_operation(lambda *_: call(field), self.model, related)
-
-    def _resolve(self, relation: Any, field: Field) -> None:
-        """Give a relation, unless it is the key, the kind of the column that it refers to."""
-        self.pending.discard(field.name)
-        held = relation
-        with suppress(ValueError):  # the model that the related one refers to by its key is not loaded
-            while held.is_relation:
-                held = held.target_field
-        kind = REFERRED.get(KINDS.get(held.get_internal_type(), "other"))
-        if kind and not relation.primary_key:
-            length = held.max_length if kind == "text" else None
-            for name, value in {"kind": kind, "type": self._declared(relation), "max_length": length}.items():
-                object.__setattr__(field, name, value)  # no statement was made yet
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
@@ -296,15 +271,29 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
         return [field.name for field in TaskFields._meta.fields] if issubclass(self.model, TaskFields) else ()
 
-    def check_roles(self, roles: Mapping[str, Field]) -> None:
-        def check(role: str, field: Field) -> None:
-            if why := misfit(self, role, field):
-                raise ConfigurationError(why)
+    def refer(self, field: Field, check: Callable[[], None]) -> None:
+        relation = next((each for each in self._relations if each.name == field.name and not each.primary_key), None)
 
+        def resolve(*_: object) -> None:
+            held: Any = relation
+            with suppress(ValueError):  # the key of that model refers to another one, which is not loaded
+                while held.is_relation:
+                    held = held.target_field
+            kind = KINDS.get(held.get_internal_type(), "other")
+            length = held.max_length if kind == "text" else None
+            known = {"kind": REFERRED.get(kind, kind), "type": self._declared(relation), "max_length": length}
+            for name, value in known.items():
+                object.__setattr__(field, name, value)  # no statement was made yet
+            check()
+
+        if relation is None:
+            check()
+        else:  # the related model may not be loaded yet
+            lazy_related_operation(resolve, self.model, relation.remote_field.model)
+
+    def check_roles(self, roles: Mapping[str, Field]) -> None:
         zone = self.connection.timezone_name
         for role, field in roles.items():
-            if field.name in self.pending:
-                self._when_loaded(field.name, partial(check, role))
             if field.kind == "datetime" and zone != "UTC":
                 raise ConfigurationError(
                     f"role {role!r}: Django writes {self.name}.{field.name} in the time zone {zone} to this database, "

@@ -407,7 +407,7 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def has_threads(self) -> bool:
-        """Raises ConfigurationError if the application has replaced Peewee's state of threads by one that they share."""
+        """Raises ConfigurationError if the application has replaced Peewee's state of a thread by a shared one."""
         database: Any = self._known_database
         state = database._state
         if database.thread_safe and not isinstance(state, threading.local) and state is not self._own_state:
@@ -432,7 +432,8 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def is_private(self) -> bool:
-        return not self._known_database.thread_safe or (self.engine == "sqlite" and _is_in_memory(self._known_database.database))
+        database: Any = self._known_database
+        return not database.thread_safe or (self.engine == "sqlite" and _is_in_memory(database.database))
 
     def connector(self) -> Connector:
         database: Callable[[], Any] = ref(self._known_database)
@@ -480,23 +481,18 @@ def _is_in_memory(name: Any) -> bool:
 
 
 def _is_shared(state: Any) -> bool:
-    """Return whether two new threads get the same state, as by the default of a context variable, or none at all."""
-    mark, seen = object(), [True]
+    """Return whether two new threads get the same state, as by the default of a context variable."""
+    seen = list[object]()
 
-    def write() -> None:
-        with suppress(Exception):
-            state.xq_mark = mark
-            seen.clear()
+    def look() -> None:
+        with suppress(AttributeError, LookupError):
+            seen.append(state.xq_seen)
+        state.xq_seen = True
 
-    def read() -> None:
-        with suppress(Exception):
-            seen.append(state.xq_mark is mark)
-
-    for look in (write, read):
-        thread = threading.Thread(target=look)
+    for thread in (threading.Thread(target=look), threading.Thread(target=look)):
         thread.start()
         thread.join()
-    return any(seen)
+    return bool(seen)
 
 
 def _of_the_driver(error: BaseException) -> BaseException:

@@ -240,8 +240,7 @@ class Findings:
                     "xq recount TARGET",
                 )
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
-        zombies, mended = self._untimed_zombies()
-        yield [zombies] if zombies else [], mended
+        yield self._untimed(), "run this UPDATE"
         uncounted = [
             f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
             f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
@@ -254,12 +253,13 @@ class Findings:
         of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
         return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
 
-    def _untimed_zombies(self) -> tuple[str, str]:
-        """Return a message if zombies have no timer, though the feature has seconds, else ""; and SQL that mends it."""
-        sql = self.looks.times_zombies
-        n = self.store.execute(self.looks.untimed_zombies)[0][0] if sql else 0
-        what = f"tasks that are {self.wording.state('Z')} and have no timer, so they are never deleted: {n}"
-        return what if n else "", self.installer.in_a_script(sql)
+    def _untimed(self) -> list[str]:
+        """Return a message if zombies have no timer, though the feature has seconds."""
+        update = self.installer.in_a_script(self.looks.times_zombies)
+        rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
+        n = self.store.execute(f"SELECT COUNT(*) FROM {rows}")[0][0] if update else 0
+        of = f"tasks that are {self.wording.state('Z')} and have no timer"
+        return [f"{of}: {n}; they are never deleted, unless you give them one: {update}"] if n else []
 
     @property
     def end_of_unowned(self) -> str:

@@ -135,11 +135,8 @@ class Installation(Findings):
         self.refuse_change()
 
     def _warn(self, is_new: bool) -> None:
-        for line in self._unowned():
+        for line in [*self._unowned(), *self._untimed()]:
             log.warning("the queue %s is installed: %s", self.store.name, line)
-        zombies, mended = self._untimed_zombies()
-        if zombies:
-            log.warning("the queue %s is installed: %s. This gives them one: %s", self.store.name, zombies, mended)
         machine = self.dialect.machine
         timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
         deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]

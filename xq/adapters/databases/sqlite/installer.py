@@ -27,12 +27,11 @@ class SqliteInstaller(Installer):
 
     @property
     def no_table(self) -> str:
-        count, of = self.of.literal(self.of.name("count")), f"FROM {self.of.schema}.sqlite_master WHERE name COLLATE NOCASE"
+        name, count = map(self.of.literal, (self.of.source.name, self.of.name("count")))
+        among = f"FROM {self.of.schema}.sqlite_master WHERE name COLLATE NOCASE"
         spelled = "'is installed as ' || substr(name, 1, length(name) - 9) || ': spell its name so in the model'"
-        return (
-            f"SELECT '{VIEW}' {of} = {self.of.literal(self.of.source.name)} AND type = 'view' "
-            f"UNION ALL SELECT {spelled} {of} = {count} AND name <> {count}"
-        )
+        other = f"SELECT {spelled} {among} = {count} AND name <> {count}"
+        return f"SELECT '{VIEW}' {among} = {name} AND type = 'view' UNION ALL {other}"
 
     def prepare(self, store: Connections) -> None:
         # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
