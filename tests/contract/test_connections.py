@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import closing
+from contextvars import ContextVar
 from typing import Any
 
 import peewee as pw
@@ -77,6 +78,32 @@ def test_workers_that_share_a_connection_are_refused_but_for_one():
                 Task.xq.run(until_empty=True, **several)
         Task.xq.run(until_empty=True, workers=1)
         assert Task.xq.peek(put).status == "D"
+
+
+class StateOfContext(pw._ConnectionState):
+    """The state of connections as FastAPI's documentation has it: new threads get the default, which is one object."""
+
+    values: ContextVar[dict[str, Any]] = ContextVar("values", default={})  # noqa: B039
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.values.get()[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return self.values.get()[name]
+
+
+def test_a_state_of_connections_that_new_threads_share_is_refused_at_the_first_take_or_run(make_shared):
+    Task = make_shared({"keep": True})
+    db, own = make_shared.db, make_shared.db._state
+    db.close()
+    db._state = StateOfContext()
+    Task.put(task())
+    for call in (Task.take, lambda: Task.take(timeout=1), lambda: Task.xq.worker(print).run(until_empty=True)):
+        with pytest.raises(xq.ConfigurationError, match="replaced database._state by a StateOfContext"):
+            call()
+    assert Task.xq.count("R") == 1
+    db.close()
+    db._state = own
 
 
 # xq closes what it opens: Python 3.13 warns of each connection to SQLite that is freed while it is open

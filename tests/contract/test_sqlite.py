@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import ExitStack, closing
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -263,3 +264,36 @@ def test_a_link_in_the_place_of_the_lock_file_is_refused(tmp_path):
     (tmp_path / "app.db-xq").symlink_to(tmp_path / "other")
     with pytest.raises(xq.ConfigurationError, match="app.db-xq, and it cannot be opened"):
         Maker(pw.SqliteDatabase(tmp_path / "app.db"))().take()
+
+
+@pytest.mark.parametrize("base", [pw.Model, xq.Task])
+def test_a_strict_table_has_the_columns_of_a_queue(sqlite_db, base):
+    meta = type("Meta", (), {"database": sqlite_db, "strict_tables": True, "table_name": "task"})
+    Task: Any = type("Task", (base,), {"name": pw.TextField(), "Meta": meta})
+    xq.upgrade(Task, {"attempts": True, "finished": True}, {"keep": True, "ttr": 60})
+    sqlite_db.create_tables([Task])
+    assert any("STRICT" in (sql or "") for *_, sql in master(sqlite_db))
+    Task.put({"name": "a"})
+    Task.take().ack()
+    assert (Task.xq.count("D"), wrong(Task.xq)) == (1, [])
+
+
+def test_a_queue_of_the_same_table_by_another_spelling_is_refused_and_leaves_it_whole(make):
+    Task, Other = make(), make.model(table_name="TASK")
+    xq.upgrade(Other, {"status": "status"}, {"keep": True})
+    with pytest.raises(xq.ConfigurationError, match="TASK is installed as task: spell its name so in the model"):
+        Other.xq.install()
+    Task.put(task())
+    assert (Task.take().id, wrong(Task.xq)) == (1, [])
+
+
+@pytest.mark.parametrize("ends", [{"until_empty": True}, {"max_tasks": 1}])
+def test_a_program_that_ends_by_itself_ends_with_the_error_of_a_file_that_only_reads(make_file, path, ends):
+    Task = make_file()
+    Task.put(task())
+    with closing(pw.SqliteDatabase(f"file:{path}?mode=ro", uri=True)) as only_reads:
+        Task.bind(only_reads)
+        with pytest.raises(pw.OperationalError, match="readonly"):
+            xq.run(Task.xq.worker(print), **ends)
+        with pytest.raises(pw.OperationalError, match="readonly"):
+            run_pending(Task)

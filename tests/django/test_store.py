@@ -14,6 +14,7 @@ from typing import Any
 
 import django
 import pytest
+from django.apps.registry import Apps
 from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.signals import post_save, pre_save
 from django.test.utils import override_settings
@@ -323,6 +324,46 @@ def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
     ):
         with pytest.raises(error, match=words):
             Task.put(bad)
+
+
+@pytest.mark.parametrize("key", [models.BigAutoField, models.CharField])
+@pytest.mark.parametrize("named", ["customer", "customer_id"])
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_a_foreign_key_holds_a_role_whether_its_model_is_loaded_or_not(django_db, make, key, named, is_loaded):
+    attributes = {"max_length": 20} if key is models.CharField else {}
+    fields = {"utube": None, "id": key(primary_key=True, **attributes)}
+    meta = {"app_label": "office", "apps": Apps()}
+    Customer = django_db.model("Customer", meta=meta, **fields) if is_loaded else None
+    Task = django_db.model(meta=meta, customer=models.ForeignKey("Customer", models.CASCADE, null=True))
+    roles = {"status": "status", "utube": named, "unique": "job"}
+    upgrade(Task, roles, {"keep": True, "utube": True, "rate": {"limit": "1/h", "by": "utube"}}, clock=make.clock)
+    Customer = Customer or django_db.model("Customer", meta=meta, **fields)
+    django_db.create(Customer, Task)
+    Task.xq.install()
+    ann, bob = (Customer.objects.create(**({"id": name} if attributes else {})) for name in ("ann", "bob"))
+    Task.put({"customer": ann, "name": "1"})
+    Task.put({"customer_id": ann.pk, "name": "2"})
+    Task.xq.put_many([Task(customer=ann, name="3"), Task(customer=bob, name="4")])
+    first, other = Task.take(), Task.take()
+    assert (first.name, first.customer, other.name, Task.take()) == ("1", ann, "4", None)
+    Task.xq.clock.tick(3600)
+    assert Task.take() is None  # the first one is not done
+    first.ack()
+    Task.objects.get(name="1").save()
+    assert (Task.take().name, Task.take()) == ("2", None)
+    done = Task.objects.get(name="1")
+    done.customer = bob
+    done.save()
+    assert Task.objects.get(name="1").customer == bob
+    assert Task.xq.check() == []
+
+
+def test_a_foreign_key_that_cannot_hold_its_role_is_refused_when_its_model_is_loaded(django_db):
+    meta = {"app_label": "office", "apps": Apps()}
+    Task = django_db.model(meta=meta, customer=models.ForeignKey("Customer", models.CASCADE, null=True))
+    upgrade(Task, {"status": "status", "tube": "customer"}, {"keep": True})
+    with pytest.raises(xq.ConfigurationError, match="role 'tube' is a field of type text; Task.customer is bigint"):
+        django_db.model("Customer", meta=meta)
 
 
 def test_what_nobody_brings_is_what_django_would_write(django_db, make):

@@ -34,7 +34,7 @@ class Found(Generic[T]):
 
     `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. The token
     of a taken task tells it, and the role finished of one that has ended; of others the feature history, if it was one
-    of its last 200,000 transitions. `looked` is the number of the rows that were examined, `unknown` that of those which
+    of its last 200,000 transitions. `looked` is the number of the rows that were examined, `unknown` that of those that
     `age` leaves out since it is not known, and `ended` whether the call came to the end. If it did not, and the page is
     not full, it stopped after 10,000 rows: go on with the cursor.
     """
@@ -130,7 +130,7 @@ class Search(Generic[T]):
     def _rows(
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
     ) -> Iterator[tuple[Seen, bool | None]]:
-        """Yield the rows of a walk behind a position, and whether they pass (None: it is not known). `size` are read first."""
+        """Yield the rows of a walk behind a position, and whether they pass; None if it is not known."""
         end = 6 + len(walk.columns)
         while True:
             sql = self.database.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)

@@ -534,3 +534,13 @@ def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make, field, v
         Second.put({"job": value})
     install_anew(Second, {"keep": True})
     assert Second.put({"job": value}).status == "R"
+
+
+def test_a_view_is_refused_by_name(make):
+    View = make.model(table_name="shown")
+    make.db.create_tables([make.model(table_name="behind")])
+    make.db.execute_sql("CREATE VIEW shown AS SELECT * FROM behind")
+    xq.upgrade(View, {"status": "status"}, {"keep": True})
+    with pytest.raises(xq.ConfigurationError, match="shown is a view: make the table behind it the queue"):
+        View.xq.install()
+    make.db.execute_sql("DROP VIEW shown")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, partial
@@ -274,11 +273,10 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     def refer(self, field: Field, check: Callable[[], None]) -> None:
         relation = next((each for each in self._relations if each.name == field.name and not each.primary_key), None)
 
-        def resolve(*_: object) -> None:
-            held: Any = relation
-            with suppress(ValueError):  # the key of that model refers to another one, which is not loaded
-                while held.is_relation:
-                    held = held.target_field
+        def resolve(held: Any) -> None:
+            if held.is_relation:  # to a model that may not be loaded yet
+                lazy_related_operation(lambda *_: resolve(held.target_field), held.model, held.remote_field.model)
+                return
             kind = KINDS.get(held.get_internal_type(), "other")
             length = held.max_length if kind == "text" else None
             known = {"kind": REFERRED.get(kind, kind), "type": self._declared(relation), "max_length": length}
@@ -288,8 +286,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
         if relation is None:
             check()
-        else:  # the related model may not be loaded yet
-            lazy_related_operation(resolve, self.model, relation.remote_field.model)
+        else:
+            resolve(relation)
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         zone = self.connection.timezone_name

@@ -437,6 +437,7 @@ class PeeweeConnections(OrmConnections):
 
     def connector(self) -> Connector:
         database: Callable[[], Any] = ref(self._known_database)
+        _ = self.has_threads  # raises for a state that they would share
 
         def connect() -> Any:
             # By the application's own methods, but on a copy: else its pool would count the connection, or its thread
