@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import peewee as pw
 import pytest
@@ -11,7 +12,7 @@ import xq
 from tests.factories import tasks
 
 FEATURES = {"keep": True, "buried": True, "delayed": True, "ttr": 60}
-KINDS = {
+KINDS: Mapping[str, dict[str, pw.Field]] = {
     "a double": {"xq_finished": pw.DoubleField(null=True)},
     "an integer": {"xq_finished": pw.BigIntegerField(null=True)},
     "a date-time": {"xq_finished": pw.DateTimeField(null=True)},

@@ -20,7 +20,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import live
+from tests.conftest import Maker, live
 from tests.factories import task, tasks
 from tests.inside.steps import look
 from tests.steps import (
@@ -42,6 +42,7 @@ from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import Place
 from xq.runtime import maintenance
 from xq.runtime.maintenance import threads
+from xq.runtime.workers.attempt import STAYS, RetriedCalls
 from xq.sessions import current as sessions
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
@@ -336,3 +337,18 @@ def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_s
     assert [moves["X-R"] for _, moves in numbers()] == [6, 6]
     Task.xq.History.delete().where(Task.xq.History.id % 2 == 0).execute()
     assert Task.xq.check() == []
+
+
+def test_a_program_that_ends_by_itself_ends_with_an_unknown_error_that_stays(sqlite_db):
+    Task, stop = Maker(sqlite_db)(), type("NoPause", (), {"wait": lambda self, seconds: None})()
+    ends, goes_on = (RetriedCalls(Task.xq.adapter.finish, stop, ends=ends) for ends in (True, False))
+    ((pages,),) = sqlite_db.execute_sql("PRAGMA page_count").fetchall()
+    sqlite_db.execute_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(pw.OperationalError, match="full") as full:
+        Task.put({"name": "x" * 100_000})
+    for calls in (ends, goes_on):
+        for _ in range(STAYS - 1):
+            calls.wait_for_the_database(full.value)
+    goes_on.wait_for_the_database(full.value)
+    with pytest.raises(pw.OperationalError, match="full"):
+        ends.wait_for_the_database(full.value)

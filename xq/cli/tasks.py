@@ -184,8 +184,8 @@ def act(
     _run(operation, preview.n / chunk if preview.exact else None)
     skipped = f", {operation.skipped:,} skipped" if operation.skipped else ""
     left = "" if operation.state == "done" else "; it was cancelled, and the same command moves the others"
-    told = f"{event}: {operation.done:,} tasks moved{skipped}{left_out}{left}"
-    return Answer(operation.as_dict(), [], told, int(bool(left)))
+    moved = f"{event}: {operation.done:,} tasks moved{skipped}{left_out}{left}"
+    return Answer(operation.as_dict(), [], moved, int(bool(left)))
 
 
 def _run(operation: Operation[Any], chunks: float | None) -> None:
@@ -210,7 +210,9 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
     adapter, roles = queue.adapter, queue.roles
     fields = dict(adapter.tasks.data(task))
-    for name in {roles.get("runat", ""), roles.get("deadline", "")} & fields.keys():  # only these are known to be UTC
+    for name in {
+        roles.get(role, "") for role in ("runat", "deadline", "finished")
+    } & fields.keys():  # only these are known to be UTC
         at = fields[name]  # a number that is beyond the calendar stays one
         fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
     parts = tuple(fields[name] for name in adapter.store.key)
