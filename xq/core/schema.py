@@ -34,7 +34,6 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "error": ("text",),
     "trace": ("text",),
 }
-REFERRING: Final = ("priority", "tube", "utube", "unique")  # roles that a foreign key may hold
 NEEDED: Final = {  # Roles whose advice is more than the kinds above.
     "status": "a CharField, a TextField, or an IntegerField with statuses= (or left out: xq brings xq_status)",
 }
@@ -144,11 +143,7 @@ def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Fiel
                 f"role {shown(role)}: {store.name} has no field {shown(named)}; it has {', '.join(names)}"
             )
         field = by_name[name]
-        check = partial(_require, store, role, field)
-        if role in REFERRING:
-            store.refer(field, check)
-        else:
-            check()
+        store.refer(field, partial(_require, store, role, field))
         other = next((r for r, f in roles.items() if f is field), None)
         if other:
             raise ConfigurationError(f"field {shown(name)} cannot be both {other!r} and {shown(role)}")

@@ -185,7 +185,6 @@ class PeeweeConnections(OrmConnections):
         self.name = model.__name__
         self._meta = model._meta
         self._local = _Local()
-        self._own_state: object = None  # a state of connections of another class than Peewee's, found to be by thread
         self._engines: dict[type, str] = {}
         self.connected: Callable[[Any], bool] = lambda connection: False
         if self._database is not None:
@@ -410,13 +409,11 @@ class PeeweeConnections(OrmConnections):
         """Raises ConfigurationError if the application has replaced Peewee's state of a thread by a shared one."""
         database: Any = self._known_database
         state = database._state
-        if database.thread_safe and not isinstance(state, threading.local) and state is not self._own_state:
-            if _is_shared(state):
-                raise ConfigurationError(
-                    f"several threads would have to share one connection of {self.name}: the application has replaced "
-                    f"database._state by a {type(state).__name__}, which is the same in new threads. Leave Peewee's own"
-                )
-            self._own_state = state
+        if database.thread_safe and not isinstance(state, threading.local) and _is_shared(state):
+            raise ConfigurationError(
+                f"several threads would have to share one connection of {self.name}: the application has replaced "
+                f"database._state by a {type(state).__name__}, which is the same in new threads. Leave Peewee's own"
+            )
         return bool(database.thread_safe)
 
     @property
