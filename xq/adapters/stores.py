@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.errors import BadType, BadValue
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent
+from xq.core.errors import BadType, BadValue, shown
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent, Unread, UnreadRow
 
 M = TypeVar("M")
 Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
@@ -370,20 +370,27 @@ class OrmModel(ABC, Generic[M]):
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
         return [(i, field.from_database) for i, field in enumerate(self.fields) if field.from_database]
 
-    def read(self, row: Row) -> Sequence[Any]:
-        if not self._readers:
+    def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
+        unread = type(row) is UnreadRow and strictly
+        if not (self._readers or unread):
             return row[: len(self.fields)]
         values = list(row[: len(self.fields)])
+        for index in [i for i, value in enumerate(values) if type(value) is Unread] if unread else ():
+            raise self._unreadable(values, index, "by the driver")
         for index, read in self._readers:
             try:
                 values[index] = read(values[index])
             except Exception as error:
-                key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
-                raise BadValue(
-                    f"the row {key} of {self.name} holds {values[index]!r} in {self.fields[index].name!r}, which "
-                    f"cannot be read ({error}): mend or delete it with plain SQL"
-                ) from error
+                if strictly:
+                    raise self._unreadable(values, index, f"({error})") from error
         return values
+
+    def _unreadable(self, values: Sequence[Any], index: int, why: str) -> BadValue:
+        key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
+        return BadValue(
+            f"the row {shown(key[0] if len(key) == 1 else tuple(key))} of {self.name} holds {shown(values[index])} in "
+            f"{self.fields[index].name!r}, which cannot be read {why}: mend it with plain SQL, or kill it"
+        )
 
     @abstractmethod
     def instance(self, values: Sequence[Any]) -> M:

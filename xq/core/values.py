@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, cast
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import Catalogue, Options, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, UnreadRow, fits_a_column
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
@@ -116,17 +116,42 @@ class Tasks(Generic[T]):
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
-        self.returned: Callable[..., T] = {
+        # Raises BadValue if a field cannot read its value.
+        self.read: Callable[..., T] = {
             "model": store.hydrate,
             "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
             "tuple": lambda row, token=None: tuple(store.read(row)),
         }[machine.settings.retval]  # type: ignore[assignment]
         # Returns several rows so; all of them have the same token.
-        self.returned_all: Callable[..., list[T]] = (
+        self.read_all: Callable[..., list[T]] = (
             store.hydrate_all
             if machine.settings.retval == "model"
-            else lambda rows, token=None: [self.returned(row) for row in rows]
+            else lambda rows, token=None: [self.read(row) for row in rows]
         )
+
+    def returned(self, row: Row, token: str | None = None) -> T:
+        """Return a row as `read`, but with the value of the database where a field cannot read it."""
+        try:
+            return self.read(row, token)
+        except BadValue:
+            values = self.store.read(row, strictly=False)
+        if self.machine.settings.retval == "model":
+            made = self.store.instance(values)
+            setattr(made, TOKEN_ATTRIBUTE, token)
+            return made
+        return cast(T, tuple(values) if self.machine.settings.retval == "tuple" else dict(zip(self._names, values, strict=True)))
+
+    def returned_all(self, rows: Sequence[Row], token: str | None = None) -> list[T]:
+        try:
+            return self.read_all(rows, token)
+        except BadValue:
+            return [self.returned(row, token) for row in rows]
+
+    def check_read(self, rows: Sequence[Row]) -> None:
+        """Raise BadValue if the driver could not read all values of the rows."""
+        if UnreadRow in map(type, rows):
+            for row in rows:
+                self.store.read(row)
 
     def in_role(self, task: T, role: str) -> Any:
         """Return the value of a role in a returned task; None if the role is not mapped."""
@@ -153,8 +178,7 @@ class Tasks(Generic[T]):
     def app_key(self, parts: Parts) -> Any:
         """Return a key as the application writes it."""
         if self._key_is_read:
-            key = zip(self.table.key, parts, strict=True)
-            parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
+            parts = tuple([_read(field, part) for field, part in zip(self.table.key, parts, strict=True)])
         return parts[0] if len(parts) == 1 else parts
 
     def sort(self, rows: list[Row]) -> None:
@@ -204,7 +228,7 @@ class Tasks(Generic[T]):
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
     def _key_part(self, field: Field, value: Any) -> Any:
-        if type(value) is field.native and (field.native is not int or fits_a_column(value)):
+        if type(value) is field.native and (field.native is not int or -(2**63) <= value < 2**64):
             return value
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
@@ -219,7 +243,7 @@ class Tasks(Generic[T]):
         key = self._converted(field, value)
         if field.kind in INTEGERS and not isinstance(key, int):
             raise self._bad_key(field, f"is an integer, not {shown(value)}")
-        if field.kind in INTEGERS and not fits_a_column(key):
+        if field.kind in INTEGERS and not -(2**63) <= key < 2**64:  # MariaDB's BIGINT may be UNSIGNED
             raise BadValue(f"the key {field.name!r} of {self.store.name} is an integer of at most 64 bits")
         try:
             hash(key)
@@ -458,6 +482,19 @@ def check_role(role: str, value: Any) -> None:
 def named(parts: Parts) -> dict[str, Any]:
     """Return a key as named values of a statement."""
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
+
+
+def numbered(keys: Iterable[Parts]) -> dict[str, Any]:
+    """Return several keys as named values of a statement."""
+    return {f"{name}_{n}": part for n, parts in enumerate(keys) for name, part in named(parts).items()}
+
+
+def _read(field: Field, part: Any) -> Any:
+    """Return a part of a key as the application has it; as the database has it if it cannot be read."""
+    try:
+        return field.from_database(part) if field.from_database else part
+    except Exception:
+        return part
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent
+from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, Unread, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
@@ -158,7 +158,12 @@ class Psycopg(BaseDriver):
 
     def rows(self, cursor: Any) -> list[Row]:
         # Not cursor.description, which is slow to compute.
-        rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+        if cursor.pgresult is None or not cursor.pgresult.nfields:
+            return []
+        try:
+            rows: list[Row] = cursor.fetchall()
+        except (cursor.connection.DataError, ValueError):  # Python has no such date, and the statement has run
+            rows = _as_far_as_readable(cursor)
         return rows
 
     def classify(self, error: BaseException) -> ErrorKind:
@@ -203,3 +208,23 @@ class Psycopg(BaseDriver):
         import psycopg
 
         return psycopg.connect(**parameters, autocommit=True)
+
+
+def _as_far_as_readable(cursor: Any) -> list[Row]:
+    """Return the rows of a statement with the texts of the values that psycopg cannot read."""
+    from psycopg.adapt import Transformer
+
+    result, rows = cursor.pgresult, list[Row]()
+    load = Transformer.from_context(cursor)
+    loaders = [load.get_loader(result.ftype(i), result.fformat(i)).load for i in range(result.nfields)]
+    for place in range(result.ntuples):
+        values = [_loaded(loader, result.get_value(place, i)) for i, loader in enumerate(loaders)]
+        rows.append((UnreadRow if Unread in map(type, values) else tuple)(values))
+    return rows
+
+
+def _loaded(load: Callable[[Any], Any], value: bytes | None) -> Any:
+    try:
+        return None if value is None else load(value)
+    except Exception:
+        return Unread(bytes(value or b"").decode(errors="backslashreplace"))
