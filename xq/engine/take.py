@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from xq.engine.pauses import Pauses
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
-from xq.engine.unmovable import MOST, Unmovable
+from xq.engine.unmovable import Unmovable
 from xq.sessions.session import Session
 
 Then = Callable[[str | None], None]  # gets the token of a take
@@ -78,8 +79,10 @@ class Takes(Generic[T]):
             transition = self.tasks.options.choose(source, event, seconds)
         if n == 0:
             return []
-        lost, unexplained, aside = 0, 0, 0
-        while (prepared := self._prepare(transition, tube, but)) is not None:
+        for tried in itertools.count():
+            prepared = self._prepare(transition, tube, but)
+            if prepared is None:
+                break
             begun, skipped, swept = prepared
             passed = self.unmovable.passed if transition.source == READY else []
             step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
@@ -87,18 +90,16 @@ class Takes(Generic[T]):
                 return self._run(begun, step, values, swept, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if (lost := lost + 1) > TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
+                if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
                     raise
             except Exception as error:
-                of_a_task = transition.target == TAKEN and self.unmovable.may_explain(error)
-                if not of_a_task or self.store.in_transaction() or aside == MOST or unexplained == TAKE_TRIES:
+                is_of_a_task = transition.target == TAKEN and self.unmovable.may_explain(error)
+                if not is_of_a_task or self.store.in_transaction() or tried == TAKE_TRIES:
                     raise
-                n = 1  # one after the other, up to the task that is the reason
-                which = self.steps.oldest(transition, 1, tube is not None, len(skipped), len(passed))
-                if self.unmovable.put_aside(which, values):
-                    aside += 1
-                else:  # another call was faster, or the options of this one are the reason
-                    unexplained += 1
+                n = 1  # one at a time, up to the task that is the reason
+                which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
+                if not self.unmovable.put_aside(which, values) and tried:
+                    raise
         return []
 
     def _prepare(

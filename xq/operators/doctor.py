@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
+from xq.core.compile import Selector
 from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
@@ -163,7 +165,7 @@ class Doctor(Inspection):
     def _of_first_tasks(self) -> Iterator[Finding]:
         store, do = self.database.store, "mend the row, or delete it, with plain SQL, or mend the trigger or index"
         try:
-            for fault in self.unmovable.first(LISTED):
+            for fault in islice(self.unmovable.faults(Selector("first", READY), {}, "/"), LISTED):
                 yield Finding(f"task {shown(self.tasks.app_key(fault.parts))} cannot be taken: {fault.error}", do)
         except Exception as error:
             if not (store.may_pass(error) or store.classify(error) is ErrorKind.DENIED):  # it may only read, say

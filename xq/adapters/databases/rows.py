@@ -70,7 +70,7 @@ class Rows(TokenBuckets):
         if rows.way == "due":
             due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
-        tube = f" AND {self.in_tube}" * rows.tube + self.skipped(rows)
+        tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         within_rate = self.within_rate if rows.state == READY else ""
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
