@@ -11,7 +11,20 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent, Unread, UnreadRow
+from xq.core.ports import (
+    REFUSALS,
+    TOKEN_ATTRIBUTE,
+    Driver,
+    ErrorKind,
+    Field,
+    Joined,
+    PipelineDriver,
+    R,
+    Row,
+    S,
+    Sent,
+    UnreadRow,
+)
 
 M = TypeVar("M")
 Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
@@ -371,12 +384,11 @@ class OrmModel(ABC, Generic[M]):
         return [(i, field.from_database) for i, field in enumerate(self.fields) if field.from_database]
 
     def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
-        unread = type(row) is UnreadRow and strictly
-        if not (self._readers or unread):
+        if type(row) is UnreadRow and strictly:
+            raise self._unreadable(row, row.place, "by the driver")
+        if not self._readers:
             return row[: len(self.fields)]
         values = list(row[: len(self.fields)])
-        for index in [i for i, value in enumerate(values) if type(value) is Unread] if unread else ():
-            raise self._unreadable(values, index, "by the driver")
         for index, read in self._readers:
             try:
                 values[index] = read(values[index])
@@ -386,7 +398,7 @@ class OrmModel(ABC, Generic[M]):
         return values
 
     def _unreadable(self, values: Sequence[Any], index: int, why: str) -> BadValue:
-        key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
+        key = [value for value, field in zip(values, self.fields, strict=False) if field.name in self.key]
         return BadValue(
             f"the row {shown(key[0] if len(key) == 1 else tuple(key))} of {self.name} holds {shown(values[index])} in "
             f"{self.fields[index].name!r}, which cannot be read {why}: mend it with plain SQL, or kill it"

@@ -43,12 +43,10 @@ TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the toke
 Row = Sequence[Any]
 
 
-class Unread(str):
-    """The database's text of a value that the driver cannot read, such as PostgreSQL's timestamp infinity."""
-
-
 class UnreadRow(tuple[Any, ...]):
-    """A row with such a value."""
+    """A row with the text of a value that the driver cannot read, such as PostgreSQL's timestamp infinity."""
+
+    place: int  # of the last such value
 
 
 Values = Mapping[str, Any]  # by name

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, cast
+from typing import Any, Generic, NamedTuple
 
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import Catalogue, Options, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, UnreadRow, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, UnreadRow
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
@@ -115,37 +115,32 @@ class Tasks(Generic[T]):
         )
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
-        # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
-        # Raises BadValue if a field cannot read its value.
-        self.read: Callable[..., T] = {
-            "model": store.hydrate,
-            "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
-            "tuple": lambda row, token=None: tuple(store.read(row)),
+        # Makes of a row's values what the feature `retval` says.
+        self._made: Callable[[Sequence[Any]], T] = {
+            "model": store.instance,
+            "dict": lambda values: dict(zip(self._names, values, strict=True)),
+            "tuple": tuple,
         }[machine.settings.retval]  # type: ignore[assignment]
+        # Returns a row so, with the token of its take if an instance can hold it. Raises BadValue if it cannot be read.
+        is_model, made = machine.settings.retval == "model", self._made
+        self.read: Callable[..., T] = store.hydrate if is_model else lambda row, token=None: made(store.read(row))
         # Returns several rows so; all of them have the same token.
         self.read_all: Callable[..., list[T]] = (
-            store.hydrate_all
-            if machine.settings.retval == "model"
-            else lambda rows, token=None: [self.read(row) for row in rows]
+            store.hydrate_all if is_model else lambda rows, token=None: list(map(self.read, rows))
         )
 
     def returned(self, row: Row, token: str | None = None) -> T:
-        """Return a row as `read`, but with the value of the database where a field cannot read it."""
+        """Return a row as `read`; where a value cannot be read, as the database has it, and without the token."""
         try:
             return self.read(row, token)
         except BadValue:
-            values = self.store.read(row, strictly=False)
-        if self.machine.settings.retval == "model":
-            made = self.store.instance(values)
-            setattr(made, TOKEN_ATTRIBUTE, token)
-            return made
-        return cast(T, tuple(values) if self.machine.settings.retval == "tuple" else dict(zip(self._names, values, strict=True)))
+            return self._made(self.store.read(row, strictly=False))
 
-    def returned_all(self, rows: Sequence[Row], token: str | None = None) -> list[T]:
+    def returned_all(self, rows: Sequence[Row]) -> list[T]:
         try:
-            return self.read_all(rows, token)
+            return self.read_all(rows)
         except BadValue:
-            return [self.returned(row, token) for row in rows]
+            return list(map(self.returned, rows))
 
     def check_read(self, rows: Sequence[Row]) -> None:
         """Raise BadValue if the driver could not read all values of the rows."""

@@ -15,8 +15,6 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
-from xq.engine.history import History
-from xq.engine.pauses import Pauses
 from xq.engine.run import retried
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
@@ -42,9 +40,7 @@ class Finding(NamedTuple):
 class Doctor(Inspection):
     """The reasons why a task is not running, and the problems of a queue."""
 
-    def __init__(self, pauses: Pauses, history: History, unmovable: Unmovable) -> None:
-        super().__init__(pauses, history)
-        self.unmovable = unmovable
+    unmovable: Unmovable
 
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
@@ -139,11 +135,9 @@ class Doctor(Inspection):
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
-        if isinstance(at, str):  # a time that the driver cannot read
-            return None
         if isinstance(at, datetime):
             at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        return None if at is None or math.isinf(at) else float(at) - now
+        return None if at is None or isinstance(at, str) or math.isinf(at) else float(at) - now
 
     def findings(self) -> Iterator[Finding]:
         """Return each problem with its remedy. It reads the whole table."""
@@ -165,8 +159,8 @@ class Doctor(Inspection):
     def _of_first_tasks(self) -> Iterator[Finding]:
         store, do = self.database.store, "mend the row, or delete it, with plain SQL, or mend the trigger or index"
         try:
-            for fault in islice(self.unmovable.faults(Selector("first", READY), {}, "/"), LISTED):
-                yield Finding(f"task {shown(self.tasks.app_key(fault.parts))} cannot be taken: {fault.error}", do)
+            for parts, why, _ in islice(self.unmovable.faults(Selector("first", READY), {}), LISTED):
+                yield Finding(f"task {shown(self.tasks.app_key(parts))} cannot be taken: {why}", do)
         except Exception as error:
             if not (store.may_pass(error) or store.classify(error) is ErrorKind.DENIED):  # it may only read, say
                 raise

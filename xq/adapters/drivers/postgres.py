@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, Unread, UnreadRow
+from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
@@ -214,17 +214,16 @@ def _as_far_as_readable(cursor: Any) -> list[Row]:
     """Return the rows of a statement with the texts of the values that psycopg cannot read."""
     from psycopg.adapt import Transformer
 
-    result, rows = cursor.pgresult, list[Row]()
-    load = Transformer.from_context(cursor)
-    loaders = [load.get_loader(result.ftype(i), result.fformat(i)).load for i in range(result.nfields)]
-    for place in range(result.ntuples):
-        values = [_loaded(loader, result.get_value(place, i)) for i, loader in enumerate(loaders)]
-        rows.append((UnreadRow if Unread in map(type, values) else tuple)(values))
+    result, rows, adapt = cursor.pgresult, list[Row](), Transformer.from_context(cursor)
+    loads = [adapt.get_loader(result.ftype(i), result.fformat(i)).load for i in range(result.nfields)]
+    for n in range(result.ntuples):
+        values, places = [result.get_value(n, i) for i in range(result.nfields)], []
+        for place, value in enumerate(values):
+            try:
+                values[place] = None if value is None else loads[place](value)
+            except Exception:
+                values[place], places = bytes(value).decode(errors="backslashreplace"), [place]
+        rows.append(UnreadRow(values) if places else tuple(values))
+        if places:
+            rows[-1].place = places[0]
     return rows
-
-
-def _loaded(load: Callable[[Any], Any], value: bytes | None) -> Any:
-    try:
-        return None if value is None else load(value)
-    except Exception:
-        return Unread(bytes(value or b"").decode(errors="backslashreplace"))
