@@ -51,6 +51,8 @@ class Unmovable:
     def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:
         """Bury or pass over the first tasks of a failed take that cannot be taken. Return whether there are any."""
         token, found, log = values["owner"], False, self.batches.log
+        if token is None:  # it failed before it could take
+            return False
         # If it is the driver that cannot read a row, the take is committed.
         self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
         for parts, error, is_buried in islice(self.faults(which, values, self.passed, token), MOST):

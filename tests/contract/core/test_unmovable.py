@@ -84,8 +84,33 @@ def test_takes_pass_over_a_task_that_the_database_refuses_to_move_and_doctor_nam
     assert (Task.take(), Task.xq.peek(bad.id).status) == (None, "R")
     assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 1
     fail_no_more(Task)
-    Task.xq._takes.unmovable._passed.clear()
-    assert Task.take().name == "a"
+    assert Task.kill(bad.id).name == "a"
+
+
+def test_in_a_utube_the_tasks_behind_one_that_the_database_refuses_to_move_wait_and_the_other_utubes_go_on(make):
+    Task = make({"utube": True}, roles=("utube", "attempts"))
+    bad, *_ = Task.xq.put_many([task(name=name, utube=utube) for name, utube in (("a", "x"), ("b", "x"), ("c", None))])
+    fail_for(Task, f"NEW.id = {bad.id} AND NEW.status = 'T'")
+    assert names([Task.take()]) == ["c"]
+    assert Task.take() is None
+    Task.put(task(name="d", utube="y"))
+    assert names([Task.take()]) == ["d"]
+
+
+def test_doctor_names_a_task_whose_take_a_trigger_ignores(make):
+    Task = make({}, roles=("attempts",))
+    first = Task.put(task())
+    when, ignore = f"NEW.id = {first.id} AND NEW.status = 'T'", "CREATE TRIGGER ignores BEFORE UPDATE ON task"
+    if isinstance(make.db, pw.SqliteDatabase):
+        make.db.execute_sql(f"{ignore} WHEN {when} BEGIN SELECT RAISE(IGNORE); END")
+    elif isinstance(make.db, pw.PostgresqlDatabase):
+        body = "RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+        make.db.execute_sql(f"CREATE FUNCTION ignores() {body}")
+        make.db.execute_sql(f"{ignore} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION ignores()")
+    else:
+        return  # no trigger of MariaDB can
+    assert Task.take() is None
+    assert [found.what for found in Task.xq.doctor() if f"task {first.id} cannot be taken" in found.what]
 
 
 def test_workers_go_on_beside_a_row_that_cannot_be_read(make_shared):

@@ -223,7 +223,7 @@ def _as_far_as_readable(cursor: Any) -> list[Row]:
                 values[place] = None if value is None else loads[place](value)
             except Exception:
                 values[place], places = bytes(value).decode(errors="backslashreplace"), [place]
-        rows.append(UnreadRow(values) if places else tuple(values))
-        if places:
-            rows[-1].place = places[0]
+        rows.append(row := UnreadRow(values) if places else tuple(values))
+        if isinstance(row, UnreadRow):
+            row.place = places[0]
     return rows
