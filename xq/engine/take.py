@@ -98,8 +98,8 @@ class Takes(Generic[T]):
                     raise
                 n = 1  # one at a time, up to the task that is the reason
                 which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
-                if not self.unmovable.put_aside(which, values) and tried:
-                    raise
+                if not self.unmovable.put_aside(which, values):
+                    time.sleep(BEING_MOVED[0])  # another call may be at that task
         return []
 
     def _prepare(

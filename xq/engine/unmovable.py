@@ -87,7 +87,7 @@ class Unmovable:
             with store.atomic():
                 for parts in map(tuple, self.database.run(query, {**values})):
                     if not (rows := self._move("take", READY, parts, token or "/")):
-                        raise BadValue("the database ignores its UPDATE: look for a trigger or a rule")
+                        raise BadValue("the database ignores the change: look for a trigger or a rule")
                     try:
                         self.tasks.check_read(rows)
                         self.tasks.read(rows[0])

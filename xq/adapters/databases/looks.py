@@ -78,7 +78,7 @@ class Looks:
         """Return queries of the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
         by, chosen = ("", "") if self.groups else self.of.choice(rows)
         keys = [f"{self.of.table}.{key}" for key in self.of.keys]
-        plain = f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT 1"
+        plain = f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.of.skip}"
         return [
             f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{self.of.by_primary} "
             f"WHERE {self.of.key} = ({query}) AND {self.of.is_state(READY)}{self.of.skip}"
