@@ -11,20 +11,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import (
-    REFUSALS,
-    TOKEN_ATTRIBUTE,
-    Driver,
-    ErrorKind,
-    Field,
-    Joined,
-    PipelineDriver,
-    R,
-    Row,
-    S,
-    Sent,
-    UnreadRow,
-)
+from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent
 
 M = TypeVar("M")
 Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
@@ -384,8 +371,8 @@ class OrmModel(ABC, Generic[M]):
         return [(i, field.from_database) for i, field in enumerate(self.fields) if field.from_database]
 
     def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
-        if type(row) is UnreadRow and strictly:
-            raise self._unreadable(row, row.place, "by the driver")
+        if strictly and (place := getattr(row, "place", None)) is not None:  # of an UnreadRow
+            raise self._unreadable(row, place, "by the driver")
         if not self._readers:
             return row[: len(self.fields)]
         values = list(row[: len(self.fields)])

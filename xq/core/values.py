@@ -7,6 +7,7 @@ import math
 import numbers
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from xq.core import generated
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import Catalogue, Options, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, UnreadRow
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
@@ -142,12 +143,6 @@ class Tasks(Generic[T]):
         except BadValue:
             return list(map(self.returned, rows))
 
-    def check_read(self, rows: Sequence[Row]) -> None:
-        """Raise BadValue if the driver could not read all values of the rows."""
-        if UnreadRow in map(type, rows):
-            for row in rows:
-                self.store.read(row)
-
     def in_role(self, task: T, role: str) -> Any:
         """Return the value of a role in a returned task; None if the role is not mapped."""
         field = self.table.roles.get(role)
@@ -173,7 +168,9 @@ class Tasks(Generic[T]):
     def app_key(self, parts: Parts) -> Any:
         """Return a key as the application writes it."""
         if self._key_is_read:
-            parts = tuple([_read(field, part) for field, part in zip(self.table.key, parts, strict=True)])
+            with suppress(Exception):  # one that cannot be read is as the database has it
+                key = zip(self.table.key, parts, strict=True)
+                parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
     def sort(self, rows: list[Row]) -> None:
@@ -482,14 +479,6 @@ def named(parts: Parts) -> dict[str, Any]:
 def numbered(keys: Iterable[Parts]) -> dict[str, Any]:
     """Return several keys as named values of a statement."""
     return {f"{name}_{n}": part for n, parts in enumerate(keys) for name, part in named(parts).items()}
-
-
-def _read(field: Field, part: Any) -> Any:
-    """Return a part of a key as the application has it; as the database has it if it cannot be read."""
-    try:
-        return field.from_database(part) if field.from_database else part
-    except Exception:
-        return part
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -212,7 +212,8 @@ class Takes(Generic[T]):
         self.tasks.sort(rows)
         if token is None:
             return self.tasks.returned_all(rows)
-        self.tasks.check_read(rows)  # a worker gets no task that is not as the model says
+        for row in rows if UnreadRow in map(type, rows) else ():
+            self.store.read(row)  # raises: a worker gets no task that is not as the model says
         return self.tasks.read_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from xq.core.compile import Selector
@@ -50,36 +49,32 @@ class Unmovable:
 
     def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:
         """Bury or pass over the first tasks of a failed take that cannot be taken. Return whether there are any."""
-        token, found, log = values["owner"], False, self.batches.log
-        if token is None:  # it failed before it could take
+        if (token := values["owner"]) is None:  # it failed before it could take
             return False
         # If it is the driver that cannot read a row, the take is committed.
         self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
-        for parts, error, is_buried in islice(self.faults(which, values, self.passed, token), MOST):
-            found, key = True, self.tasks.app_key(parts)
+        log, passed, n = self.batches.log, self.passed, 0
+        while (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)) and n < MOST:
+            n, (parts, error, is_buried) = n + 1, fault
+            key = self.tasks.app_key(parts)
             if is_buried:
                 log.error("task %r is buried: %s", key, error)
                 continue
+            passed.append(parts)
             level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
             log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
             self._passed[parts] = time.monotonic() + AGAIN
             if len(self._passed) > MOST:
                 self._passed.pop(next(iter(self._passed)), None)
-        return found
+        return n > 0
 
-    def faults(
-        self, which: Selector, values: Mapping[str, Any], passed: Sequence[Parts] = (), token: str = ""
-    ) -> Iterator[tuple[Parts, Exception, bool]]:
-        """Yield the tasks that cannot be taken, why, and whether each was buried, up to the first one that can.
+    def first(
+        self, which: Selector, values: Mapping[str, Any], passed: int = 0, token: str = ""
+    ) -> tuple[Parts, Exception, bool] | None:
+        """Take the first task alone, and undo that. If it fails, return the key, the error, and whether it is buried.
 
-        With the token of a take it buries those that cannot be read. It changes nothing else.
+        With the token of a take it buries one that cannot be read.
         """
-        passed = [*passed]
-        while fault := self._first(which._replace(passed=len(passed)), {**values, **numbered(passed)}, token):
-            passed.append(fault[0])
-            yield fault
-
-    def _first(self, which: Selector, values: Mapping[str, Any], token: str) -> tuple[Parts, Exception, bool] | None:
         store, parts = self.database.store, Parts()
 
         def attempt(query: str) -> BadValue | None:
@@ -89,17 +84,16 @@ class Unmovable:
                     if not (rows := self._move("take", READY, parts, token or "/")):
                         raise BadValue("the database ignores the change: look for a trigger or a rule")
                     try:
-                        self.tasks.check_read(rows)
-                        self.tasks.read(rows[0])
+                        store.read(rows[0])
                     except BadValue as error:
                         if not token or TAKEN not in self.batches.machine.sources("bury"):
                             raise
-                        self._move("bury", TAKEN, parts, token, self._reason(error))
+                        self._move("bury", TAKEN, parts, token, error)
                         return error
                     raise _WorkedError
             return None
 
-        for query in self.database.dialect.looks.first(which):
+        for query in self.database.dialect.looks.first(which._replace(passed=passed)):
             try:
                 if error := retried(store, partial(attempt, query)):
                     return parts, error, True
@@ -111,19 +105,14 @@ class Unmovable:
                 return parts, error, False
         return None
 
-    def _reason(self, error: BadValue) -> dict[str, str]:
-        if (role := self.tasks.table.roles.get("error")) is None:
-            return {}
-        text = str(error).encode("ascii", "backslashreplace").decode()
-        return {role.name: text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]}
-
-    def _move(
-        self, event: str, state: str, parts: Parts, token: str, update: Mapping[str, Any] = NONE
-    ) -> Sequence[Row]:
-        connection, binding = self.database.begin()
+    def _move(self, event: str, state: str, parts: Parts, token: str, why: BadValue | None = None) -> Sequence[Row]:
+        (connection, binding), update = self.database.begin(), dict[str, str]()
+        if why and (role := self.tasks.table.roles.get("error")):
+            text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
+            update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
         transition = self.tasks.options.choose(state, event, NONE)
         step = self.batches.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
         values = {**self.database.values(), **named(parts), "owner": token}
         values.update(zip(step.statement.names, update.values(), strict=True))
         # Database.run notifies the observers, and looks after each refusal for what is installed.
-        return self.database.run(step, values, connection) if state == TAKEN else step.run(connection, values)
+        return self.database.run(step, values, connection) if why else step.run(connection, values)

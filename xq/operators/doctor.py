@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
@@ -153,14 +152,14 @@ class Doctor(Inspection):
         now = self.snapshot()
         yield from self._of_takers(now)
         yield from self._of_the_queue(now)
-        yield from self._of_first_tasks()
+        yield from self._of_the_first_task()
         yield from self._of_the_database()
 
-    def _of_first_tasks(self) -> Iterator[Finding]:
+    def _of_the_first_task(self) -> Iterator[Finding]:
         store, do = self.database.store, "mend the row, or delete it, with plain SQL, or mend the trigger or index"
         try:
-            for parts, why, _ in islice(self.unmovable.faults(Selector("first", READY), {}), LISTED):
-                yield Finding(f"task {shown(self.tasks.app_key(parts))} cannot be taken: {why}", do)
+            if found := self.unmovable.first(Selector("first", READY), {}):
+                yield Finding(f"task {shown(self.tasks.app_key(found[0]))} cannot be taken: {found[1]}", do)
         except Exception as error:
             if not (store.may_pass(error) or store.classify(error) is ErrorKind.DENIED):  # it may only read, say
                 raise
