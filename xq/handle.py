@@ -102,6 +102,7 @@ class Queue(Operators[T]):
         self._schedules = Schedules(database, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
         self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
+        self._inspection.unmovable = self._takes.unmovable
         self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
         self._observers.listen(self._waiters, self._maintenance)
         self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))

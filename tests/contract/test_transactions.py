@@ -145,8 +145,8 @@ def test_an_error_outside_of_a_transaction_leaves_none_open_and_locks_nothing(ma
     with make_shared.db.connection_context():
         if call == "take":
             fail_for(Task, "NEW.status = 'T'")
-        with pytest.raises(pw.DatabaseError):
-            calls[call]()
+        with nullcontext() if call == "take" else pytest.raises(pw.DatabaseError):
+            assert calls[call]() is None
         if call == "take":
             fail_no_more(Task)
         assert elsewhere(make_shared.db, lambda: Task.xq.kill_many([put.id, 2])) is not None

@@ -475,3 +475,15 @@ def test_the_session_connection_is_made_by_the_backend_of_the_application(make, 
     Task = make(FEATURES)
     Task.put({"name": "a"})
     assert Task.take().name == "a"
+
+
+def test_a_row_that_a_field_cannot_read_is_buried_and_the_others_go_on(django_db, make):
+    read = {"from_db_value": lambda self, value, *_: value and int(value), "__module__": __name__}
+    Task = django_db.model(count=type("Count", (models.TextField,), read)(null=True))
+    make({"buried": True}, model=Task)
+    bad, good = Task.xq.put_many([{"count": "1"}, {"count": "2"}])
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {Task._meta.db_table} SET count = 'no number' WHERE id = {bad.pk}")
+    assert (Task.take(), Task.take()) == (good, None)
+    assert [task.count for task in Task.xq.by_state("B")] == ["no number"]
+    assert Task.xq.kill(bad.pk).count == "no number"

@@ -40,6 +40,18 @@ def is_conflict(Task: Any, error: Any) -> bool:
     return Task.xq.adapter.store.classify(error.value) is ErrorKind.CONFLICT
 
 
+def test_a_task_with_an_unsigned_key_is_taken_and_acked(db):
+    db.execute_sql("CREATE TABLE task (id BIGINT UNSIGNED PRIMARY KEY)")
+    meta = type("Meta", (), {"database": db, "table_name": "task"})
+    Task: Any = type("Task", (pw.Model,), {"id": pw.BigIntegerField(primary_key=True), "Meta": meta})
+    xq.upgrade(Task, features={"keep": True}).install()
+    db.execute_sql(f"INSERT INTO task (id, xq_status) VALUES ({2**64 - 1}, 'R'), ({2**63}, 'R')")
+    first, last = Task.xq.take_many(2)
+    Task.xq.ack_many([first])
+    assert (Task.release(last).id, Task.ack(Task.take()).id) == (2**64 - 1, 2**64 - 1)
+    assert Task.xq.count("D") == 2
+
+
 # conflicts
 
 

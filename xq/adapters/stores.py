@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.errors import BadType, BadValue
+from xq.core.errors import BadType, BadValue, shown
 from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent
 
 M = TypeVar("M")
@@ -370,7 +370,9 @@ class OrmModel(ABC, Generic[M]):
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
         return [(i, field.from_database) for i, field in enumerate(self.fields) if field.from_database]
 
-    def read(self, row: Row) -> Sequence[Any]:
+    def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
+        if strictly and (place := getattr(row, "place", None)) is not None:  # of an UnreadRow
+            raise self._unreadable(row, place, "by the driver")
         if not self._readers:
             return row[: len(self.fields)]
         values = list(row[: len(self.fields)])
@@ -378,12 +380,16 @@ class OrmModel(ABC, Generic[M]):
             try:
                 values[index] = read(values[index])
             except Exception as error:
-                key = [value for value, field in zip(values, self.fields, strict=True) if field.name in self.key]
-                raise BadValue(
-                    f"the row {key} of {self.name} holds {values[index]!r} in {self.fields[index].name!r}, which "
-                    f"cannot be read ({error}): mend or delete it with plain SQL"
-                ) from error
+                if strictly:
+                    raise self._unreadable(values, index, f"({error})") from error
         return values
+
+    def _unreadable(self, values: Sequence[Any], index: int, why: str) -> BadValue:
+        key = [value for value, field in zip(values, self.fields, strict=False) if field.name in self.key]
+        return BadValue(
+            f"the row {shown(key[0] if len(key) == 1 else tuple(key))} of {self.name} holds {shown(values[index])} in "
+            f"{self.fields[index].name!r}, which cannot be read {why}: mend it with plain SQL, or kill it"
+        )
 
     @abstractmethod
     def instance(self, values: Sequence[Any]) -> M:

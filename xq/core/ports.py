@@ -41,6 +41,14 @@ TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
 BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
 TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
 Row = Sequence[Any]
+
+
+class UnreadRow(tuple[Any, ...]):
+    """A row with the text of a value that the driver cannot read, such as PostgreSQL's timestamp infinity."""
+
+    place: int  # of the last such value
+
+
 Values = Mapping[str, Any]  # by name
 # A block of `Connections.atomic(own=True)`: "transaction" if only the whole transaction can be undone. "" is none.
 Joined = Literal["", "savepoint", "transaction"]
@@ -564,8 +572,14 @@ class TaskModel(Protocol[T]):
     def may_fail_to_read(self) -> bool:
         """Whether a row may hold what the application's fields cannot read."""
 
-    def read(self, row: Row) -> Sequence[Any]:
-        """Return the application's values of a row, in the order of `fields`. Raises BadValue for an unreadable one."""
+    def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
+        """Return the application's values of a row, in the order of `fields`.
+
+        Raises BadValue for one that cannot be read; without `strictly` it is returned as the database has it.
+        """
+
+    def instance(self, values: Sequence[Any]) -> T:
+        """Return a clean instance of the application's values in the order of `fields`."""
 
     @property
     def hydrate(self) -> Callable[..., T]:

@@ -7,6 +7,7 @@ import math
 import numbers
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from xq.core import generated
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import Catalogue, Options, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel, fits_a_column
+from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
@@ -115,18 +116,32 @@ class Tasks(Generic[T]):
         )
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
-        # Returns a row in the form of the feature `retval`, with the token of its take if an instance can hold it.
-        self.returned: Callable[..., T] = {
-            "model": store.hydrate,
-            "dict": lambda row, token=None: dict(zip(self._names, store.read(row), strict=True)),
-            "tuple": lambda row, token=None: tuple(store.read(row)),
+        # Makes of a row's values what the feature `retval` says.
+        self._made: Callable[[Sequence[Any]], T] = {
+            "model": store.instance,
+            "dict": lambda values: dict(zip(self._names, values, strict=True)),
+            "tuple": tuple,
         }[machine.settings.retval]  # type: ignore[assignment]
+        # Returns a row so, with the token of its take if an instance can hold it. Raises BadValue if it cannot be read.
+        is_model, made = machine.settings.retval == "model", self._made
+        self.read: Callable[..., T] = store.hydrate if is_model else lambda row, token=None: made(store.read(row))
         # Returns several rows so; all of them have the same token.
-        self.returned_all: Callable[..., list[T]] = (
-            store.hydrate_all
-            if machine.settings.retval == "model"
-            else lambda rows, token=None: [self.returned(row) for row in rows]
+        self.read_all: Callable[..., list[T]] = (
+            store.hydrate_all if is_model else lambda rows, token=None: list(map(self.read, rows))
         )
+
+    def returned(self, row: Row, token: str | None = None) -> T:
+        """Return a row as `read`; where a value cannot be read, as the database has it, and without the token."""
+        try:
+            return self.read(row, token)
+        except BadValue:
+            return self._made(self.store.read(row, strictly=False))
+
+    def returned_all(self, rows: Sequence[Row]) -> list[T]:
+        try:
+            return self.read_all(rows)
+        except BadValue:
+            return list(map(self.returned, rows))
 
     def in_role(self, task: T, role: str) -> Any:
         """Return the value of a role in a returned task; None if the role is not mapped."""
@@ -153,8 +168,9 @@ class Tasks(Generic[T]):
     def app_key(self, parts: Parts) -> Any:
         """Return a key as the application writes it."""
         if self._key_is_read:
-            key = zip(self.table.key, parts, strict=True)
-            parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
+            with suppress(Exception):  # one that cannot be read is as the database has it
+                key = zip(self.table.key, parts, strict=True)
+                parts = tuple([field.from_database(part) if field.from_database else part for field, part in key])
         return parts[0] if len(parts) == 1 else parts
 
     def sort(self, rows: list[Row]) -> None:
@@ -204,7 +220,7 @@ class Tasks(Generic[T]):
         return tuple([self._key_part(field, part) for field, part in zip(self.table.key, parts, strict=True)])
 
     def _key_part(self, field: Field, value: Any) -> Any:
-        if type(value) is field.native and (field.native is not int or fits_a_column(value)):
+        if type(value) is field.native and (field.native is not int or -(2**63) <= value < 2**64):
             return value
         if value is None:
             raise self._bad_key(field, "is missing: give a key, or a task that has one")
@@ -219,7 +235,7 @@ class Tasks(Generic[T]):
         key = self._converted(field, value)
         if field.kind in INTEGERS and not isinstance(key, int):
             raise self._bad_key(field, f"is an integer, not {shown(value)}")
-        if field.kind in INTEGERS and not fits_a_column(key):
+        if field.kind in INTEGERS and not -(2**63) <= key < 2**64:  # MariaDB's BIGINT may be UNSIGNED
             raise BadValue(f"the key {field.name!r} of {self.store.name} is an integer of at most 64 bits")
         try:
             hash(key)
@@ -458,6 +474,11 @@ def check_role(role: str, value: Any) -> None:
 def named(parts: Parts) -> dict[str, Any]:
     """Return a key as named values of a statement."""
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
+
+
+def numbered(keys: Iterable[Parts]) -> dict[str, Any]:
+    """Return several keys as named values of a statement."""
+    return {f"{name}_{n}": part for n, parts in enumerate(keys) for name, part in named(parts).items()}
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -204,12 +204,12 @@ class Inserts(Generic[T]):
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
         """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""
         if len(rows) == 1:
-            return [self.tasks.returned(rows[0])]
+            return [self.tasks.read(rows[0])]
         if any(field.name not in new.names for field in self.tasks.table.key):  # the database makes keys in this order
-            return self.tasks.returned_all(sorted(rows, key=self.tasks.app_key_of))
+            return self.tasks.read_all(sorted(rows, key=self.tasks.app_key_of))
         by_key = {self.tasks.app_key_of(row): row for row in rows}
         found = [by_key.get(key) for key in self.tasks.app_keys(self._keys_in(new))]
-        return self.tasks.returned_all([row for row in found if row is not None] if None not in found else rows)
+        return self.tasks.read_all([row for row in found if row is not None] if None not in found else rows)
 
 
 def _for_statements(together: list[New], most: int) -> Iterator[New]:

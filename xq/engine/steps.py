@@ -35,10 +35,10 @@ class Steps:
         if self.rates:
             self.database.run(self.database.dialect.records.drop_full_buckets)
 
-    def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0) -> Selector:
+    def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0, passed: int = 0) -> Selector:
         """Return the selector of a call that chooses the `n` oldest tasks itself (None: all)."""
         way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
-        return Selector(way, transition.source, tube=tube, skips=skips)
+        return Selector(way, transition.source, tube=tube, skips=skips, passed=passed)
 
     def move(
         self,

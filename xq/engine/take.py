@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 
@@ -13,14 +13,15 @@ from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Connection, Row, T
-from xq.core.values import Tasks
+from xq.core.ports import Connection, Row, T, UnreadRow
+from xq.core.values import Parts, Tasks, numbered
 from xq.engine.binding import Step
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
+from xq.engine.unmovable import Unmovable
 from xq.sessions.session import Session
 
 Then = Callable[[str | None], None]  # gets the token of a take
@@ -51,6 +52,7 @@ class Takes(Generic[T]):
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses
+        self.unmovable = Unmovable(timers.batches)
         self._maintenance = maintenance
 
     def oldest(
@@ -82,13 +84,22 @@ class Takes(Generic[T]):
             if prepared is None:
                 break
             begun, skipped, swept = prepared
-            step, values = self._step(begun, event, n, transition, tube, skipped, seconds, fields)
+            passed = self.unmovable.passed if transition.source == READY else []
+            step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
             try:
                 return self._run(begun, step, values, swept, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
                     raise
+            except Exception as error:
+                is_of_a_task = transition.target == TAKEN and self.unmovable.may_explain(error)
+                if not is_of_a_task or self.store.in_transaction() or tried == TAKE_TRIES:
+                    raise
+                n = 1  # one at a time, up to the task that is the reason
+                which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
+                if not self.unmovable.put_aside(which, values):
+                    time.sleep(BEING_MOVED[0])  # another call may be at that task
         return []
 
     def _prepare(
@@ -147,6 +158,7 @@ class Takes(Generic[T]):
         transition: Transition,
         tube: str | None,
         skipped: tuple[str, ...],
+        passed: Sequence[Parts],
         seconds: Spans,
         fields: Mapping[str, Any],
     ) -> tuple[Step, dict[str, Any]]:
@@ -158,10 +170,12 @@ class Takes(Generic[T]):
             values |= database.values(seconds)
         if skipped:
             values |= {f"skip{i}": each for i, each in enumerate(skipped)}
-        name = event, (n == 1, tube is None, len(skipped)), transition.target, (*seconds,), (*fields,)
+        if passed:
+            values |= numbered(passed)
+        name = event, (n == 1, tube is None, len(skipped), len(passed)), transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            which = self.steps.oldest(transition, n, tube is not None, len(skipped))
+            which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
             step = self.steps.compile(binding, name, which, transition)
         if fields:
             values.update(zip(step.statement.names, fields.values(), strict=True))
@@ -177,8 +191,8 @@ class Takes(Generic[T]):
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = database.transaction(partial(self._taken, step, values, token, swept), locks=False)
             elif rows := database.run(step, values, connection):
-                returned = self.tasks.returned
-                tasks = [returned(rows[0], token)] if len(rows) == 1 else self._in_order(rows, token)
+                is_plain = len(rows) == 1 and type(rows[0]) is not UnreadRow and token is not None
+                tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
                 tasks = self._in_order(self._found_late(step, values, swept), token)
             if session is not None and session.closed:
@@ -196,7 +210,11 @@ class Takes(Generic[T]):
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
         self.tasks.sort(rows)
-        return self.tasks.returned_all(rows, token)
+        if token is None:
+            return self.tasks.returned_all(rows)
+        for row in rows if UnreadRow in map(type, rows) else ():
+            self.store.read(row)  # raises: a worker gets no task that is not as the model says
+        return self.tasks.read_all(rows, token)
 
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
@@ -235,7 +253,8 @@ class Takes(Generic[T]):
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
             return False
         skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)
-        sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips))
+        passed = sum(name.startswith("k0_") for name in values)
+        sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips, passed=passed))
         return bool(sql and self.database.run(sql, values))
 
     def any_ready(self) -> bool:

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
+from xq.core.compile import Selector
 from xq.core.errors import NotFound, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
 from xq.engine.run import retried
+from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
@@ -36,6 +38,8 @@ class Finding(NamedTuple):
 
 class Doctor(Inspection):
     """The reasons why a task is not running, and the problems of a queue."""
+
+    unmovable: Unmovable
 
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
@@ -132,7 +136,7 @@ class Doctor(Inspection):
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
         if isinstance(at, datetime):
             at = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        return None if at is None or math.isinf(at) else float(at) - now
+        return None if at is None or isinstance(at, str) or math.isinf(at) else float(at) - now
 
     def findings(self) -> Iterator[Finding]:
         """Return each problem with its remedy. It reads the whole table."""
@@ -148,7 +152,17 @@ class Doctor(Inspection):
         now = self.snapshot()
         yield from self._of_takers(now)
         yield from self._of_the_queue(now)
+        yield from self._of_the_first_task()
         yield from self._of_the_database()
+
+    def _of_the_first_task(self) -> Iterator[Finding]:
+        store, do = self.database.store, "mend the row, or delete it, with plain SQL, or mend the trigger or index"
+        try:
+            if found := self.unmovable.first(Selector("first", READY), {}):
+                yield Finding(f"task {shown(self.tasks.app_key(found[0]))} cannot be taken: {found[1]}", do)
+        except Exception as error:
+            if not (store.may_pass(error) or store.classify(error) is ErrorKind.DENIED):  # it may only read, say
+                raise
 
     def _of_takers(self, now: Snapshot) -> Iterator[Finding]:
         ready = now.stats.counts[READY]

@@ -245,7 +245,7 @@ class _Modelless:
     """The part of a store that `Tasks` needs for messages, in a process without the model."""
 
     model = type(None)
-    hydrate = hydrate_all = tuple
+    hydrate = hydrate_all = instance = tuple
 
     def __init__(self, name: str) -> None:
         self.name = name

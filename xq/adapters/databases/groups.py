@@ -151,8 +151,8 @@ class Groups(ABC):
     def takeable(self, rows: Selector) -> str:
         """Return the condition that a row of the table is ready, and in a tube of the selector."""
         of, table = self.of, f"{self.of.table}."
-        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else of.skipped(rows, table)
-        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.within_rate}"
+        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
+        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.skipped(rows, table)}{of.within_rate}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query of the first task of a utube."""

@@ -74,6 +74,17 @@ class Looks:
         by, chosen = self.of.choice(rows)
         return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT {self.of.limit(rows)}"
 
+    def first(self, rows: Selector) -> list[str]:
+        """Return queries of the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
+        by, chosen = ("", "") if self.groups else self.of.choice(rows)
+        keys = [f"{self.of.table}.{key}" for key in self.of.keys]
+        plain = f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.of.skip}"
+        return [
+            f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{self.of.by_primary} "
+            f"WHERE {self.of.key} = ({query}) AND {self.of.is_state(READY)}{self.of.skip}"
+            for query in (self.groups.candidates(keys, rows) if self.groups else [plain])
+        ]
+
     def behind_due(self, rows: Selector) -> str:
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""

@@ -70,17 +70,19 @@ class Rows(TokenBuckets):
         if rows.way == "due":
             due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
-        tube = f" AND {self.in_tube}" if rows.tube else self.skipped(rows)
+        tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         within_rate = self.within_rate if rows.state == READY else ""
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
-        """Return a condition that excludes the tubes `:skip0`, `:skip1` ...; `of` as in `by_key`."""
+        """Return a condition that excludes tubes `:skip0` ... and keys `:k0_0` ...; `of` as in `by_key`."""
+        keys = ", ".join(self.tuple_of([f":k{i}_{n}" for i in range(len(self.keys))]) for n in range(rows.passed))
+        passed = f" AND {self.tuple_of([of + key for key in self.keys])} NOT IN ({keys})" if keys else ""
         if not rows.skips:
-            return ""
+            return passed
         tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
-        return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names}))"
+        return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names})){passed}"
 
     def fell_due(self, role: str) -> str:
         return f"{self.roles[role]} <= {self.bound(self.kind(role))}"

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent
+from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
@@ -158,7 +158,12 @@ class Psycopg(BaseDriver):
 
     def rows(self, cursor: Any) -> list[Row]:
         # Not cursor.description, which is slow to compute.
-        rows: list[Row] = cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
+        if cursor.pgresult is None or not cursor.pgresult.nfields:
+            return []
+        try:
+            rows: list[Row] = cursor.fetchall()
+        except (cursor.connection.DataError, ValueError):  # Python has no such date, and the statement has run
+            rows = _as_far_as_readable(cursor)
         return rows
 
     def classify(self, error: BaseException) -> ErrorKind:
@@ -203,3 +208,22 @@ class Psycopg(BaseDriver):
         import psycopg
 
         return psycopg.connect(**parameters, autocommit=True)
+
+
+def _as_far_as_readable(cursor: Any) -> list[Row]:
+    """Return the rows of a statement with the texts of the values that psycopg cannot read."""
+    from psycopg.adapt import Transformer
+
+    result, rows, adapt = cursor.pgresult, list[Row](), Transformer.from_context(cursor)
+    loads = [adapt.get_loader(result.ftype(i), result.fformat(i)).load for i in range(result.nfields)]
+    for n in range(result.ntuples):
+        values, places = [result.get_value(n, i) for i in range(result.nfields)], []
+        for place, value in enumerate(values):
+            try:
+                values[place] = None if value is None else loads[place](value)
+            except Exception:
+                values[place], places = bytes(value).decode(errors="backslashreplace"), [place]
+        rows.append(row := UnreadRow(values) if places else tuple(values))
+        if isinstance(row, UnreadRow):
+            row.place = places[0]
+    return rows

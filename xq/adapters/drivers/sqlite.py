@@ -64,6 +64,8 @@ class Sqlite3:
             return ErrorKind.BAD_VALUE
         if "binding parameter" in str(error):
             return ErrorKind.BAD_TYPE
+        if "Could not decode to UTF-8" in str(error):  # of a text in the row
+            return ErrorKind.PERMANENT
         code = getattr(error, "sqlite_errorcode", 0)
         if code & 0xFF == sqlite3.SQLITE_READONLY:  # the higher bits give the reason
             return ErrorKind.READ_ONLY

@@ -1,0 +1,118 @@
+"""Ready tasks that cannot be taken: their rows cannot be read, or the database refuses the move.
+
+A take looks for them only after such an error. It buries one that cannot be read, with the reason. Without the feature
+buried, and if the database refuses the move, the takes of this process pass the task over for some seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from xq.core.compile import Selector
+from xq.core.errors import BadValue, Duplicate
+from xq.core.machine import READY, TAKEN
+from xq.core.options import NONE
+from xq.core.ports import Row
+from xq.core.values import Parts, named, numbered
+from xq.engine.run import retried
+from xq.engine.timers import Batches
+
+MOST: Final = 1_000  # tasks that are passed over at a time
+AGAIN: Final = 10.0  # seconds until such a task is tried again
+LONGEST_ERROR: Final = 10_000  # characters
+
+
+class _WorkedError(Exception):
+    """Undoes a take that was made to see whether it works."""
+
+
+class Unmovable:
+    """The ready tasks of one queue that cannot be taken."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.database, self.tasks = batches, batches.database, batches.tasks
+        self._passed: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
+
+    @property
+    def passed(self) -> list[Parts]:
+        """The keys of the tasks that a take passes over now."""
+        now = time.monotonic() if self._passed else 0.0
+        return [parts for parts, until in list(self._passed.items()) if until > now]
+
+    def may_explain(self, error: Exception) -> bool:
+        """Return whether one task may be the reason of an error; of a lost connection, a lock, a right it is not."""
+        return isinstance(error, Duplicate) or self.batches.is_refused(error)
+
+    def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:
+        """Bury or pass over the first tasks of a failed take that cannot be taken. Return whether there are any."""
+        if (token := values["owner"]) is None:  # it failed before it could take
+            return False
+        # If it is the driver that cannot read a row, the take is committed.
+        self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
+        log, passed, n = self.batches.log, self.passed, 0
+        while (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)) and n < MOST:
+            n, (parts, error, is_buried) = n + 1, fault
+            key = self.tasks.app_key(parts)
+            if is_buried:
+                log.error("task %r is buried: %s", key, error)
+                continue
+            passed.append(parts)
+            level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
+            log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
+            self._passed[parts] = time.monotonic() + AGAIN
+            if len(self._passed) > MOST:
+                self._passed.pop(next(iter(self._passed)), None)
+        return n > 0
+
+    def first(
+        self, which: Selector, values: Mapping[str, Any], passed: int = 0, token: str = ""
+    ) -> tuple[Parts, Exception, bool] | None:
+        """Take the first task alone, and undo that. If it fails, return the key, the error, and whether it is buried.
+
+        With the token of a take it buries one that cannot be read.
+        """
+        store, parts = self.database.store, Parts()
+
+        def attempt(query: str) -> BadValue | None:
+            nonlocal parts
+            with store.atomic():
+                for parts in map(tuple, self.database.run(query, {**values})):
+                    if not (rows := self._move("take", READY, parts, token or "/")):
+                        raise BadValue("the database ignores the change: look for a trigger or a rule")
+                    try:
+                        store.read(rows[0])
+                    except BadValue as error:
+                        if not token or TAKEN not in self.batches.machine.sources("bury"):
+                            raise
+                        self._move("bury", TAKEN, parts, token, error)
+                        return error
+                    raise _WorkedError
+            return None
+
+        for query in self.database.dialect.looks.first(which._replace(passed=passed)):
+            try:
+                if error := retried(store, partial(attempt, query)):
+                    return parts, error, True
+            except _WorkedError:
+                parts = ()
+            except Exception as error:
+                if not (parts and self.may_explain(error)):
+                    raise
+                return parts, error, False
+        return None
+
+    def _move(self, event: str, state: str, parts: Parts, token: str, why: BadValue | None = None) -> Sequence[Row]:
+        (connection, binding), update = self.database.begin(), dict[str, str]()
+        if why and (role := self.tasks.table.roles.get("error")):
+            text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
+            update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
+        transition = self.tasks.options.choose(state, event, NONE)
+        step = self.batches.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
+        values = {**self.database.values(), **named(parts), "owner": token}
+        values.update(zip(step.statement.names, update.values(), strict=True))
+        # Database.run notifies the observers, and looks after each refusal for what is installed.
+        return self.database.run(step, values, connection) if why else step.run(connection, values)
