@@ -8,11 +8,12 @@ from contextlib import ExitStack, closing
 
 import peewee as pw
 import pytest
+from playhouse import migrate
 
 import xq
 from tests.conftest import Maker, live
 from tests.factories import task, tasks
-from tests.steps import is_exact, state, wrong
+from tests.steps import a_second_passes, eventually, is_exact, state, wrong
 from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -82,6 +83,73 @@ def test_a_column_that_is_missing_is_named_and_nothing_is_installed_beside_it(ma
     Task.xq.install()
     assert Task.put(task()).take()
     assert is_exact(Task)
+
+
+def rebuilt_by_sql(db):
+    """As Alembic's batch_alter_table does, and SQLite's documents say."""
+    (sql,) = db.execute_sql("SELECT sql FROM sqlite_master WHERE name = 'task'").fetchone()
+    again = [each for (each,) in db.execute_sql("SELECT sql FROM sqlite_master WHERE type = 'index' AND sql <> ''")]
+    with db.atomic():
+        db.execute_sql(sql.replace('"task"', "_alembic_tmp_task"))
+        db.execute_sql("INSERT INTO _alembic_tmp_task SELECT * FROM task")
+        db.execute_sql("DROP TABLE task")
+        db.execute_sql("ALTER TABLE _alembic_tmp_task RENAME TO task")
+        for each in again:
+            db.execute_sql(each)
+
+
+def rebuilt_by_playhouse(db):
+    migrate.migrate(migrate.SqliteMigrator(db).drop_column("task", "size", legacy=True))
+
+
+@pytest.mark.parametrize("rebuilt", [rebuilt_by_sql, rebuilt_by_playhouse])
+@pytest.mark.parametrize("call", ["put", "take"])
+def test_triggers_that_a_change_of_the_table_drops_are_missed_within_a_second(make, rebuilt, call, monkeypatch):
+    of_size = {"size": pw.IntegerField(null=True)} if rebuilt is rebuilt_by_sql else {"size": None}
+    make(attributes={"size": pw.IntegerField(null=True)})
+    Task = make(attributes=of_size)
+    for _ in range(2):
+        Task.put({"name": "a"}).take()
+    rebuilt(make.db)
+    a_second_passes(monkeypatch)
+    for name in (call, call):
+        with pytest.raises(xq.NotInstalled, match=r"the trigger task_xq_\w+ is missing"):
+            getattr(Task.xq, name)()
+    Task.xq.install()
+    assert (Task.put({"name": "a"}).take().name, Task.xq.count("T"), is_exact(Task)) == ("a", 3, True)
+
+
+def test_a_process_that_takes_misses_triggers_that_a_change_of_the_table_drops(make_file):
+    Task = live(make_file.db)()
+    Task.put({}).take()
+    rebuilt_by_sql(make_file.db)
+    eventually(lambda: "is missing" in refusal(Task.put))
+
+
+def refusal(call):
+    try:
+        call()
+    except xq.NotInstalled as error:
+        return str(error)
+    return ""
+
+
+def test_a_put_in_a_transaction_looks_at_the_installation_when_it_may_write(make_file, path, monkeypatch):
+    Task, refused = make_file(), []
+    Task.put({})
+
+    def meanwhile(sql):
+        if sql.startswith("SELECT version"):
+            with closing(sqlite3.connect(path, timeout=0)) as other:
+                with pytest.raises(sqlite3.OperationalError) as error:
+                    other.execute("UPDATE task SET name = 'other'")
+                refused.append(str(error.value))
+
+    a_second_passes(monkeypatch)
+    with make_file.db.atomic():
+        make_file.db.connection().set_trace_callback(meanwhile)
+        Task.put({})
+    assert refused == ["database is locked"]
 
 
 # the files

@@ -32,6 +32,7 @@ EXPECTED = {
     "sqlite": """
                                     a table      a table, all  xq.Task      xq.Task, all
 put                                 1/1/1        1/1/1         1/1/1        1/1/1
+put that looks                      3/3/3        3/3/3         3/3/3        3/3/3
 take                                1/1/1        1/1/1         1/1/1        1/1/1
 take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
 ack                                 1/1/1        1/1/1         1/1/1        1/1/1
@@ -59,6 +60,7 @@ touch                               -            1/1/1         -            1/1/
     "postgres": """
                                     a table      a table, all  xq.Task      xq.Task, all
 put                                 1/1/1        1/1/1         1/1/1        1/1/1
+put that looks                      2/2/2        2/2/2         2/2/2        2/2/2
 take                                1/1/1        1/1/1         1/1/1        1/1/1
 take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
 ack                                 1/1/1        1/1/1         1/1/1        1/1/1
@@ -86,6 +88,7 @@ touch                               -            1/1/1         -            1/1/
     "mariadb": """
                                     a table      a table, all  xq.Task      xq.Task, all
 put                                 1/1/1        1/1/1         1/1/1        1/1/1
+put that looks                      2/2/2        2/2/2         2/2/2        2/2/2
 take                                1/1/1        1/1/1         1/1/1        1/1/1
 take, nothing there                 1/1/1        3/3/3         1/1/1        3/3/3
 ack                                 1/1/1        1/1/1         1/1/1        1/1/1

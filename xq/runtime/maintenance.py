@@ -350,11 +350,13 @@ class Maintenance:
         """Stop maintaining queues that are no longer installed, until they are used again."""
 
         known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _, _ in records or ()}
+        schemas = dict[str, Any]()
 
         def review(queue: Maintained) -> None:
             try:
                 if there:
-                    queue.database.review(None if records is None else known.get(queue.source_name, []))
+                    its = None if records is None else known.get(queue.source_name, [])
+                    queue.database.review(its, schemas)
                     return
             except NotInstalled as error:
                 log.debug("%s", error)

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import uuid
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -15,7 +15,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import bring, eventually, install_anew, is_exact, row, run_script, transitions
+from tests.steps import a_second_passes, bring, eventually, install_anew, is_exact, row, run_script, transitions
 from tests.support.calls import CALLS
 from xq.testing import Clock
 
@@ -501,6 +501,31 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
             call()
     assert Next.xq.count("T") == Next.xq.release_all() == 1
     assert is_exact(Next)
+
+
+WRITES = {
+    "put": lambda queue, key: queue.put({}),
+    "put_many": lambda queue, key: queue.put_many([{}, {}]),
+    "put(wait=)": lambda queue, key: queue.put({}, wait=0),
+    "dig": lambda queue, key: queue.dig(key),
+    "kill_many": lambda queue, key: queue.kill_many([key]),
+}
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_process_that_takes_nothing_is_told_of_another_definition_before_it_writes(make, write, within, monkeypatch):
+    words = {"R": "paid", "B": "failed", "T": "packing"}, {"R": "open", "B": "failed", "T": "packing"}
+    Task, Next = (upgraded(make, make.model(), {"buried": True}, statuses=each) for each in words)
+    Task.create_table()
+    key = Task.put({}).take().bury().id
+    Next.xq.install()
+    a_second_passes(monkeypatch)
+    with make.db.atomic() if within else nullcontext():
+        with pytest.raises(xq.NotInstalled, match="the status of R is 'open' there and 'paid' here"):
+            WRITES[write](Task.xq, key)
+        Next.insert({"name": "goes on", "status": "draft"}).execute()  # in the same transaction, which goes on
+    assert [each.status for each in Next.select().order_by(Next.id)] == ["failed", "draft"]
 
 
 def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):

@@ -45,6 +45,7 @@ class Findings:
         self.installer, self.looks = dialect.installer, dialect.looks
         self.wording = wording
         self.values = values  # the named values of each statement
+        self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def refuse_change(self) -> None:
@@ -131,14 +132,26 @@ class Findings:
         """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
-    def is_recorded(self, records: list[Row] | None = None) -> bool:
-        """Return whether the record equals this definition and layout. Faster than `missing`.
+    def is_unchanged(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> bool:
+        """Return whether the record equals this definition and layout, and nothing installed can have been dropped.
 
-        `records`: what the query `installed` has found.
+        Faster than `not_installed`. `records`: what the query `installed` has found. `schemas`: what queues of this
+        database, which look together, have found for theirs.
         """
         with self.store.bookkeeping():
             found = self.store.execute(self.dialect.records.installed) if records is None else records
+            if self._schema({} if schemas is None else schemas) != self._seen_schema:
+                return False
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
+
+    def _schema(self, known: dict[str, Any]) -> Any:
+        """Return a number that each change of tables, indexes and triggers changes; None on a server."""
+        sql = self.dialect.schema_version
+        if sql and self.dialect.source.schema and self.store.in_transaction():
+            return self._seen_schema  # the lock for writing is that of the main file: to read another comes too early
+        if sql and sql not in known:
+            ((known[sql],),) = self.store.execute(sql)
+        return known.get(sql)
 
     def _recorded(self) -> dict[str, Any]:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
@@ -150,11 +163,13 @@ class Findings:
     def not_installed(self) -> NotInstalled | None:
         """Return an error that names what is missing and the remedy; None if nothing is missing."""
         with self.store.bookkeeping():
+            schema = self._schema({})  # first: a change after it is one that the next look notices
             columns = self.missing_columns()
             if columns:
                 return self._not_there(columns)
             missing = self._missing_objects()
             if not missing:
+                self._seen_schema = schema
                 return None
             lacks_history = self._lacks_history(self.installer.existing(self.store))
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)

@@ -111,6 +111,10 @@ class Sqlite(Dialect):
 
     is_local = True
 
+    @property
+    def schema_version(self) -> str:  # type: ignore[override]
+        return f"PRAGMA {self.schema}.schema_version"
+
     def liveness(self, store: Connections) -> Liveness | None:
         files = self._files(store)
         return FileLocks.of(files[0]) if files else None
