@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
-from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, READY, TAKEN
@@ -154,6 +154,9 @@ class Objects(ABC):
             "PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
+            GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
+            f"version {name} NOT NULL, definition {self.of.long_text} NOT NULL, at_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, kind, generation)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         found = []
