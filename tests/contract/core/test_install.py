@@ -199,7 +199,7 @@ def test_a_process_that_is_configured_otherwise_is_told_the_difference_and_nothi
     Task.create_table()
     Task.put({"tube": "a"})
     for different, said in DIFFERENT:
-        Task.xq.install()
+        Task.xq.install(downgrade=True)
         Other = upgraded(make, make.model(), **{"features": DEFINED, **different})
         with subtests.test(" ".join(said)):
             with pytest.raises(xq.NotInstalled) as raised:

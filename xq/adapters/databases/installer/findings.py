@@ -174,6 +174,8 @@ class Findings:
             changed, rows = self._is_unlike(there), list[Row]()
             if GENERATIONS in existing and (changed or version != mine):
                 rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+            if rows and tuple(rows[-1][:2]) != (there, version):
+                return ""  # a version of xq that notes no generations has installed it since
             for definition, layout, at_us in rows:
                 if not self._is_unlike(definition) and (changed or layout == mine):
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
