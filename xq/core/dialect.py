@@ -195,6 +195,7 @@ class Records(ABC):
 
     installed = Sql()
     generations = Sql()
+    note_schedules = Sql()
     forget_schedules = Sql()
     forget = Sql()
     queues = Sql()

@@ -215,8 +215,8 @@ class Operators(Generic[T]):
         state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
         unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
 
-        A definition, or a version of xq, that was installed and has been replaced since is older. Its install() raises
-        ConfigurationError, unless `downgrade` makes it the newest, as the next start of workers then does its schedules.
+        A definition, or a version of xq, that was installed and has been replaced since is older: its install() raises
+        ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation

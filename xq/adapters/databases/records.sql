@@ -36,6 +36,11 @@ INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
         WHERE queue = {queue} AND kind = 'definition'), version, fingerprint, {now_us} FROM xq_queue WHERE name = {queue}
 
+--: note_schedules
+-- Note a set of declared schedules as the newest. Another process may have, at this moment.
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    VALUES ({queue}, 'schedules', :generation, '', :definition, {now_us}) {unless:queue, kind, generation}
+
 --: forget_schedules
 -- Forget which sets of schedules were declared: the next start of workers declares the newest one.
 DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'schedules'
@@ -127,7 +132,7 @@ DELETE FROM xq_pause WHERE queue = {queue} AND tube = :tube AND whole = :whole
 
 --: schedules
 -- The schedules of this queue that have not ended.
-SELECT name, spec, task, next_us, last_us, paused, {now_us} FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, {now_us}, paused_us, actor, reason FROM xq_schedule
     WHERE queue = {queue} AND next_us IS NOT NULL ORDER BY name
 
 --: declared_schedules
@@ -166,8 +171,9 @@ UPDATE xq_schedule SET spec = :spec, task = :task, next_us = :next_us WHERE queu
 UPDATE xq_schedule SET next_us = :next_us, last_us = {now_us} WHERE queue = {queue} AND name = :name
 
 --: pause_schedule
--- Pause a schedule.
-UPDATE xq_schedule SET paused = 1 WHERE queue = {queue} AND name = :name
+-- Pause a schedule. One that is paused keeps its time, actor and reason.
+UPDATE xq_schedule SET paused = 1, paused_us = {now_us}, actor = :actor, reason = :reason
+    WHERE queue = {queue} AND name = :name AND paused IS NULL
 
 --: resume_schedule
 -- Resume a schedule: it does not fire for the time in which it was paused.

@@ -168,12 +168,13 @@ class Objects(ABC):
 
     @property
     def later(self) -> dict[str, list[str]]:
-        """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        """The columns that shared tables of earlier layouts lack, by table."""
         varying = self.of.varying
+        actor, reason = varying(LONGEST_ACTOR), varying(LONGEST_REASON)  # of a pause; paused is 1 or NULL
         return {
             SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
-            PAUSES: ["since_us BIGINT", f"actor {varying(LONGEST_ACTOR)}", f"reason {varying(LONGEST_REASON)}"],
-            SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
+            PAUSES: ["since_us BIGINT", f"actor {actor}", f"reason {reason}"],
+            SCHEDULES: ["last_us BIGINT", "paused INTEGER", "paused_us BIGINT", f"actor {actor}", f"reason {reason}"],
         }
 
     def adding(self, table: str) -> Sequence[str]:
