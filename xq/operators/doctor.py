@@ -19,6 +19,7 @@ from xq.sessions.session import owner_of
 
 LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due schedule, after which it is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
+PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
 LISTED: Final = 5  # keys that a message names
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
@@ -138,7 +139,8 @@ class Doctor(Inspection):
         """Return each problem with its remedy. It reads the whole table."""
         binding = self.database.bind()
         if lacking := binding.installation.not_installed():
-            yield Finding(str(lacking), f"xq install {self.target}")
+            older = binding.installation.older()
+            yield Finding(str(lacking), "start the newer program" if older else f"xq install {self.target}")
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
@@ -180,8 +182,12 @@ class Doctor(Inspection):
         due = [(-left / 1e6, shown(name)) for of, name, left, _ in firings if of == dialect.source_name]
         yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
         for tube, _, actor, reason in now.pauses:
-            by = f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
-            yield Finding(f"{place(tube)} is paused{by}", self._resume(tube))
+            yield Finding(f"{place(tube)} is paused{_by(actor, reason)}", self._resume(tube))
+        for name, *_, paused, at_us, since_us, actor, reason in self._run(dialect.records.schedules):
+            if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
+                told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
+                what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
+                yield Finding(what, f"xq schedule {self.target} resume {quote(name)}")
         if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
@@ -198,6 +204,10 @@ class Doctor(Inspection):
             oldest = "" if n else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
             yield Finding(f"{who} has a transaction open for {lasting(float(seconds))}{oldest}", mended)
+
+
+def _by(actor: str | None, reason: str | None) -> str:
+    return f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
 
 
 def _of(what: str, longest: float, found: Iterable[tuple[float, str]], do: str) -> Iterator[Finding]:

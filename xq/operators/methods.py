@@ -206,6 +206,7 @@ class Operators(Generic[T]):
         online: bool = False,
         lock_timeout: float | timedelta = 1,
         plan: bool = False,
+        downgrade: bool = False,
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
@@ -213,6 +214,9 @@ class Operators(Generic[T]):
         NotInstalled. Raises ConfigurationError if tasks are in states that the features lack, unless `move` names a
         state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
         unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
+
+        A definition, or a version of xq, that was installed and has been replaced since is older: its install() raises
+        ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
@@ -226,7 +230,7 @@ class Operators(Generic[T]):
         installation = self._database.bind().installation
         if plan:
             return installation.plan(online)
-        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0))
+        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0, downgrade))
         self._database.close()
         return None
 

@@ -199,7 +199,7 @@ def test_a_process_that_is_configured_otherwise_is_told_the_difference_and_nothi
     Task.create_table()
     Task.put({"tube": "a"})
     for different, said in DIFFERENT:
-        Task.xq.install()
+        Task.xq.install(downgrade=True)
         Other = upgraded(make, make.model(), **{"features": DEFINED, **different})
         with subtests.test(" ".join(said)):
             with pytest.raises(xq.NotInstalled) as raised:
@@ -277,7 +277,7 @@ def test_what_other_features_have_left_behind_is_uninstalled_as_well(make):
     Task = upgraded(make, make.model(), {"unique": True, "utube": True}, roles)
     Task.xq.install()
     for features in ({}, {"unique": True}, {}):  # of the next releases of the application
-        install_anew(Task, features)
+        install_anew(Task, features, downgrade=True)
     Task.xq.uninstall()
     assert made(make.db) == before
 
@@ -557,5 +557,5 @@ def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make, field, v
     Second.xq.install()  # holds from then on
     with pytest.raises(xq.Duplicate):
         Second.put({"job": value})
-    install_anew(Second, {"keep": True})
+    install_anew(Second, {"keep": True}, downgrade=True)
     assert Second.put({"job": value}).status == "R"

@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.records import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import TAKEN
@@ -171,8 +173,32 @@ class Findings:
             if not missing:
                 self._seen_schema = schema
                 return None
+            older = self.older()
             lacks_history = self._lacks_history(self.installer.existing(self.store))
+        if older:
+            return NotInstalled(self.store.name, missing, f"start the newer program: this process is older, as {older}")
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
+
+    def older(self) -> str:
+        """Return why the installed definition or version is newer than this one, as a clause; "" if it is not."""
+        existing, mine = self.installer.existing(self.store), self.dialect.layout
+        records = self.store.execute(self.dialect.records.installed) if self._records_are_in(existing) else []
+        for version, there in records:
+            if int(version) > int(mine):
+                return f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
+            changed, rows = self._is_unlike(there), list[Row]()
+            if GENERATIONS in existing and (changed or version != mine):
+                rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+            if rows and tuple(rows[-1][:2]) != (there, version):
+                return ""  # a version of xq that notes no generations has installed it since
+            for definition, layout, at_us in rows:
+                if not self._is_unlike(definition) and (changed or layout == mine):
+                    at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
+                    return f"this definition was installed here before, and another one has replaced it ({at})"
+        return ""
+
+    def _is_unlike(self, definition: str) -> bool:
+        return bool(self.differences(json.loads(definition)))
 
     def _missing_objects(self) -> list[str]:
         existing = self.installer.existing(self.store)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.records import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -62,12 +63,14 @@ class Installation(Findings):
         drop_history: bool = False,
         online: bool = False,
         lock_timeout: float = 1,
+        downgrade: bool = False,
     ) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
         `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
         rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
-        unless `drop_history`; NotInstalled without the table. With `online` it runs beside writers, none of which
+        unless `drop_history`, or if the definition is older than the installed one, unless `downgrade`; NotInstalled
+        without the table. With `online` it runs beside writers, none of which
         waits for longer than `lock_timeout` seconds.
         """
         if online and (move or drop_history):
@@ -79,6 +82,8 @@ class Installation(Findings):
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.installer.prepare(self.store)
+        if downgrade and GENERATIONS in self.installer.existing(self.store):
+            self.store.execute(self.dialect.records.forget_schedules)
         if not self.missing():
             if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
                 with self.installer.installing(self.store):
@@ -97,9 +102,7 @@ class Installation(Findings):
                 log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.installer.installing(self.store):
                 if self.missing():  # else another process was faster
-                    moves = self._moves(targets)
-                    if not drop_history:
-                        self._check_history()
+                    moves = self._admitted(targets, drop_history, downgrade)
                     is_new = not self._recorded()
                     self.create(moves)
                     self._warn(is_new)
@@ -118,16 +121,33 @@ class Installation(Findings):
         self.installer.refuse(self.store)
         steps = Installing(self, online and not self.dialect.is_local, self._count)
         try:
-            self.check_statuses()
-            self.refuse()
-            if steps.online:
-                self._refuse_online()
-            else:
-                self._moves({})
-                self._check_history()
+            self.refuse_all(steps.online)
         except ConfigurationError as error:
             return f"{steps.plan()}\nIt is refused: {error}"
         return steps.plan()
+
+    def refuse_all(self, online: bool = False) -> None:
+        """Raise ConfigurationError for all that install() refuses before it changes anything."""
+        self.check_statuses()
+        self.refuse()
+        if online:
+            self._refuse_online()
+        else:
+            self._admitted({})
+
+    def _admitted(
+        self, targets: Mapping[object, str], drop_history: bool = False, downgrade: bool = False
+    ) -> LostStates | None:
+        """Return the moves of tasks. Raises ConfigurationError if this definition may not replace the installed one."""
+        if not downgrade and (older := self.older()):
+            raise ConfigurationError(
+                f"{self.store.name} cannot be installed as this process defines it: {older}. Install it from the newer "
+                "program; or, to go back to this one, call install(downgrade=True)"
+            )
+        moves = self._moves(targets)
+        if not drop_history:
+            self._check_history()
+        return moves
 
     def _refuse_online(self) -> None:
         if unfit := self.installer.not_online(self.store):
@@ -252,7 +272,7 @@ class Installation(Findings):
     def record(self) -> None:
         """Record this definition as installed."""
         for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
-            self.store.execute(sql)
+            self.dialect.execute(self.store, sql, self.values())
 
     def _count(self) -> None:
         self.recount()

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
-from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, READY, TAKEN
@@ -154,6 +154,9 @@ class Objects(ABC):
             "PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
+            GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
+            f"version {name} NOT NULL, definition {self.of.long_text} NOT NULL, at_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, kind, generation)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         found = []
@@ -165,12 +168,13 @@ class Objects(ABC):
 
     @property
     def later(self) -> dict[str, list[str]]:
-        """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        """The columns that shared tables of earlier layouts lack, by table."""
         varying = self.of.varying
+        actor, reason = varying(LONGEST_ACTOR), varying(LONGEST_REASON)  # of a pause; paused is 1 or NULL
         return {
             SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
-            PAUSES: ["since_us BIGINT", f"actor {varying(LONGEST_ACTOR)}", f"reason {varying(LONGEST_REASON)}"],
-            SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
+            PAUSES: ["since_us BIGINT", f"actor {actor}", f"reason {reason}"],
+            SCHEDULES: ["last_us BIGINT", "paused INTEGER", "paused_us BIGINT", f"actor {actor}", f"reason {reason}"],
         }
 
     def adding(self, table: str) -> Sequence[str]:
