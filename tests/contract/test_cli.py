@@ -509,6 +509,14 @@ def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_n
         assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
 
 
+def test_a_queue_of_a_database_whose_column_was_renamed_is_an_error_that_names_the_column(run, tmp_path):
+    make = Maker(pw.SqliteDatabase(tmp_path / "app.db"))
+    make()
+    make.db.execute_sql("ALTER TABLE task RENAME COLUMN status TO state")
+    said = run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db")
+    assert (said.code, "installed with the column status of task, which is gone" in said.errors) == (1, True)
+
+
 def test_health_is_the_worst_that_holds_and_an_exit_code(make_shared, run):
     Task = make_shared(FULL)
     assert run(Task, "health") == "healthy app:Page ready tasks: 0; buried tasks: 0\n"

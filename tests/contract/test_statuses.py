@@ -125,6 +125,37 @@ def test_a_row_of_another_status_is_no_task_for_calls_of_one_and_of_many(make, s
     assert transitions(Task) == {}
 
 
+def test_rows_with_a_word_of_an_earlier_definition_or_a_misspelt_one_are_counted_with_sql_that_mends_them(make):
+    words = {"R": "new", "T": "busy", "B": "failed", "W": "later"}
+    Task = make({"buried": True, "delayed": True}, statuses=words)
+    install_anew(Task, {"buried": True})
+    Next = make.model()
+    xq.upgrade(Next, {"status": "status"}, {"buried": True}, statuses=words | {"R": "open"}, clock=make.clock)
+    Next.xq.install()
+    for status in ("draft", "done", "r-", "new", "new", "later", "Open", " open", "R", "busy ", "failed"):
+        Next.create(status=status)
+    before = "rows with the status {!r}, a word of an earlier definition, that no call sees: {}"
+    like = "rows with the status {!r}, which may mean {}, that no call sees: 1"
+    ready, taken = "ready (R, status 'open')", "taken (T, status 'busy')"
+    misspelt = [like.format(word, ready) for word in ("Open", " open", "R")] + [like.format("busy ", taken)]
+    assert sorted(Next.xq.check()) == sorted([before.format("new", 2), before.format("later", 1), *misspelt])
+    mending = {what: do for what, do in Next.xq.doctor() if "that no call sees" in what}
+    assert len(mending) == 6
+    assert "SET" in mending.pop(before.format("later", 1))  # to a word of the operator's choice
+    for sql in mending.values():
+        make.db.execute_sql(sql)
+    assert Next.xq.check() == [before.format("later", 1)]
+    assert Next.stats().counts == {"R": 6, "T": 0, "B": 1}
+
+
+@pytest.mark.parametrize("letters", [{"R": "P", "T": "K", "B": "F"}, {"R": "paid", "T": "packing", "B": "failed"}])
+def test_words_of_the_applications_own_are_no_problem(make, letters):
+    Task = make({"buried": True}, statuses=letters)
+    for status in ("draft", "D" if len(letters["R"]) > 1 else "R", "cancelled", "ready"):
+        Task.create(status=status)
+    assert Task.xq.check() == []
+
+
 @pytest.mark.parametrize("statuses", [None, {"R": "new", "T": "busy", "B": "failed"}])
 def test_a_state_that_this_queue_does_not_have_is_not_the_queues(make, statuses):
     Task = make({}, statuses=statuses)

@@ -140,7 +140,9 @@ class Doctor(Inspection):
         binding = self.database.bind()
         if lacking := binding.installation.not_installed():
             older = binding.installation.older()
-            yield Finding(str(lacking), "start the newer program" if older else f"xq install {self.target}")
+            first = "mend the column, then " * bool(binding.installation.missing_columns())
+            do = "start the newer program" if older else f"{first}xq install {self.target}"
+            yield Finding(str(lacking), do)
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)

@@ -528,6 +528,23 @@ def test_a_process_that_takes_nothing_is_told_of_another_definition_before_it_wr
     assert [each.status for each in Next.select().order_by(Next.id)] == ["failed", "draft"]
 
 
+def test_a_renamed_column_of_the_status_is_named_as_the_cause_until_install_follows_it(make):
+    Task, Next = upgraded(make, make.model(), {"keep": True}), make.model(state=pw.CharField(default="R"), status=None)
+    upgraded(make, Next, {"keep": True}, {**ROLES, "status": "state"})
+    Task.create_table()
+    Task.put({})
+    make.db.execute_sql("ALTER TABLE task RENAME COLUMN status TO state")
+    told = "the column task.status, which the installed triggers may name, is gone"
+    with pytest.raises(xq.NotInstalled, match=told):
+        Task.put({})
+    for queue, remedy in ((Task.xq, "mend the column, then xq install TARGET"), (Next.xq, "xq install TARGET")):
+        ((what, do),) = queue.doctor()
+        assert (told in what, do) == (True, remedy)
+    Next.xq.install()
+    Next.insert({"name": "by the application"}).execute()
+    assert (Next.xq.count("R"), Next.xq.doctor()) == (2, [("ready tasks: 2, and no process takes", "start a worker")])
+
+
 def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
     Task = make({"zombie": 30}, roles=("runat", "unique"))
     for _ in range(2):

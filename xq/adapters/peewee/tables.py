@@ -146,6 +146,12 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
 
 
 def _field(model: type[pw.Model], column: str) -> str:
+    if column not in model._meta.columns:
+        raise ConfigurationError(
+            f"the queue was installed with the column {column} of {model._meta.table_name}, which is gone: if it was "
+            "renamed, each write of the table may fail. Rename it back, or name the new one in the program's model, "
+            "and install the queue there"
+        )
     return str(model._meta.columns[column].name)
 
 

@@ -13,7 +13,7 @@ from xq.adapters.databases.parts import Parts
 from xq.adapters.databases.records import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.machine import TAKEN
+from xq.core.machine import READY, TAKEN
 from xq.core.ports import UNANSWERED, Row, Store
 from xq.core.words import Wording
 
@@ -108,7 +108,19 @@ class Findings:
             advice = (
                 "add the column (migrate), or name it as the table does (column_name= of Peewee, db_column= of Django)"
             )
+            missing = self._lost() + missing
         return NotInstalled(self.store.name, missing, f"{advice}; the database is the file {file}" if file else advice)
+
+    def _lost(self) -> list[str]:
+        """Return a message if the table lacks a column of the installed definition, for example a renamed one."""
+        table, roles = self.dialect.source.name, self._recorded().get("roles", {})
+        there = {name.lower() for name in self.installer.columns_of(self.store, table)}
+        return [
+            f"the column {table}.{column}, which the installed triggers may name, is gone: until install() with the "
+            "right columns each write of the table may fail"
+            for column in roles.values()
+            if column.lower() not in there
+        ]
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
@@ -173,7 +185,7 @@ class Findings:
             if not missing:
                 self._seen_schema = schema
                 return None
-            older = self.older()
+            missing, older = self._lost() + missing, self.older()
             lacks_history = self._lacks_history(self.installer.existing(self.store))
         if older:
             return NotInstalled(self.store.name, missing, f"start the newer program: this process is older, as {older}")
@@ -280,6 +292,7 @@ class Findings:
                     [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
                     "xq recount TARGET",
                 )
+        yield from self._unseen()
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
         uncounted = [
             f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
@@ -287,6 +300,37 @@ class Findings:
             for (tube, state), n in sorted(self._corrections().items())
         ]
         yield uncounted, "xq recount TARGET"
+
+    def _unseen(self) -> Iterator[tuple[list[str], str]]:
+        """Yield a message for each status that was meant for a state and is the word of none, and SQL that mends it."""
+        dialect, earlier = self.dialect, self.earlier_words()
+        words, column = dialect.letters, dialect.roles["status"]
+        meant = {str(word).casefold(): state for word, state in words.items()}
+        if all(len(str(word)) > 1 for word in words):  # else a letter may be a word of the application
+            meant |= {state.casefold(): state for state in words.values()}
+        # What was taken is taken anew. A state that is no more may be one of finished tasks: the operator decides.
+        back = {state: dialect.literal(dialect.words[READY if state == TAKEN else state]) for state in words.values()}
+        for word, n in self.store.execute(self.installer.statuses_in_use):
+            state = earlier.get(word) or meant.get(str(word).strip().casefold())
+            if state is None or word in words:
+                continue
+            why = (
+                "a word of an earlier definition" if word in earlier else f"which may mean {self.wording.state(state)}"
+            )
+            its = dialect.exactly(column, f"= {dialect.literal(word)}", dialect.kind("status"))
+            to = back.get(state, "... (a word of today's)")
+            yield (
+                [f"rows with the status {word!r}, {why}, that no call sees: {n:,}"],
+                f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {its}",
+            )
+
+    def earlier_words(self) -> dict[str | int, str]:
+        """Return the words of the definitions that were installed here, and the state of each."""
+        if GENERATIONS not in self.installer.existing(self.store):
+            return {}  # of an earlier layout
+        rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+        states = [json.loads(definition).get("states", {}) for definition, *_ in rows]
+        return {word: state for each in states for state, word in each.items()}
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)
