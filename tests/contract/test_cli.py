@@ -366,8 +366,10 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task.xq.every(3600, task(), name="hourly")
     assert [line[:3] for line in run(Task, "schedules").lines[1:]] == [["fives", "*/5", "*"], ["hourly", "every", "1"]]
     assert run(Task, "schedule", "run", "fives").errors == "run: the schedule fives\n"
-    assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
-    assert run(Task, "schedules").lines[1][-2:] == ["True", "False"]
+    assert (run(Task, "schedule", "pause", "fives", "--actor=ann", "--reason=load").code, Task.xq.count()) == (0, 1)
+    (paused, _) = run(Task, "schedules", "--json").json
+    assert (paused["tz"], paused["paused"], paused["actor"], paused["reason"]) == ("UTC", True, "ann", "load")
+    assert {"tz", "since", "actor", "reason"} <= {*run(Task, "schedules").lines[0]}
     assert "has no schedule sixes" in run(Task, "schedule", "resume", "sixes").errors
     assert Task.take().ack()
     bring(Task, "T")

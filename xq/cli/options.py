@@ -46,5 +46,6 @@ Pause = Annotated[float, Option("--every", min=0.1, help="Seconds between two lo
 Online = Annotated[bool, flag("--online", help="Beside writers: none waits for longer than a second.")]
 Plan = Annotated[bool, flag("--plan", help="Print the steps and their locks, and change nothing.")]
 Downgrade = Annotated[bool, flag("--downgrade", help="Also if another definition has replaced this one since.")]
+Uninstall = Annotated[bool, flag("--uninstall", help="The SQL that uninstall runs.")]
 KeepColumns = Annotated[bool, flag("--keep-columns", help="Leave the columns of xq's own.")]
 Url = Annotated[str, Argument(metavar="URL", help="the database, as sqlite:///app.db")]

@@ -189,9 +189,9 @@ def check(queue: Queue) -> Answer:
     return Answer(told, told, f"{len(told)} to mend: {advice}; recount() counts anew" if told else "", int(bool(told)))
 
 
-def ddl(queue: Queue) -> Answer:
-    """Print the SQL that install runs, for your own migrations."""
-    return Answer({"ddl": (sql := queue.ddl())}, [sql.removesuffix("\n")])
+def ddl(queue: Queue, uninstall: o.Uninstall = False) -> Answer:
+    """Print the SQL that install runs, to keep the text in a migration of your own."""
+    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall))}, [sql.removesuffix("\n")])
 
 
 def upgrade(

@@ -235,17 +235,26 @@ class Operators(Generic[T]):
         return None
 
     @overload
-    def ddl(self, *, split: Literal[False] = False) -> str: ...
+    def ddl(self, *, split: Literal[False] = False, uninstall: bool = False) -> str: ...
     @overload
-    def ddl(self, *, split: Literal[True]) -> list[str]: ...
-    def ddl(self, *, split: bool = False) -> str | list[str]:
-        """Return the SQL that `install` runs, for your own migrations, as one script. It may be run twice.
+    def ddl(self, *, split: Literal[True], uninstall: bool = False) -> list[str]: ...
+    def ddl(self, *, split: bool = False, uninstall: bool = False) -> str | list[str]:
+        """Return the SQL that `install` runs as one script, which may be run twice. It changes nothing.
 
-        With `split`, return its statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
-        and drivers such as asyncpg take one at a time. Some contain a `;`, so no program can split the script.
+        Write the text into a migration: a migration that calls this would change with the program. Raises
+        ConfigurationError for what `install` refuses, if the database is in reach and has the table.
+
+        With `uninstall`, return the SQL that `uninstall` runs, which may be run once. The tables that all queues share
+        stay, as other queues may need them.
+
+        With `split`, return the statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
+        and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
-        statements = self._database.bind().installation.ddl()
-        return statements if split else "".join(f"{sql};\n" for sql in statements)
+        installation = self._database.bind().installation
+        if not uninstall:
+            installation.refuse_if_reached()
+        statements = installation.ddl_to_uninstall() if uninstall else installation.ddl()
+        return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:
         """Return a message for each missing object, each wrong count, and each status that the table refuses.

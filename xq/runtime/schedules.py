@@ -37,6 +37,7 @@ from xq.core.errors import (
 )
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
 from xq.core.values import Tasks
+from xq.core.words import lasting
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
@@ -384,8 +385,10 @@ def _changes(before: Mapping[str, tuple[str, str]], after: Mapping[str, tuple[st
 def _words(spec: str) -> str:
     described = _mapping(spec)
     zone = described.pop("tz", "UTC")
+    seconds = described.get("seconds") if len(described) == 1 else None
     what = described.get("cron") or described.get("at") or described
-    return f"{shown(what)}{'' if zone == 'UTC' else f' {zone}'}"
+    told = f"every {lasting(seconds)}" if seconds else shown(what)
+    return told if zone == "UTC" else f"{told} {zone}"
 
 
 def _fits_json(value: object) -> bool:

@@ -137,7 +137,7 @@ def test_the_ddl_as_text_installs_as_well_and_may_be_run_twice(make):
 def test_the_statements_of_the_ddl_install_as_well_when_a_driver_that_takes_one_at_a_time_runs_them(make):
     Task = upgraded(make, plain(make), {**FEATURES, "history": True, "utube": True}, {**ROLES, "utube": "name"})
     statements = Task.xq.ddl(split=True)
-    assert "".join(f"{sql};\n" for sql in statements) == Task.xq.ddl()
+    assert [*Task.xq.ddl().split(";\n\n")] == [*statements, ""]
     prepared = {"prepare": True} if isinstance(make.db, pw.PostgresqlDatabase) else {}  # psycopg else takes several
     with closing(make.db.connection().cursor()) as cursor:
         for sql in statements:
@@ -146,6 +146,48 @@ def test_the_statements_of_the_ddl_install_as_well_when_a_driver_that_takes_one_
     Task.xq.install()
     assert Task.xq.check() == []
     assert Task.take().name == "a"
+
+
+def test_the_ddl_to_uninstall_leaves_the_plain_table_and_changes_nothing_by_itself(make):
+    model = plain(make)
+    before = made(make.db)
+    features = {**FEATURES, "history": True, "unique": True, "utube": True}
+    Task = upgraded(make, model, features, {"unique": "job", "utube": "utube", "tube": "tube"})
+    Task.xq.install()
+    Task.xq.put_many(tasks(2))
+    text, statements = Task.xq.ddl(uninstall=True), Task.xq.ddl(uninstall=True, split=True)
+    assert [*text.split(";\n\n")] == [*statements, ""]
+    assert Task.xq.check() == []
+    run_script(make.db, text)
+    assert {table for table in make.db.get_tables() if "xq" in table} == {t for t in made(make.db)[0] if t[:3] == "xq_"}
+    assert (made(make.db)[1:], model.select().count()) == (before[1:], 5)
+    Task.xq.adapter.maintenance.leave()  # as in a process that starts
+    with pytest.raises(xq.NotInstalled, match="it was never installed here"):
+        Task.take()
+    run_script(make.db, Task.xq.ddl())
+    assert (Task.xq.check(), Task.stats().transition) == ([], {})
+
+
+@pytest.mark.parametrize("database", [pw.PostgresqlDatabase, pw.MySQLDatabase])
+def test_the_ddl_needs_no_server(database):
+    db = database("app", host="127.0.0.1", port=1)
+    model = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
+    for uninstall in (False, True):
+        assert "task_xq_count" in xq.upgrade(model, {}, {}, methods=False).ddl(uninstall=uninstall)
+        del model.xq
+
+
+def test_the_ddl_refuses_what_install_refuses(make):
+    Task = make({**FEATURES, "history": True})
+    bring(Task, "B")
+    for features, why in (({"history": True}, r"1 buried \(B\)"), (FEATURES, "rows are in task_xq_history")):
+        Other = upgraded(make, make.model(), features)
+        with make.db.atomic(), pytest.raises(xq.ConfigurationError, match=why):
+            Other.xq.ddl()
+        with pytest.raises(xq.ConfigurationError, match=why):
+            Other.xq.install()
+    assert (Task.xq.check(), Task.xq.count("B")) == ([], 1)
+    assert "task_xq_count" in upgraded(make, make.model(), FEATURES | {"history": True, "limit": 5}).xq.ddl()
 
 
 @pytest.mark.parametrize(("mode", "odd"), [("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
@@ -224,6 +266,59 @@ def test_durations_callables_and_what_methods_return_may_differ(make):
     Other = upgraded(make, make.model(), two, fields)
     assert Other.xq.check() == []
     assert Other.put({})["id"] == 2
+
+
+# older definitions
+
+
+def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
+    Old, New = (
+        upgraded(make, make.model(), features) for features in ({"keep": True}, {"keep": True, "history": True})
+    )
+    Old.create_table()
+    Old.put({})
+    text = Old.xq.ddl()
+    Old.xq.install()
+    New.xq.install()
+    Old.xq.adapter.maintenance.leave()  # as in a process that starts
+    with pytest.raises(xq.NotInstalled, match="start the newer program.*'history' is on there") as told:
+        Old.take()
+    said = [str(told.value), *(f"{what} {do}" for what, do in Old.xq.doctor()), Old.xq.install(plan=True)]
+    for call in (Old.xq.install, Old.create_table, Old.xq.ddl, lambda: Old.xq.install(drop_history=True)):
+        with pytest.raises(
+            xq.ConfigurationError, match=r"another one has replaced it .*install\(downgrade=True\)"
+        ) as told:
+            call()
+        said.append(str(told.value))
+    assert not [each for each in said if "drop_history" in each or "xq install" in each]
+    with pytest.raises(xq.ConfigurationError):
+        Old.xq.install(online=True)
+    assert (New.xq.check(), New.xq.count()) == ([], 1)
+    New.xq.install()
+    Old.xq.install(downgrade=True, drop_history=True)
+    assert Old.xq.check() == []
+    with pytest.raises(xq.ConfigurationError, match="another one has replaced it"):
+        New.xq.install()  # which is older from now on
+    New.xq.install(downgrade=True)
+    run_script(make.db, text)  # what a migration runs is meant
+    with pytest.raises(xq.ConfigurationError, match="another one has replaced it"):
+        New.xq.install()
+    Old.xq.uninstall()
+    New.xq.install()  # begins anew
+
+
+def test_a_version_of_xq_does_not_replace_a_newer_one_and_replaces_an_older_one(make):
+    Task = make(FEATURES)
+    ((mine,),) = make.db.execute_sql("SELECT version FROM xq_queue").fetchall()
+    for version, is_older in ((int(mine) + 1, True), (int(mine) - 1, False), (int(mine) + 1, True)):
+        make.db.execute_sql(f"UPDATE xq_queue SET version = '{version}'")
+        Task.xq.adapter.maintenance.leave()  # as in a process that starts
+        with pytest.raises(xq.NotInstalled, match="start the newer program" if is_older else "install"):
+            Task.put({})
+        with pytest.raises(xq.ConfigurationError, match="a newer version of xq") if is_older else nullcontext():
+            Task.xq.install()
+    Task.xq.install(downgrade=True)
+    assert Task.put({}).status == "R"
 
 
 # uninstall
@@ -354,8 +449,9 @@ def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, 
     Task = worded(make, *[f"CONSTRAINT known {KNOWN}"] * (not column), rows=rows, **column)
     before = made(make.db)
     refused = r"the column task\.status refuses 'later', the status of the state W: "
-    with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
-        Task.xq.install()
+    for call in (Task.xq.ddl, Task.xq.install):
+        with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
+            call()
     assert "refuses 'busy'" not in str(told.value)
     assert made(make.db) == before
     assert [line for line in Task.xq.check() if re.search(refused, line)]

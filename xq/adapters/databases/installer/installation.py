@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -53,6 +54,15 @@ class Installation(Findings):
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
         statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
         return [self.installer.in_a_script(sql) for sql in statements]
+
+    def ddl_to_uninstall(self) -> list[str]:
+        """Return the statements that uninstall the queue of this definition. The tables that all queues share stay."""
+        columns = self.installer.drop_own(self.installer.own) if self.store.adds_columns else []
+        statements = [*self._drops(), *self.dialect.records.forget_all.values(), *columns]
+        return [self.installer.in_a_script(sql) for sql in statements]
+
+    def _drops(self) -> list[str]:
+        return [item.drop for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()])]
 
     def _statements(self) -> list[str]:
         return [sql for item in self.installer.objects.all() for sql in item.create]
@@ -134,6 +144,19 @@ class Installation(Findings):
             self._refuse_online()
         else:
             self._admitted({})
+
+    def refuse_if_reached(self) -> None:
+        """Raise what install() raises, as far as the database answers, has the table, and lets this user look."""
+        try:
+            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                if not self.missing_columns() and self.missing():
+                    self.refuse_all()
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            if self.store.classify(error) not in (ErrorKind.DENIED, *UNANSWERED):
+                raise
 
     def _admitted(
         self, targets: Mapping[object, str], drop_history: bool = False, downgrade: bool = False
@@ -345,9 +368,7 @@ class Installation(Findings):
     def uninstall(self, keep_columns: bool = False) -> None:
         """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
         with self.installer.installing(self.store):
-            for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()]):
-                self.store.execute(item.drop)
-            for sql in self.installer.stale(self.store):
+            for sql in [*self._drops(), *self.installer.stale(self.store)]:
                 self.store.execute(sql)
             existing = self.installer.existing(self.store)
             if self._records_are_in(existing):
@@ -358,5 +379,6 @@ class Installation(Findings):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
-                for sql in self.installer.drop_own(self.store):
+                there = self.installer.table_columns(self.store)
+                for sql in self.installer.drop_own(column for column in self.installer.own if column in there):
                     self.store.execute(sql)

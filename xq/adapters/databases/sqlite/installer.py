@@ -24,6 +24,7 @@ class SqliteInstaller(Installer):
     """One writer at a time."""
 
     objects_kind = SqliteObjects
+    dropping = "DROP COLUMN"
 
     def prepare(self, store: Connections) -> None:
         # In WAL mode readers do not wait for the writer. SQLite cannot switch to it within a transaction.
