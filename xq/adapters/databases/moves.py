@@ -125,7 +125,7 @@ class Moves(interface.Moves):
     # what is written
 
     def entered(self, state: str, left: Sequence[str] = ()) -> str:
-        """Return the new value of the status, as SQL that may pass the event to the triggers; `left`: the old states."""
+        """Return the new value of the status, SQL that may pass the event to the triggers; `left`: the old states."""
         return self.of.literal(self.of.words[state])
 
     def amount(self, value: Given | Own) -> str:

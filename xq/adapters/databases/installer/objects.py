@@ -19,8 +19,8 @@ from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
 REFUSAL: Final = (
-    "feature guard: this task is taken or finished, so its status is written by xq alone. Read the row again, and leave "
-    "its status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL"
+    "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
+    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL"
 )
 
 

@@ -20,7 +20,9 @@ class SqliteMoves(Moves):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.of.query(statement.sql, statement.names, width)
-        run = self.of.in_context(run, event) if event else run
+        # A put, which has a width, and a take leave no guarded state and end no task: only a history reads the event.
+        if event and (self.of.has_history or not (width or event == "take")):
+            run = self.of.in_context(run, event)
         return self._charging(run, self.of.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:

@@ -22,10 +22,10 @@ END
 --: stale
 -- Another program takes a task out of taken or out of a finished state. The counter is that of xq.core.counters.counter_of.
 --? refuses
-    SELECT RAISE(ABORT, {refusal}) WHERE {event} = 'write' AND {is_stale};
+    SELECT RAISE(ABORT, {refusal}) WHERE {is_stale} AND {event} = 'write';
 --? not refuses
     INSERT INTO {count} SELECT {old} || '-' || {new} || ' write', '{elsewhere}', '{elsewhere}', 1
-        WHERE {event} = 'write' AND {is_stale} ON CONFLICT DO UPDATE SET n = n + 1;
+        WHERE {is_stale} AND {event} = 'write' ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
 
 --: update
