@@ -14,6 +14,7 @@ from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
 from xq.engine.run import retried
+from xq.engine.stats import counters, told_of, writes
 from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
@@ -21,6 +22,10 @@ LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due sche
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
 PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
 LISTED: Final = 5  # keys that a message names
+WRITTEN: Final = (
+    "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
+    "save of a stale row; SQL that ends a task by its token is not counted (docs/howto/plain-sql.md); xq reset {0} counts anew"
+)
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 
@@ -190,6 +195,8 @@ class Doctor(Inspection):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
                 what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
                 yield Finding(what, f"xq schedule {self.target} resume {quote(name)}")
+        for what in told_of(writes(counters(self.database))):
+            yield Finding(what, WRITTEN.format(self.target))
         if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")

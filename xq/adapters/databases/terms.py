@@ -95,6 +95,7 @@ class Terms(interface.Dialect, ABC):
     differ: Form  # the condition that two values differ; NULL equals NULL
     as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
     exact_text = AS_IT_IS  # a text that compares byte by byte
+    ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
     quotes = '"'  # around names

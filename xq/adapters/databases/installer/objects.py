@@ -6,17 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
 from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import ELSEWHERE, READY, TAKEN
+from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
+
+REFUSAL: Final = (
+    "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
+    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,7 @@ class Objects(ABC):
 
     def _words(self) -> set[str]:
         words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.groups}
+        words["refuses"] = self.of.machine.settings.guard is True
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -214,6 +220,7 @@ class Objects(ABC):
             f"surely_{was}": f"COALESCE({self.of.in_states(machine.states, status)}, FALSE)",
             f"{was}_pending": self.of.in_states(machine.pending, status),
             f"{was}_taken": self.of.is_state(TAKEN, status),
+            f"{was}_guarded": self.of.in_states([state for state in machine.states if state in GUARDED], status),
         }
         if self.of.tube_stats:
             found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
@@ -228,7 +235,11 @@ class Objects(ABC):
             "other_key": " OR ".join(map(self.differ, self.of.keys)),
             "its_wait": self.of.same_wait("", "OLD"),
             "elsewhere": ELSEWHERE,
+            "refusal": self.of.literal(REFUSAL),
         }
+        # SQL that ends a task by its token writes that down: see docs/howto/plain-sql.md.
+        by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.of.ended(known['old_owner'])}"
+        known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
         return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})
 
     def differ(self, column: str) -> str:
