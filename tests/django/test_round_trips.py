@@ -19,6 +19,7 @@ EXPECTED = {
     "sqlite": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      3/3/3        3/3/3         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
@@ -47,6 +48,7 @@ a job                               -            -             3/3/3
     "postgres": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      2/2/2        2/2/2         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
@@ -75,6 +77,7 @@ a job                               -            -             3/3/3
     "mariadb": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      2/2/2        2/2/2         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
