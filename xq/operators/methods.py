@@ -251,9 +251,10 @@ class Operators(Generic[T]):
         and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
         installation = self._database.bind().installation
-        if not uninstall:
-            installation.refuse_if_reached()
-        statements = installation.ddl_to_uninstall() if uninstall else installation.ddl()
+        if uninstall:
+            statements = installation.ddl_to_uninstall()
+        else:
+            statements = installation.ddl(installation.refuse_if_reached())
         return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
@@ -46,13 +46,16 @@ class LostStates:
 class Installation(Findings):
     """The installation of one queue in one database."""
 
-    def ddl(self) -> list[str]:
-        """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
+    def ddl(self, stale: Sequence[str] = ()) -> list[str]:
+        """Return the statements that install the queue on a table. They may run twice, also in a transaction.
+
+        `stale`: what `refuse_if_reached` returns.
+        """
         record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
         heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
+        statements = [*columns, *stale, *self.installer.widening(self.store), *self._statements(), *filling, *record]
         return [self.installer.in_a_script(sql) for sql in statements]
 
     def ddl_to_uninstall(self) -> list[str]:
@@ -145,18 +148,24 @@ class Installation(Findings):
         else:
             self._admitted({})
 
-    def refuse_if_reached(self) -> None:
-        """Raise what install() raises, as far as the database answers, has the table, and lets this user look."""
+    def refuse_if_reached(self) -> list[str]:
+        """Return SQL that drops what an earlier definition had, but its history. Raises what install() raises.
+
+        Both only if the database answers, has the table, and lets this user look.
+        """
+        history = self.installer.objects.drop("table", self.dialect.name("history"))
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 if not self.missing_columns() and self.missing():
                     self.refuse_all()
+                return [sql for sql in self.installer.stale(self.store) if sql != history]
         except ConfigurationError:
             raise
         except Exception as error:
             if self.store.classify(error) not in (ErrorKind.DENIED, *UNANSWERED):
                 raise
+            return []
 
     def _admitted(
         self, targets: Mapping[object, str], drop_history: bool = False, downgrade: bool = False
