@@ -13,7 +13,6 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.records import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -82,9 +81,8 @@ class Installation(Findings):
 
         `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
         rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
-        unless `drop_history`, or if the definition is older than the installed one, unless `downgrade`; NotInstalled
-        without the table. With `online` it runs beside writers, none of which
-        waits for longer than `lock_timeout` seconds.
+        unless `drop_history`, or if it is older, unless `downgrade`; NotInstalled without the table. With `online` it
+        runs beside writers, none of which waits for longer than `lock_timeout` seconds.
         """
         if online and (move or drop_history):
             raise ConfigurationError("install(online=True) has no move= and no drop_history=: leave one of them out")
@@ -95,8 +93,6 @@ class Installation(Findings):
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.installer.prepare(self.store)
-        if downgrade and GENERATIONS in self.installer.existing(self.store):
-            self.store.execute(self.dialect.records.forget_schedules)
         if not self.missing():
             if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
                 with self.installer.installing(self.store):
@@ -388,6 +384,7 @@ class Installation(Findings):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
-                there = self.installer.table_columns(self.store)
-                for sql in self.installer.drop_own(column for column in self.installer.own if column in there):
+                for sql in self.installer.drop_own(
+                    self.installer.own.keys() & self.installer.table_columns(self.store)
+                ):
                     self.store.execute(sql)
