@@ -231,6 +231,8 @@ class Operators(Generic[T]):
         if plan:
             return installation.plan(online)
         retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0, downgrade))
+        if downgrade:
+            retried(self._store, lambda: self._store.execute(installation.dialect.records.forget_schedules))
         self._database.close()
         return None
 
@@ -239,21 +241,18 @@ class Operators(Generic[T]):
     @overload
     def ddl(self, *, split: Literal[True], uninstall: bool = False) -> list[str]: ...
     def ddl(self, *, split: bool = False, uninstall: bool = False) -> str | list[str]:
-        """Return the SQL that `install` runs as one script, which may be run twice. It changes nothing.
+        """Return the SQL that `install` runs as one script, which may be run twice: keep the text in your migrations.
 
-        Write the text into a migration: a migration that calls this would change with the program. Raises
-        ConfigurationError for what `install` refuses, if the database is in reach and has the table.
-
-        With `uninstall`, return the SQL that `uninstall` runs, which may be run once. The tables that all queues share
-        stay, as other queues may need them.
+        Raises ConfigurationError for what `install` refuses, if the database is in reach. With `uninstall`, return the
+        SQL that `uninstall` runs; the tables that all queues share stay, as others may need them.
 
         With `split`, return the statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
         and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
         installation = self._database.bind().installation
-        if not uninstall:
-            installation.refuse_if_reached()
-        statements = installation.ddl_to_uninstall() if uninstall else installation.ddl()
+        statements = (
+            installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
+        )
         return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:

@@ -192,10 +192,7 @@ class Schedules(Generic[T]):
                 self.pending = False
 
     def declare(self) -> None:
-        """Store what the program declares, and delete what earlier programs declared. Raises as `every`.
-
-        What was declared before, and replaced since, is not stored.
-        """
+        """Replace what programs declared, unless this one is older than what is there. Raises as `every`."""
         if (declared := self.declared) is None:
             return
         given = {name: (spec, put) for name, spec, put in declared}
@@ -385,9 +382,8 @@ def _changes(before: Mapping[str, tuple[str, str]], after: Mapping[str, tuple[st
 def _words(spec: str) -> str:
     described = _mapping(spec)
     zone = described.pop("tz", "UTC")
-    seconds = described.get("seconds") if len(described) == 1 else None
-    what = described.get("cron") or described.get("at") or described
-    told = f"every {lasting(seconds)}" if seconds else shown(what)
+    what = shown(described.get("cron") or described.get("at") or described)
+    told = f"every {lasting(described['seconds'])}" if [*described] == ["seconds"] else what
     return told if zone == "UTC" else f"{told} {zone}"
 
 

@@ -177,6 +177,18 @@ def test_the_ddl_needs_no_server(database):
         del model.xq
 
 
+def test_the_ddl_of_other_features_drops_what_the_earlier_ones_had(make):
+    Task = make({"history": True, "unique": True, "utube": True}, roles=("unique", "utube"))
+    Task.put(task(job="a"))
+    Next = upgraded(make, make.model(), {"history": True}, {**Task.xq.roles})
+    text = Next.xq.ddl()
+    run_script(make.db, text)
+    for _ in range(2):
+        Next.put(task(job="a"))
+    assert (Next.xq.check(), Next.stats().transition, len(Next.xq.history())) == ([], {"X-R": 3}, 3)
+    assert is_exact(Next)
+
+
 def test_the_ddl_refuses_what_install_refuses(make):
     Task = make({**FEATURES, "history": True})
     bring(Task, "B")

@@ -187,9 +187,8 @@ class Findings:
                 return None
             missing, older = self._lost() + missing, self.older()
             lacks_history = self._lacks_history(self.installer.existing(self.store))
-        if older:
-            return NotInstalled(self.store.name, missing, f"start the newer program: this process is older, as {older}")
-        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
+        advice = f"start the newer program: this process is older, as {older}" if older else self.store.installs
+        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
 
     def older(self) -> str:
         """Return why the installed definition or version is newer than this one, as a clause; "" if it is not."""

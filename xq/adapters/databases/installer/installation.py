@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
@@ -13,7 +13,6 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.records import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -46,13 +45,16 @@ class LostStates:
 class Installation(Findings):
     """The installation of one queue in one database."""
 
-    def ddl(self) -> list[str]:
-        """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
+    def ddl(self, stale: Sequence[str] = ()) -> list[str]:
+        """Return the statements that install the queue on a table. They may run twice, also in a transaction.
+
+        `stale`: what `refuse_if_reached` returns.
+        """
         record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
         heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
+        statements = [*columns, *stale, *self.installer.widening(self.store), *self._statements(), *filling, *record]
         return [self.installer.in_a_script(sql) for sql in statements]
 
     def ddl_to_uninstall(self) -> list[str]:
@@ -79,9 +81,8 @@ class Installation(Findings):
 
         `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
         rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
-        unless `drop_history`, or if the definition is older than the installed one, unless `downgrade`; NotInstalled
-        without the table. With `online` it runs beside writers, none of which
-        waits for longer than `lock_timeout` seconds.
+        unless `drop_history`, or if it is older, unless `downgrade`; NotInstalled without the table. With `online` it
+        runs beside writers, none of which waits for longer than `lock_timeout` seconds.
         """
         if online and (move or drop_history):
             raise ConfigurationError("install(online=True) has no move= and no drop_history=: leave one of them out")
@@ -92,8 +93,6 @@ class Installation(Findings):
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.installer.prepare(self.store)
-        if downgrade and GENERATIONS in self.installer.existing(self.store):
-            self.store.execute(self.dialect.records.forget_schedules)
         if not self.missing():
             if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
                 with self.installer.installing(self.store):
@@ -145,18 +144,24 @@ class Installation(Findings):
         else:
             self._admitted({})
 
-    def refuse_if_reached(self) -> None:
-        """Raise what install() raises, as far as the database answers, has the table, and lets this user look."""
+    def refuse_if_reached(self) -> list[str]:
+        """Return SQL that drops what an earlier definition had, but its history. Raises what install() raises.
+
+        Both only if the database answers, has the table, and lets this user look.
+        """
+        history = self.installer.objects.drop("table", self.dialect.name("history"))
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 if not self.missing_columns() and self.missing():
                     self.refuse_all()
+                return [sql for sql in self.installer.stale(self.store) if sql != history]
         except ConfigurationError:
             raise
         except Exception as error:
             if self.store.classify(error) not in (ErrorKind.DENIED, *UNANSWERED):
                 raise
+            return []
 
     def _admitted(
         self, targets: Mapping[object, str], drop_history: bool = False, downgrade: bool = False
@@ -379,6 +384,7 @@ class Installation(Findings):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
-                there = self.installer.table_columns(self.store)
-                for sql in self.installer.drop_own(column for column in self.installer.own if column in there):
+                for sql in self.installer.drop_own(
+                    self.installer.own.keys() & self.installer.table_columns(self.store)
+                ):
                     self.store.execute(sql)
