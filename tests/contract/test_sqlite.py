@@ -41,6 +41,17 @@ def master(db):
     return db.execute_sql("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
+def test_check_names_a_connection_whose_triggers_cannot_tell_the_queue_from_other_programs(make_file):
+    Task = make_file({"keep": True, "guard": True})
+    make_file.db.pragma("trusted_schema", 0, permanent=True)
+    make_file.db.close()
+    assert any("PRAGMA trusted_schema is off" in line for line in Task.xq.check())
+    Task.put(task())
+    with pytest.raises(pw.IntegrityError, match="feature guard"):
+        Task.take().ack()
+    assert state(Task, 1) == "T"
+
+
 # rows and tables that no model wrote
 
 
