@@ -64,7 +64,7 @@ def test_a_job_that_was_begun_before_another_definition_was_installed_puts_nothi
     job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
     assert job.put(0, [[["a"]]]) == 1
     install_anew(Task, {"keep": True, "delayed": True})
-    with pytest.raises(xq.NotInstalled, match="feature 'delayed' is on there and off here"):
+    with pytest.raises(xq.NotInstalled, match="feature 'delayed'"):
         job.put(1, [[["b"]]])
     assert Task.xq.count() == 1
 

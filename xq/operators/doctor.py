@@ -146,8 +146,7 @@ class Doctor(Inspection):
         if lacking := binding.installation.not_installed():
             older = binding.installation.older()
             first = "mend the column, then " * bool(binding.installation.missing_columns())
-            do = "start the newer program" if older else f"{first}xq install {self.target}"
-            yield Finding(str(lacking), do)
+            yield Finding(str(lacking), "start the newer program" if older else f"{first}xq install {self.target}")
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)

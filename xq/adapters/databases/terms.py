@@ -229,9 +229,7 @@ class Terms(interface.Dialect, ABC):
     folded = Form("lower({})")
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
-    # A query of the number of the last change of tables, indexes and triggers, on a database where such a change may
-    # drop triggers; "" where a table keeps them as long as it is there.
-    schema_version = ""
+    schema_version = ""  # a query of a number that each change of the schema changes, where one may drop the triggers
 
     def indexed(self, column: str) -> str:
         """Return a column of an index, or the prefix of it that an index can hold."""

@@ -115,12 +115,8 @@ class Findings:
         """Return a message if the table lacks a column of the installed definition, for example a renamed one."""
         table, roles = self.dialect.source.name, self._recorded().get("roles", {})
         there = {name.lower() for name in self.installer.columns_of(self.store, table)}
-        return [
-            f"the column {table}.{column}, which the installed triggers may name, is gone: until install() with the "
-            "right columns each write of the table may fail"
-            for column in roles.values()
-            if column.lower() not in there
-        ]
+        gone = "which the installed triggers may name, is gone: until install() each write of the table may fail"
+        return [f"the column {table}.{each}, {gone}" for each in roles.values() if each.lower() not in there]
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
@@ -318,18 +314,15 @@ class Findings:
             )
             its = dialect.exactly(column, f"= {dialect.literal(word)}", dialect.kind("status"))
             to = back.get(state, "... (a word of today's)")
-            yield (
-                [f"rows with the status {word!r}, {why}, that no call sees: {n:,}"],
-                f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {its}",
-            )
+            told = f"rows with the status {word!r}, {why}, that no call sees: {n:,}"
+            yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {its}"
 
     def earlier_words(self) -> dict[str | int, str]:
         """Return the words of the definitions that were installed here, and the state of each."""
         if GENERATIONS not in self.installer.existing(self.store):
             return {}  # of an earlier layout
         rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
-        states = [json.loads(definition).get("states", {}) for definition, *_ in rows]
-        return {word: state for each in states for state, word in each.items()}
+        return {word: state for text, *_ in rows for state, word in json.loads(text).get("states", {}).items()}
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)
