@@ -14,7 +14,7 @@ from xq.adapters.databases.records import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import UNANSWERED, Row, Store
+from xq.core.ports import UNANSWERED, ErrorKind, Row, Store
 from xq.core.words import Wording
 
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
@@ -194,8 +194,8 @@ class Findings:
             if int(version) > int(mine):
                 return f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
             changed, rows = self._is_unlike(there), list[Row]()
-            if GENERATIONS in existing and (changed or version != mine):
-                rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+            if changed or version != mine:
+                rows = self._generations()
             if rows and tuple(rows[-1][:2]) != (there, version):
                 return ""  # a version of xq that notes no generations has installed it since
             for definition, layout, at_us in rows:
@@ -203,6 +203,18 @@ class Findings:
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
                     return f"this definition was installed here before, and another one has replaced it ({at})"
         return ""
+
+    def _generations(self) -> list[Row]:
+        """Return the definitions that were the newest in turn; none for an earlier layout, or a user without the right."""
+        if GENERATIONS not in self.installer.existing(self.store):
+            return []
+        try:
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                return self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+        except Exception as error:
+            if self.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            return []
 
     def _is_unlike(self, definition: str) -> bool:
         return bool(self.differences(json.loads(definition)))
@@ -319,10 +331,8 @@ class Findings:
 
     def earlier_words(self) -> dict[str | int, str]:
         """Return the words of the definitions that were installed here, and the state of each."""
-        if GENERATIONS not in self.installer.existing(self.store):
-            return {}  # of an earlier layout
-        rows = self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
-        return {word: state for text, *_ in rows for state, word in json.loads(text).get("states", {}).items()}
+        found = (json.loads(text).get("states", {}) for text, *_ in self._generations())
+        return {word: state for states in found for state, word in states.items()}
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)
