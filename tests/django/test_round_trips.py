@@ -93,7 +93,7 @@ a job that acks, atomic             5/5/2        5/5/3         -
 a job that is discarded             2/2/2        2/2/2         -
 a start, 100 schedules new          310/310/1    310/310/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
-a start, 100 schedules one changed  10/10/1        10/10/1         -
+a start, 100 schedules one changed  10/10/1      10/10/1       -
 a thread's job, UUIDField           5/5/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
