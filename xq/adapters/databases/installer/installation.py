@@ -13,6 +13,7 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.records import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -301,6 +302,11 @@ class Installation(Findings):
         """Record this definition as installed."""
         for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
             self.dialect.execute(self.store, sql, self.values())
+
+    def forget_generations(self) -> None:
+        """Forget what was the newest definition or set of schedules in turn: none is older any more."""
+        if GENERATIONS in self.installer.existing(self.store):
+            self.store.execute(self.dialect.records.forget_all[GENERATIONS])
 
     def _count(self) -> None:
         self.recount()
