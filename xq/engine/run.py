@@ -104,8 +104,8 @@ class Database:
         """Bind the queue, and return the connection and the binding for a call that changes tasks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
-        first call of all does so too, and checks the installation. `looks`: the call writes statuses, and perhaps in a
-        process without a maintenance thread, so review the installation. Raises NotInstalled.
+        first call of all does so too, and checks the installation. `looks`: review it, as no thread may do. Raises
+        NotInstalled.
         """
         if looks and time.monotonic() > self._review_at:
             self.review()

@@ -143,10 +143,9 @@ class Findings:
         return self.missing_columns() or self._missing_objects()
 
     def is_unchanged(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> bool:
-        """Return whether the record equals this definition and layout, and nothing installed can have been dropped.
+        """Return whether the record equals this definition and layout, and nothing can have been dropped. Fast.
 
-        Faster than `not_installed`. `records`: what the query `installed` has found. `schemas`: what queues of this
-        database, which look together, have found for theirs.
+        `records`: what the query `installed` has found. `schemas`: what queues that look together have found.
         """
         with self.store.bookkeeping():
             found = self.store.execute(self.dialect.records.installed) if records is None else records
@@ -312,6 +311,7 @@ class Findings:
         """Yield a message for each status that was meant for a state and is the word of none, and SQL that mends it."""
         dialect, earlier = self.dialect, self.earlier_words()
         words, column = dialect.letters, dialect.roles["status"]
+        exactly = dialect.exact(column, dialect.kind("status"))
         meant = {str(word).casefold(): state for word, state in words.items()}
         if all(len(str(word)) > 1 for word in words):  # else a letter may be a word of the application
             meant |= {state.casefold(): state for state in words.values()}
@@ -324,10 +324,9 @@ class Findings:
             why = (
                 "a word of an earlier definition" if word in earlier else f"which may mean {self.wording.state(state)}"
             )
-            its = dialect.exactly(column, f"= {dialect.literal(word)}", dialect.kind("status"))
-            to = back.get(state, "... (a word of today's)")
+            to, its = back.get(state, "... (a word of today's)"), dialect.literal(word)
             told = f"rows with the status {word!r}, {why}, that no call sees: {n:,}"
-            yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {its}"
+            yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {exactly} = {its}"
 
     def earlier_words(self) -> dict[str | int, str]:
         """Return the words of the definitions that were installed here, and the state of each."""
