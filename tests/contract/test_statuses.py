@@ -135,8 +135,8 @@ def test_rows_with_a_word_of_an_earlier_definition_or_a_misspelt_one_are_counted
         Next.create(status=status)
     found = {what: do for what, do in Next.xq.doctor() if "that no call sees" in what}
     assert sorted(found) == sorted(Next.xq.check())
-    of_today = dict.fromkeys((" open", "Open", "R"), "which may mean ready (R, status 'open')")
-    of_today["busy "] = "which may mean taken (T, status 'busy')"
+    of_today = dict.fromkeys((" open", "Open", "R"), "like ready (R, status 'open')")
+    of_today["busy "] = "like taken (T, status 'busy')"
     told = dict.fromkeys(("new", "later"), "a word of an earlier definition") | of_today
     counted = {
         f"rows with the status {word!r}, {why}, that no call sees: {1 + (word == 'new')}" for word, why in told.items()

@@ -309,7 +309,8 @@ class Findings:
 
     def _unseen(self) -> Iterator[tuple[list[str], str]]:
         """Yield a message for each status that was meant for a state and is the word of none, and SQL that mends it."""
-        dialect, earlier = self.dialect, self.earlier_words()
+        dialect, there = self.dialect, [json.loads(text).get("states", {}) for text, *_ in self._generations()]
+        earlier = {word: state for states in there for state, word in states.items()}
         words, column = dialect.letters, dialect.roles["status"]
         exactly = dialect.exact(column, dialect.kind("status"))
         meant = {str(word).casefold(): state for word, state in words.items()}
@@ -321,17 +322,10 @@ class Findings:
             state = earlier.get(word) or meant.get(str(word).strip().casefold())
             if state is None or word in words:
                 continue
-            why = (
-                "a word of an earlier definition" if word in earlier else f"which may mean {self.wording.state(state)}"
-            )
+            why = "a word of an earlier definition" if word in earlier else f"like {self.wording.state(state)}"
             to, its = back.get(state, "... (a word of today's)"), dialect.literal(word)
             told = f"rows with the status {word!r}, {why}, that no call sees: {n:,}"
             yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {exactly} = {its}"
-
-    def earlier_words(self) -> dict[str | int, str]:
-        """Return the words of the definitions that were installed here, and the state of each."""
-        found = (json.loads(text).get("states", {}) for text, *_ in self._generations())
-        return {word: state for states in found for state, word in states.items()}
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)
