@@ -88,6 +88,11 @@ class Model:
 
     def plain(self, key: Any, values: Row) -> None:
         """Another program's UPDATE, which knows nothing of owners."""
+        source, target = self.state(self.rows[key]), self.state(self.rows[key] | values)
+        if source in "TDZ" and source != target:
+            if self.on.get("guard") is True:
+                raise Refused("IntegrityError", "OperationalError")
+            self.seen["by others", f"{source}-{target}"] += 1
         self.write(key, self.rows[key] | values)
 
     def enter(self, key: Any, row: Row, to: str, given: Options) -> Row:

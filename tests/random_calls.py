@@ -36,6 +36,7 @@ from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
 from tests.steps import install_anew, wrong
 from xq.core.machine import FOREVER
+from xq.engine.stats import counters, writes
 from xq.sessions import current as sessions
 from xq.testing import Clock
 
@@ -95,6 +96,7 @@ def features(draw: st.DrawFn) -> dict[str, Any]:
         "nap": st.just(True),
         "retval": st.sampled_from(["model", "dict", "tuple"]),
         "history": st.just(True),
+        "guard": st.sampled_from([True, "log"]),
     }
     chosen = {name: draw(values) for name, values in drawn.items() if draw(st.booleans())}
     if "zombie" in chosen:
@@ -296,6 +298,8 @@ class QueueMachine(RuleBasedStateMachine):
             held = [model.state(row) for row in model.rows.values() if tube in ("", row["tube"])]
             assert numbers.counts == {state: held.count(state) for state in model.states}
             assert numbers.transition == {name: n for (at, name), n in model.seen.items() if at == tube}
+        others = {name: n for (at, name), n in model.seen.items() if at == "by others"}
+        assert writes(counters(queue.adapter.inspection.database)) == others
         taken = {key: row["holder"] or (None, None, None) for key, row in model.rows.items() if row["state"] == "T"}
         told = {key: (session, since) for key, session, since in queue.taken()}
         assert told == {key: (session, since) for key, (session, _, since) in taken.items()}

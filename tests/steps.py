@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import peewee as pw
+import pytest
 from pymysql.constants import CLIENT
 
 from tests.factories import task
@@ -48,6 +49,12 @@ def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
     return found
+
+
+def a_second_passes(patch: pytest.MonkeyPatch) -> None:
+    """Set the monotonic clock, by which xq looks at an installation once a second."""
+    now = time.monotonic
+    patch.setattr(time, "monotonic", lambda: now() + 2)
 
 
 def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:

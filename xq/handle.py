@@ -486,7 +486,7 @@ class Queue(Operators[T]):
 
     def _change_schedule(self, event: str, name: str, by: By) -> bool:
         with block(self._store.database, by) if by else nullcontext():
-            changed = self._schedules.change(event, name)
+            changed = self._schedules.change(event, name, by)
         if by and changed:
             log_act(self._finish, by, f"{event} the schedule {name}")
         self._store.after_commit(self._maintenance.scheduled)

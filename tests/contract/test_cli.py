@@ -366,8 +366,10 @@ def test_schedules_and_sessions_are_listed(make, run):
     Task.xq.every(3600, task(), name="hourly")
     assert [line[:3] for line in run(Task, "schedules").lines[1:]] == [["fives", "*/5", "*"], ["hourly", "every", "1"]]
     assert run(Task, "schedule", "run", "fives").errors == "run: the schedule fives\n"
-    assert (run(Task, "schedule", "pause", "fives").code, Task.xq.count()) == (0, 1)
-    assert run(Task, "schedules").lines[1][-2:] == ["True", "False"]
+    assert (run(Task, "schedule", "pause", "fives", "--actor=ann", "--reason=load").code, Task.xq.count()) == (0, 1)
+    (paused, _) = run(Task, "schedules", "--json").json
+    assert (paused["tz"], paused["paused"], paused["actor"], paused["reason"]) == ("UTC", True, "ann", "load")
+    assert {"tz", "since", "actor", "reason"} <= {*run(Task, "schedules").lines[0]}
     assert "has no schedule sixes" in run(Task, "schedule", "resume", "sixes").errors
     assert Task.take().ack()
     bring(Task, "T")
@@ -507,6 +509,14 @@ def test_doctor_finds_healthy_triggers_healthy_in_whatever_order_the_tubes_are_n
     assert doctor(run, at(FULL, roles=("runat", "tube", "owner"), tube_stats=["b2b", "shop", "web"])) == {}
     if at is not make:
         assert run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db#task").errors == "nothing is wrong\n"
+
+
+def test_a_queue_of_a_database_whose_column_was_renamed_is_an_error_that_names_the_column(run, tmp_path):
+    make = Maker(pw.SqliteDatabase(tmp_path / "app.db"))
+    make()
+    make.db.execute_sql("ALTER TABLE task RENAME COLUMN status TO state")
+    said = run(None, "doctor", target=f"sqlite:///{tmp_path}/app.db")
+    assert (said.code, "installed with the column status of task, which is gone" in said.errors) == (1, True)
 
 
 def test_health_is_the_worst_that_holds_and_an_exit_code(make_shared, run):

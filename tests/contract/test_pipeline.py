@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import peewee as pw
+import pytest
 
+import xq
 from tests.factories import task, tasks
-from tests.support.pipeline import extract, put, rows
+from tests.steps import install_anew
+from tests.support.pipeline import elsewhere, extract, put, rows
 
 
 def test_ranges_have_each_row_once(make_shared):
@@ -54,6 +57,16 @@ def test_buried_tasks_are_told_by_the_keys_of_the_history_with_their_error(make_
     Task.xq.bury_many([second])
     keys = [row.key for row in Task.xq.history() if row.event == "bury"]
     assert set(extract(Task, "tasks", "B").read(["xq_key", "error"])) == {(keys[0], error), (keys[1], None)}
+
+
+def test_a_job_that_was_begun_before_another_definition_was_installed_puts_nothing(make_shared):
+    Task = make_shared({"keep": True})
+    job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
+    assert job.put(0, [[["a"]]]) == 1
+    install_anew(Task, {"keep": True, "delayed": True})
+    with pytest.raises(xq.NotInstalled, match="feature 'delayed'"):
+        job.put(1, [[["b"]]])
+    assert Task.xq.count() == 1
 
 
 def test_a_job_with_a_name_is_put_once_however_often_it_is_run(make_shared, caplog):

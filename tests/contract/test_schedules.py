@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 import zoneinfo
 from datetime import UTC, datetime, timedelta, timezone
@@ -24,6 +26,7 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 
 START = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)  # the clock of a test begins here
 DAY = 86_400
+NEVER = (None, False, False, None, None, None)  # a schedule has neither fired nor been paused
 
 
 def go_to(Task: Any, *at: int) -> int:
@@ -165,7 +168,7 @@ def test_schedules_are_listed_by_name(make):
     Other.xq.every(60, task(), name="a")
     first, second = Task.xq.schedules()
     then = datetime(2023, 11, 15, 11, tzinfo=UTC)
-    assert first == ("a", "0 12 * * mon-fri", {"name": "x"}, {"delay": 5}, then, "Europe/Berlin", None, False, False)
+    assert first == ("a", "0 12 * * mon-fri", {"name": "x"}, {"delay": 5}, then, "Europe/Berlin", *NEVER)
     assert (second.name, second.spec, second.tz) == ("b", 60, "UTC")
 
 
@@ -323,6 +326,61 @@ def test_what_workers_start_with_replaces_what_programs_have_declared_before(mak
     assert started(second) == {"nightly": "@daily", "own": 60}
     assert Task.xq.schedules()[0].tz == "Europe/Berlin"
     assert started({}) == {"own": 60}
+
+
+def test_an_older_set_of_schedules_does_not_replace_a_newer_one_only_if_it_is_told_to(make_shared, caplog):
+    caplog.set_level(logging.INFO, "xq.Task")
+
+    def started(schedules: Any, **installed: Any) -> tuple[dict[str, object], list[str]]:
+        Task = make_shared(schedules=schedules, worker=lambda task: None)
+        if installed:
+            Task.xq.install(**installed)
+        caplog.clear()
+        Task.xq.run(until_empty=True)
+        lines = [each for each in caplog.messages if re.match("schedule '|the schedules", each)]
+        return {each.name: each.spec for each in Task.xq.schedules()}, lines
+
+    one = {"nightly": ("0 3 * * *", {"name": "a"}), "old": (60, task())}
+    two = {"nightly": ("30 4 * * *", {"name": "a"}, {"tz": "Europe/Berlin"})}
+    assert started({}) == ({}, [])
+    added = "schedule 'nightly' of Task: added, '0 3 * * *'", "schedule 'old' of Task: added, every 60 s"
+    assert started(one) == ({"nightly": "0 3 * * *", "old": 60}, [*added])
+    assert started(one) == ({"nightly": "0 3 * * *", "old": 60}, [])
+    changed = "schedule 'nightly' of Task: '0 3 * * *' is now '30 4 * * *' Europe/Berlin"
+    assert started(two) == ({"nightly": "30 4 * * *"}, [changed, "schedule 'old' of Task: removed, every 60 s"])
+    for older in (one, {}):
+        found, (line,) = started(older)
+        assert found == {"nightly": "30 4 * * *"}
+        assert caplog.records[caplog.messages.index(line)].levelname == "WARNING"
+        assert ("others have replaced them" in line, "Start the newer program" in line) == (True, True)
+    assert started(one, downgrade=True)[0] == {"nightly": "0 3 * * *", "old": 60}
+    assert started(two)[0] == {"nightly": "0 3 * * *", "old": 60}, "which is older from now on"
+    assert started({"old": (60, {"name": "b"})}) == (
+        {"old": 60},
+        [
+            f"schedule {each}"
+            for each in (
+                "'nightly' of Task: removed, '0 3 * * *'",
+                "'old' of Task: every 60 s puts another task from now on",
+            )
+        ],
+    )
+
+
+def test_a_schedule_that_is_paused_says_who_has_paused_it_and_the_doctor_names_it_after_a_day(make):
+    Task = make()
+    Task.xq.every(60, task(), name="a b")
+    for actor in ("ann", "bob"):
+        Task.xq.pause_schedule("a b", actor=actor, reason="load")
+        Task.xq.clock.tick(DAY / 2)
+    (paused,) = Task.xq.schedules()
+    assert (paused.since, paused.actor, paused.reason) == (START, "ann", "load")
+    assert not [what for what, _ in Task.xq.doctor() if "a b" in what]
+    Task.xq.clock.tick(1)
+    (told,) = [each for each in Task.xq.doctor() if "a b" in each.what]
+    assert told == ("the schedule 'a b' is paused for 24 h by ann: load", "xq schedule TARGET resume 'a b'")
+    Task.xq.resume_schedule("a b")
+    assert (Task.xq.schedules()[0][-3:], Task.xq.doctor()) == ((None, None, None), [])
 
 
 def test_of_the_declared_schedules_the_one_whose_task_can_never_be_put_is_named(make_shared):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import peewee as pw
 import pytest
+from playhouse import migrate
 
 import xq
 from tests.conftest import Maker, live
 from tests.factories import task, tasks
-from tests.steps import is_exact, state, wrong
+from tests.steps import a_second_passes, eventually, is_exact, state, wrong
 from xq.testing import run_pending
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
@@ -39,6 +40,17 @@ def make_file(path):
 
 def master(db):
     return db.execute_sql("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+
+
+def test_check_names_a_connection_whose_triggers_cannot_tell_the_queue_from_other_programs(make_file):
+    Task = make_file({"keep": True, "guard": True})
+    make_file.db.pragma("trusted_schema", 0, permanent=True)
+    make_file.db.close()
+    assert any("PRAGMA trusted_schema is off" in line for line in Task.xq.check())
+    Task.put(task())
+    with pytest.raises(pw.IntegrityError, match="feature guard"):
+        Task.take().ack()
+    assert state(Task, 1) == "T"
 
 
 # rows and tables that no model wrote
@@ -83,6 +95,63 @@ def test_a_column_that_is_missing_is_named_and_nothing_is_installed_beside_it(ma
     Task.xq.install()
     assert Task.put(task()).take()
     assert is_exact(Task)
+
+
+def rebuilt_by_sql(db):  # as Alembic's batch_alter_table does, and SQLite's documents say
+    (sql,) = db.execute_sql("SELECT sql FROM sqlite_master WHERE name = 'task'").fetchone()
+    indexes = db.execute_sql("SELECT sql FROM sqlite_master WHERE type = 'index' AND sql <> ''").fetchall()
+    copied = "INSERT INTO copy SELECT * FROM task", "DROP TABLE task", "ALTER TABLE copy RENAME TO task"
+    with db.atomic():
+        for each in (sql.replace('"task"', "copy"), *copied, *(index for (index,) in indexes)):
+            db.execute_sql(each)
+
+
+def rebuilt_by_playhouse(db):
+    migrate.migrate(migrate.SqliteMigrator(db).drop_not_null("task", "size"))
+
+
+@pytest.mark.parametrize("rebuilt", [rebuilt_by_sql, rebuilt_by_playhouse])
+@pytest.mark.parametrize("call", ["put", "take"])
+def test_triggers_that_a_change_of_the_table_drops_are_missed_within_a_second(make, rebuilt, call, monkeypatch):
+    Task = make()
+    for _ in range(2):
+        Task.put({}).take()
+    rebuilt(make.db)
+    a_second_passes(monkeypatch)
+    with pytest.raises(xq.NotInstalled, match=r"the trigger task_xq_\w+ is missing"):
+        getattr(Task.xq, call)()
+    Task.xq.install()
+    assert (Task.put({}).take().id, Task.xq.count("T"), is_exact(Task)) == (3, 3, True)
+
+
+def test_a_process_that_takes_misses_triggers_that_a_change_of_the_table_drops(make_file):
+    Task = live(make_file.db)()
+    Task.put({}).take()
+    rebuilt_by_sql(make_file.db)
+
+    def is_told():
+        with suppress(xq.NotInstalled):
+            return not Task.put({})
+        return True
+
+    eventually(is_told)
+
+
+def test_a_put_in_a_transaction_looks_at_the_installation_when_it_may_write(make_file, path, monkeypatch):
+    Task, refused = make_file(), []
+    Task.put({})
+
+    def meanwhile(sql):
+        if sql.startswith("SELECT version"):
+            with closing(sqlite3.connect(path, timeout=0)) as other, pytest.raises(sqlite3.OperationalError) as error:
+                other.execute("UPDATE task SET name = 'other'")
+            refused.append(str(error.value))
+
+    a_second_passes(monkeypatch)
+    with make_file.db.atomic():
+        make_file.db.connection().set_trace_callback(meanwhile)
+        Task.put({})
+    assert refused == ["database is locked"]
 
 
 # the files

@@ -125,6 +125,36 @@ def test_a_row_of_another_status_is_no_task_for_calls_of_one_and_of_many(make, s
     assert transitions(Task) == {}
 
 
+def test_rows_with_a_word_of_an_earlier_definition_or_a_misspelt_one_are_counted_with_sql_that_mends_them(make):
+    words = {"R": "new", "T": "busy", "B": "failed", "W": "later"}
+    install_anew(make({"buried": True, "delayed": True}, statuses=words), {"buried": True})
+    Next = make.model()
+    xq.upgrade(Next, {"status": "status"}, {"buried": True}, statuses=words | {"R": "open"}, clock=make.clock)
+    Next.xq.install()
+    for status in ("draft", "done", "ready", "new", "new", "later", "Open", " open", "R", "busy ", "failed"):
+        Next.create(status=status)
+    found = {what: do for what, do in Next.xq.doctor() if "that no call sees" in what}
+    assert sorted(found) == sorted(Next.xq.check())
+    of_today = dict.fromkeys((" open", "Open", "R"), "like ready (R, status 'open')")
+    of_today["busy "] = "like taken (T, status 'busy')"
+    told = dict.fromkeys(("new", "later"), "a word of an earlier definition") | of_today
+    counted = {
+        f"rows with the status {word!r}, {why}, that no call sees: {1 + (word == 'new')}" for word, why in told.items()
+    }
+    assert {*found} == counted
+    for sql in (do for do in found.values() if "..." not in do):
+        make.db.execute_sql(sql)
+    (left,) = Next.xq.check()
+    assert ("'later'" in left, Next.stats().counts) == (True, {"R": 6, "T": 0, "B": 1})
+
+
+def test_words_of_the_applications_own_are_no_problem_though_they_are_letters_of_states(make):
+    Task = make({"buried": True}, statuses={"R": "P", "T": "K", "B": "F"})
+    for status in ("R", "T", "draft"):
+        Task.create(status=status)
+    assert Task.xq.check() == []
+
+
 @pytest.mark.parametrize("statuses", [None, {"R": "new", "T": "busy", "B": "failed"}])
 def test_a_state_that_this_queue_does_not_have_is_not_the_queues(make, statuses):
     Task = make({}, statuses=statuses)

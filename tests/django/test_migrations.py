@@ -136,8 +136,10 @@ def test_migrate_installs_a_definition_that_has_changed_and_says_so(migrated):
     assert migrated.Order.ack(migrated.Order.take()).status == "done"
     migrated.Order.xq.truncate("D")
     migrated.models(order())
-    with pytest.raises(CommandError, match=r"Order has a history, .*install\(drop_history=True\)"):
+    with pytest.raises(CommandError, match=r"another one has replaced it .*install\(downgrade=True\)"):
         migrated.migrate()
+    with pytest.raises(xq.ConfigurationError, match=r"Order has a history, .*install\(drop_history=True\)"):
+        migrated.Order.xq.install(downgrade=True)
     assert f"{migrated.label}_order_xq_history" in of_xq()
 
 

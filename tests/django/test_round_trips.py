@@ -19,6 +19,7 @@ EXPECTED = {
     "sqlite": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      3/3/3        3/3/3         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
@@ -35,9 +36,9 @@ a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             7/7/2        7/7/2         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          307/307/1    307/307/1     -
+a start, 100 schedules new          309/309/1    309/309/1     -
 a start, 100 schedules unchanged    3/3/1        3/3/1         -
-a start, 100 schedules one changed  7/7/1        7/7/1         -
+a start, 100 schedules one changed  9/9/1        9/9/1         -
 a thread's job, UUIDField           4/4/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
@@ -47,6 +48,7 @@ a job                               -            -             3/3/3
     "postgres": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      2/2/2        2/2/2         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
@@ -63,9 +65,9 @@ a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             5/4/2        5/4/2         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          507/507/1    507/507/1     -
+a start, 100 schedules new          509/509/1    509/509/1     -
 a start, 100 schedules unchanged    3/3/1        3/3/1         -
-a start, 100 schedules one changed  7/7/1        7/7/1         -
+a start, 100 schedules one changed  9/9/1        9/9/1         -
 a thread's job, UUIDField           2/1/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
@@ -75,6 +77,7 @@ a job                               -            -             3/3/3
     "mariadb": """
                                     a model      a model, all  django.tasks
 put                                 1/1/1        1/1/1         -
+put that looks                      2/2/2        2/2/2         -
 take                                1/1/1        1/1/1         -
 take, nothing there                 1/1/1        3/3/3         -
 ack                                 1/1/1        1/1/1         -
@@ -91,9 +94,9 @@ a coroutine's job, workers=10       0.5/0.5/0.2  0.8/0.8/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             5/5/2        5/5/3         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          308/308/1    308/308/1     -
+a start, 100 schedules new          310/310/1    310/310/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
-a start, 100 schedules one changed  8/8/1        8/8/1         -
+a start, 100 schedules one changed  10/10/1      10/10/1       -
 a thread's job, UUIDField           5/5/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -

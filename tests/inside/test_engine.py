@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import linecache
+import logging
 import re
 from contextlib import closing, suppress
 from copy import copy
@@ -32,6 +34,27 @@ def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
     assert Task.take() is None
     pauses.end(pauses.begin(), [])
     assert Task.take().id == 1
+
+
+def test_the_writes_that_the_guard_lets_through_are_logged_once(make, caplog):
+    Task = make({"keep": True, "guard": "log"})
+    Task.put(task())
+    Task.take().ack()
+    look = Task.xq.adapter.maintenance.log_writes
+    with caplog.at_level(logging.WARNING, "xq"):
+        look()
+        Task.update(status="R").execute()
+        assert caplog.messages == []
+        look()
+        look()
+    assert caplog.messages == ["task: 1 task went from Done to Ready by other programs (feature guard)"]
+
+
+def test_a_token_with_a_dash_fits_into_64_characters_after_any_number_of_takes(make, monkeypatch):
+    monkeypatch.setattr("xq.sessions.current._takes", itertools.count(2**62 - 1))
+    Task = make(roles=("owner",))
+    Task.put(task())
+    assert len(Task.take().owner) == 63
 
 
 @pytest.mark.parametrize("shared_db", SERVERS, indirect=True)

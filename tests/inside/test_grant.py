@@ -155,6 +155,22 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
     assert queue.check() == []
 
 
+@pytest.mark.parametrize("land", ["postgres"], indirect=True)  # MariaDB does not show a table without a right on it
+def test_a_user_who_may_only_put_is_told_of_another_definition_in_a_transaction_that_goes_on(land):
+    land.queue("plain")
+    user = land.user("SELECT, INSERT", "SELECT, INSERT", "SELECT")
+    land.server.run(f"REVOKE ALL ON xq_generation FROM {user}", land.name)
+    with land.connected(user) as db:
+        mine = land.of(db)
+        mine.put({"name": "w"})
+        land.kind = {"keep": True}, ()
+        land.of(land.owner).install()
+        with db.atomic():
+            with pytest.raises(xq.NotInstalled, match="feature 'keep' is on there"):
+                mine.put({"name": "w"})
+            assert db.execute_sql("SELECT COUNT(*) FROM task").fetchone() == (1,)
+
+
 def test_a_user_who_may_only_read_looks_for_problems(land):
     land.queue("timed").put({"name": "a"})
     with land.connected(land.user("SELECT", "SELECT", "SELECT")) as one:

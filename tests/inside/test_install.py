@@ -44,10 +44,11 @@ def test_install_adds_the_processes_to_the_sessions_of_an_earlier_layout_and_kee
     assert n == 1
 
 
-def test_schedules_of_an_older_version_get_the_columns_that_this_one_adds(make):
+@pytest.mark.parametrize("lacks", [("last_us", "paused"), ()], ids=str)
+def test_schedules_of_an_older_version_get_the_columns_that_this_one_adds(make, lacks):
     Task = make()
     Task.xq.every(60, task(), name="a")
-    for column in ("last_us", "paused"):
+    for column in (*lacks, "paused_us", "actor", "reason"):
         make.db.execute_sql(f"ALTER TABLE xq_schedule DROP COLUMN {column}")
     make.db.execute_sql("UPDATE xq_queue SET version = '8'")
     Task.xq.adapter.maintenance.leave()  # as if this process began now

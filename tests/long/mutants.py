@@ -199,7 +199,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "two takes of one millisecond have the same token",
         "xq/sessions/current.py",
-        "{int(now * 1000):x}.{_process}.{next(_takes):x}",
+        "{int(now * 1000):x}.{_process}.{next(_takes) % 2**20:x}",
         "{int(now * 1000):x}.{_process}",
         "contract/core/test_ownership.py::test_an_object_is_refused_after_it_was_released_and_taken_again_at_the_same_moment",
     ),

@@ -203,6 +203,7 @@ def calls(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
     """Functions that prepare a call and return it, by its name."""
     return {
         "put": lambda: partial(queue.put, {}),
+        "put that looks": lambda: partial(late(queue).put, {}),
         "take": lambda: queue.take,
         "take, nothing there": lambda: (queue.truncate(), queue.take)[1],
         "ack": lambda: partial(queue.ack, taken(queue)),
@@ -213,6 +214,12 @@ def calls(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
         f"take_many({MANY})": lambda: (queue.put_many([{}] * MANY), partial(queue.take_many, MANY))[1],
         f"ack_many({MANY})": lambda: partial(queue.ack_many, (queue.put_many([{}] * MANY), queue.take_many(MANY))[1]),
     }
+
+
+def late(queue: Any) -> Any:
+    """A queue whose installation was looked at more than a second ago."""
+    queue._database._review_at = 0.0
+    return queue
 
 
 def taken(queue: Any) -> Any:

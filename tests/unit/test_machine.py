@@ -133,7 +133,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         T   ttr (runat)   R               ttr
         """,
     ),
-    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "events", "priority", "endless")},
+    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "guard", "events", "priority", "endless")},
     "limit": ({"limit": 5}, ""),
     "rate": ({"rate": "5/m"}, ""),
 }

@@ -108,8 +108,8 @@ def sessions(queue: Queue) -> Answer:
 
 
 def schedules(queue: Queue) -> Answer:
-    """List the schedules of a queue: what each puts, when it has fired last, and when it fires next."""
-    names = ("name", "spec", "last", "next", "task", "paused", "overdue")
+    """List the schedules of a queue: what each puts, when it fires, in which time zone, and who has paused it."""
+    names = ("name", "spec", "tz", "last", "next", "task", "paused", "since", "actor", "reason", "overdue")
     told = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
     rows = [each | ({"spec": f"every {spent(each['spec'])}"} if type(each["spec"]) is float else {}) for each in told]
     return Answer(told, [rows])
@@ -166,9 +166,9 @@ def truncate(queue: Queue, yes: o.Yes = False) -> Answer:
     return Answer({"deleted": n}, [], f"{n:,} tasks deleted")
 
 
-def install(queue: Queue, online: o.Online = False, plan: o.Plan = False) -> Answer:
+def install(queue: Queue, online: o.Online = False, plan: o.Plan = False, downgrade: o.Downgrade = False) -> Answer:
     """Create what the queue lacks in the database."""
-    if steps := queue.install(online=online, plan=plan):
+    if steps := queue.install(online=online, plan=plan, downgrade=downgrade):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 
@@ -189,9 +189,9 @@ def check(queue: Queue) -> Answer:
     return Answer(told, told, f"{len(told)} to mend: {advice}; recount() counts anew" if told else "", int(bool(told)))
 
 
-def ddl(queue: Queue) -> Answer:
-    """Print the SQL that install runs, for your own migrations."""
-    return Answer({"ddl": (sql := queue.ddl())}, [sql.removesuffix("\n")])
+def ddl(queue: Queue, uninstall: o.Uninstall = False) -> Answer:
+    """Print the SQL that install runs, to keep the text in a migration of your own."""
+    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall))}, [sql.removesuffix("\n")])
 
 
 def upgrade(

@@ -21,6 +21,7 @@ ABSENT: Final = "X"
 ELSEWHERE: Final = "S"
 TAKEN: Final = "T"
 READY: Final = "R"
+GUARDED: Final = (TAKEN, "D", "Z")  # the states that no other program's write should leave: see the feature guard
 
 # Seconds; this is about 300 years. math.inf means never.
 LONGEST: Final = 10_000_000_000.0
@@ -132,6 +133,7 @@ class Settings:
     reaped: bool = True  # whether the end of a session releases its tasks
     touch_ends: bool = True  # whether touch gives a time limit to a state without one
     counts_events: bool = False  # whether events are counted beside the transitions
+    guard: bool | Literal["log"] = False  # what happens to such a write: it is refused, logged, or only counted
     history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
 
 

@@ -207,7 +207,7 @@ class Finish(One[T]):
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
-        moves = self._move_all(self.database.begin(), asked, transition, taken)
+        moves = self._move_all(self.database.begin(looks=True), asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts, token in taken if len(moved) < len(taken) else ():
@@ -249,7 +249,7 @@ class Finish(One[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        begun, batches = self.database.begin(), chunks(((parts, None) for parts in keys), RETURNED)
+        begun, batches = self.database.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 

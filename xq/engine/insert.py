@@ -62,7 +62,7 @@ class Inserts(Generic[T]):
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
-        begun = self.database.begin()
+        begun = self.database.begin(looks=True)
         binding = begun[1]
         if not alone:
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))

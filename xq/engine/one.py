@@ -89,7 +89,7 @@ class One(Generic[T]):
 
     def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
-        begun, session, taken_by = self.database.begin(), None, None
+        begun, session, taken_by = self.database.begin(looks=True), None, None
         _, binding = begun
         try:
             if transition.target == TAKEN and transition.enters:  # by an event that a feature adds

@@ -100,12 +100,15 @@ class Database:
             self.binding = binding
         return binding
 
-    def begin(self, *, locks: bool = False) -> Begun:
+    def begin(self, *, locks: bool = False, looks: bool = False) -> Begun:
         """Bind the queue, and return the connection and the binding for a call that changes tasks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
-        first call of all does so too, and checks the installation. Raises NotInstalled.
+        first call of all does so too, and checks the installation. `looks`: review it, as no thread may do. Raises
+        NotInstalled.
         """
+        if looks and time.monotonic() > self._review_at:
+            self.review()
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
             self._lock(connection)
@@ -115,10 +118,11 @@ class Database:
             self._lock(connection)
         return connection, binding
 
-    def review(self, records: list[Row] | None = None) -> None:
+    def review(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> None:
         """Check, at most once a second, that the installation is unchanged. Raises NotInstalled.
 
-        Another process may uninstall the queue, or install other features. `records`: those of the queue, just read.
+        Another process may uninstall the queue, install other features, or make the table anew, without its triggers.
+        `records`: those of the queue, just read. `schemas`: as for `Installation.is_unchanged`.
         """
         fresh = self.bound is None
         _, binding = self.begin(locks=True)
@@ -127,8 +131,9 @@ class Database:
         within = self.store.in_transaction()
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
-            with self.store.atomic() if within else nullcontext():
-                as_it_was = binding.installation.is_recorded(records)
+            saves = within and self.store.driver.errors_end_transactions
+            with self.store.bookkeeping(), self.store.atomic() if saves else nullcontext():
+                as_it_was = binding.installation.is_unchanged(records, schemas)
         except Exception as error:
             kind = self.store.classify(error)
             undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: raise this to its owner

@@ -93,6 +93,18 @@ def counts(database: Database) -> dict[str, int]:
     return stats(counters(database), database.definition.machine.states).counts
 
 
+def writes(counters: Iterable[Counter]) -> dict[str, int]:
+    """Return, by transition, how many tasks other programs have taken out of a guarded state ("D-R": 3)."""
+    return by_event((row for row in counters if row[1] == ELSEWHERE == row[2]), lambda *_: "").get("write", {})
+
+
+def told_of(writes: Mapping[str, int]) -> list[str]:
+    """Return a sentence for each transition of `writes`."""
+    names = {**NAMES, ABSENT: "a status that is none of this queue's"}
+    moved = ((n, *(names.get(state, state) for state in name.split("-"))) for name, n in writes.items() if n > 0)
+    return [f"{n:,} task{'s' * (n > 1)} went from {left} to {to} by other programs" for n, left, to in moved]
+
+
 def room(database: Database, counts: Mapping[str, int]) -> int | None:
     """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
     if (limit := database.definition.machine.guard("limit")) is None:

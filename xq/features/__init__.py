@@ -10,6 +10,7 @@ from xq.features.buried import buried
 from xq.features.delayed import delayed
 from xq.features.endless import endless
 from xq.features.events import events
+from xq.features.guard import guard
 from xq.features.history import history
 from xq.features.id import id
 from xq.features.keep import keep
@@ -49,6 +50,7 @@ class Features(TypedDict, total=False):
     utube: Switch | int
     limit: int | Feature | None
     rate: str | Mapping[str, Any] | Feature | None
+    guard: Switch | Literal["log"]
     history: Lasting
     events: Switch
     priority: Switch
@@ -72,6 +74,7 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         utube,
         limit,
         rate,
+        guard,
         history,
         events,
         priority,

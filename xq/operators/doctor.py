@@ -16,12 +16,18 @@ from xq.core.values import Parts, named
 from xq.core.words import lasting
 from xq.engine.run import retried
 from xq.engine.unmovable import Unmovable
+from xq.engine.stats import counters, told_of, writes
 from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
 LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due schedule, after which it is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
+PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
 LISTED: Final = 5  # keys that a message names
+WRITTEN: Final = (
+    "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
+    "save of a stale row; SQL that ends a task by its token is not counted (docs/howto/plain-sql.md); xq reset {0} counts anew"
+)
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
 
@@ -142,7 +148,9 @@ class Doctor(Inspection):
         """Return each problem with its remedy. It reads the whole table."""
         binding = self.database.bind()
         if lacking := binding.installation.not_installed():
-            yield Finding(str(lacking), f"xq install {self.target}")
+            older = binding.installation.older()
+            first = "mend the column, then " * bool(binding.installation.missing_columns())
+            yield Finding(str(lacking), "start the newer program" if older else f"{first}xq install {self.target}")
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
@@ -194,8 +202,14 @@ class Doctor(Inspection):
         due = [(-left / 1e6, shown(name)) for of, name, left, _ in firings if of == dialect.source_name]
         yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
         for tube, _, actor, reason in now.pauses:
-            by = f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
-            yield Finding(f"{place(tube)} is paused{by}", self._resume(tube))
+            yield Finding(f"{place(tube)} is paused{_by(actor, reason)}", self._resume(tube))
+        for name, *_, paused, at_us, since_us, actor, reason in self._run(dialect.records.schedules):
+            if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
+                told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
+                what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
+                yield Finding(what, f"xq schedule {self.target} resume {quote(name)}")
+        for what in told_of(writes(counters(self.database))):
+            yield Finding(what, WRITTEN.format(self.target))
         if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
@@ -212,6 +226,10 @@ class Doctor(Inspection):
             oldest = "" if n else ", and holds the oldest snapshot"
             mended = f"end it ({ends}): rows that were deleted since cannot be reclaimed, and each take passes them"
             yield Finding(f"{who} has a transaction open for {lasting(float(seconds))}{oldest}", mended)
+
+
+def _by(actor: str | None, reason: str | None) -> str:
+    return f"{f' by {actor}' if actor else ''}{f': {reason}' if reason else ''}"
 
 
 def _of(what: str, longest: float, found: Iterable[tuple[float, str]], do: str) -> Iterator[Finding]:

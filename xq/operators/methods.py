@@ -206,6 +206,7 @@ class Operators(Generic[T]):
         online: bool = False,
         lock_timeout: float | timedelta = 1,
         plan: bool = False,
+        downgrade: bool = False,
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
@@ -213,6 +214,9 @@ class Operators(Generic[T]):
         NotInstalled. Raises ConfigurationError if tasks are in states that the features lack, unless `move` names a
         state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
         unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
+
+        A definition, or a version of xq, that was installed and has been replaced since is older: its install() raises
+        ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
 
         With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
@@ -226,22 +230,30 @@ class Operators(Generic[T]):
         installation = self._database.bind().installation
         if plan:
             return installation.plan(online)
-        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0))
+        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0, downgrade))
+        if downgrade:
+            retried(self._store, lambda: self._store.execute(installation.dialect.records.forget_schedules))
         self._database.close()
         return None
 
     @overload
-    def ddl(self, *, split: Literal[False] = False) -> str: ...
+    def ddl(self, *, split: Literal[False] = False, uninstall: bool = False) -> str: ...
     @overload
-    def ddl(self, *, split: Literal[True]) -> list[str]: ...
-    def ddl(self, *, split: bool = False) -> str | list[str]:
-        """Return the SQL that `install` runs, for your own migrations, as one script. It may be run twice.
+    def ddl(self, *, split: Literal[True], uninstall: bool = False) -> list[str]: ...
+    def ddl(self, *, split: bool = False, uninstall: bool = False) -> str | list[str]:
+        """Return the SQL that `install` runs as one script, which may be run twice: keep the text in your migrations.
 
-        With `split`, return its statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
-        and drivers such as asyncpg take one at a time. Some contain a `;`, so no program can split the script.
+        Raises ConfigurationError for what `install` refuses, if the database is in reach. With `uninstall`, return the
+        SQL that `uninstall` runs; the tables that all queues share stay, as others may need them.
+
+        With `split`, return the statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
+        and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
-        statements = self._database.bind().installation.ddl()
-        return statements if split else "".join(f"{sql};\n" for sql in statements)
+        installation = self._database.bind().installation
+        statements = (
+            installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
+        )
+        return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:
         """Return a message for each missing object, each wrong count, and each status that the table refuses.

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from xq.adapters.plain import PlainStore
 from xq.core.compile import Statement, change
-from xq.core.dialect import Dialect
+from xq.core.dialect import Dialect, Installation
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
@@ -72,12 +72,16 @@ class Bulk:
         new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
         _ = new.frame  # raises for columns that do not fit
         with new.connected() as store:
-            installation = self.dialect.installation(store, self.structure)
-            if error := installation.not_installed():
-                raise error
-            retried(store, installation.make_jobs)
+            retried(store, self.installed(store).make_jobs)
             retried(store, lambda: new.change(store, self.dialect.jobs.forget))
         return new
+
+    def installed(self, store: Any) -> Installation:
+        """Return the installation, as it is now. Raises NotInstalled."""
+        installation = self.dialect.installation(store, self.structure)
+        if error := installation.not_installed():
+            raise error
+        return installation
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,14 @@ class Job:
         Partitions are numbered from 0. `rows` are sequences of columns in the order of the job's, and are iterated
         again after a conflict (a deadlock). Rows with the same options are put in their order.
 
-        Raises BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses; Error if the
-        partition was put with other rows, by an earlier run of a job of this name.
+        Raises NotInstalled, BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses;
+        Error if the partition was put with other rows, by an earlier run of a job of this name.
         """
         if not is_integer(part) or part < 0 or not fits_a_column(part):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
         size = PER_INSERT
         with self.connected() as store:
+            self.bulk.installed(store)
             for _ in range(TRIES):
                 try:
                     return retried(store, partial(_Put(self, store, size).put, part, rows))

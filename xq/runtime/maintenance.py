@@ -69,6 +69,7 @@ class Maintained(Protocol):
     @property
     def source_name(self) -> str: ...
     def expire(self, seconds: float | None) -> float | None: ...
+    def log_writes(self) -> None: ...
     def leave(self) -> None: ...
     def forked(self) -> None: ...
 
@@ -344,17 +345,20 @@ class Maintenance:
             paused[name].append(None if whole else tube)
         for queue in self._queues:
             queue.pauses.end(begun[queue], paused[queue.source_name])
+        self._each(self.read_records, lambda queue: queue.log_writes(), self._queues)
         return self._fire(found["schedule"])
 
     def _review(self, there: bool, records: list[Row] | None) -> None:
         """Stop maintaining queues that are no longer installed, until they are used again."""
 
         known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _, _ in records or ()}
+        schemas = dict[str, Any]()
 
         def review(queue: Maintained) -> None:
             try:
                 if there:
-                    queue.database.review(None if records is None else known.get(queue.source_name, []))
+                    its = None if records is None else known.get(queue.source_name, [])
+                    queue.database.review(its, schemas)
                     return
             except NotInstalled as error:
                 log.debug("%s", error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from xq.core.ports import Row
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
 from xq.engine.run import Database
+from xq.engine.stats import counters, told_of, writes
 from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
@@ -19,6 +22,8 @@ from xq.runtime.waiters import Waiters
 from xq.sessions.owners import Owner, owners
 from xq.sessions.records import in_full, of_sessions
 from xq.sessions.session import Session, tokens_of
+
+log = logging.getLogger("xq")
 
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
@@ -41,6 +46,7 @@ class QueueMaintenance(Owner):
         self.maintained: object = None  # the binding that has a maintenance thread, or cannot have one
         self._maintenance: Maintenance | None = None
         self._expire_at = 0.0  # the monotonic time of the next move of due tasks
+        self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
         queues.add(self)
         owners.add(self)
@@ -161,6 +167,13 @@ class QueueMaintenance(Owner):
             then = time.monotonic()
             self._expire_at, now = now + RETRY if in_vain else 2 * then - now, then
         return self._expire_at - now
+
+    def log_writes(self) -> None:
+        """Log, if the feature guard says so, what other programs have written since the last call."""
+        if self.machine.settings.guard == "log":
+            before, self._writes = self._writes, Counter(writes(counters(self.database)))
+            for line in told_of(self._writes - (self._writes if before is None else before)):
+                log.warning("%s: %s (feature guard)", self.source_name, line)
 
     # sessions
 

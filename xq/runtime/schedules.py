@@ -16,12 +16,13 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple
 from zoneinfo import ZoneInfo
 
+from xq.core.acting import By
 from xq.core.clock import EPOCH
 from xq.core.errors import (
     BadType,
@@ -36,6 +37,7 @@ from xq.core.errors import (
 )
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
 from xq.core.values import Tasks
+from xq.core.words import lasting
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
 from xq.engine.run import Database
@@ -48,6 +50,10 @@ FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these ke
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
 DECLARED: Final = '"declared": true'  # in the task of such a schedule, as JSON
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # of a spec, or of its task
+OLDER: Final = (
+    "the schedules of this program are not stored: they were declared before, and others have replaced them "
+    "({:%Y-%m-%d %H:%M} UTC). Start the newer program; or, to go back to these, call install(downgrade=True)"
+)
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every n seconds (60, or a timedelta), once (a datetime), or "
     "by a CronTrigger, IntervalTrigger or DateTrigger of APScheduler"
@@ -66,6 +72,9 @@ class Schedule(NamedTuple):
     last: datetime | None  # the last firing, in UTC
     paused: bool
     overdue: bool  # due for a minute: no process fires it, or its task cannot be put
+    since: datetime | None  # when it was paused, in UTC; None of a pause by an earlier version of xq
+    actor: str | None  # who has paused it, and why
+    reason: str | None
 
 
 class Schedules(Generic[T]):
@@ -183,14 +192,25 @@ class Schedules(Generic[T]):
                 self.pending = False
 
     def declare(self) -> None:
-        """Store what the program declares, and delete what earlier programs declared. Raises as `every`."""
+        """Replace what programs declared, unless this one is older than what is there. Raises as `every`."""
         if (declared := self.declared) is None:
             return
+        given = {name: (spec, put) for name, spec, put in declared}
 
-        def replace() -> None:
+        def replace() -> list[tuple[int, str]]:
             dialect = self.database.dialect
             rows = self.database.run(dialect.records.declared_schedules, {"mark": f"%{DECLARED}%"})
             stored = {name: (spec, put) for name, spec, put in rows if _mapping(put).get("declared")}
+            if given and stored == given:
+                return []
+            noted = self.database.run(dialect.records.generations, {"kind": "schedules"})
+            mine, digests = _digest(given), [digest for digest, *_ in noted]
+            if mine in digests and mine != digests[-1]:
+                return [(logging.WARNING, OLDER.format(_at(noted[-1][-1])))]
+            if mine not in digests:
+                before = [each] if stored and (each := _digest(stored)) not in digests else []
+                for n, digest in enumerate((*before, mine), len(noted) + 1):
+                    self.database.run(dialect.records.note_schedules, {"generation": n, "definition": digest})
             new = [each for each in declared if stored.get(each[0]) != each[1:]]
             if untried := {name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put}:
                 self._try(untried)
@@ -200,8 +220,11 @@ class Schedules(Generic[T]):
                     self._store(name, spec, put, _next(_read(spec), now, now))
             for name in sorted(stored.keys() - {name for name, *_ in declared}):
                 self.database.run(dialect.records.drop_schedule, {"name": name})
+            lines = _changes(stored, given)
+            return [(logging.INFO, f"schedule {name!r} of {self.store.name}: {line}") for name, line in lines]
 
-        self.database.transaction(replace)
+        for level, line in self.database.transaction(replace):
+            self.log.log(level, line)
 
     def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
         """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
@@ -225,7 +248,7 @@ class Schedules(Generic[T]):
                     )
         return json.dumps({"task": brought, "options": dict(options), **mark}, sort_keys=True)
 
-    def change(self, event: str, name: str) -> bool:
+    def change(self, event: str, name: str, by: By) -> bool:
         """Drop, run, pause or resume a schedule. Return whether there was one that would have fired again."""
         if not isinstance(name, str):
             raise BadType(f"a schedule is named by text, not by {shown(name)}")
@@ -237,7 +260,7 @@ class Schedules(Generic[T]):
             if event == "drop":
                 self.database.run(dialect.records.drop_schedule, given)  # also one that has ended
             elif event == "pause" and found:
-                self.database.run(dialect.records.pause_schedule, given)
+                self.database.run(dialect.records.pause_schedule, {**given, **by._asdict()})
             for spec, put, seen in found:
                 if event == "run":
                     self._put(name, put, seen)
@@ -258,9 +281,10 @@ class Schedules(Generic[T]):
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
         rows = self.database.run(self.database.dialect.records.schedules)
-        for name, text, put, next_us, last_us, paused, now in rows:
+        for name, text, put, next_us, last_us, paused, now, *(since_us, actor, reason) in rows:
             what, last = _mapping(put), None if last_us is None else _at(last_us)
-            how = last, bool(paused), not paused and now - next_us > OVERDUE
+            by = (None if since_us is None else _at(since_us), actor, reason) if paused else (None, None, None)
+            how = last, bool(paused), not paused and now - next_us > OVERDUE, *by
             try:
                 described = _read(text)
                 _following(described, next_us, next_us)  # raises what a firing raises
@@ -338,6 +362,29 @@ def _mapping(text: str) -> dict[str, Any]:
     with suppress(*UNREADABLE):
         return dict(json.loads(text))
     return {}
+
+
+def _digest(schedules: Mapping[str, tuple[str, str]]) -> str:
+    return hashlib.sha256(json.dumps(schedules, sort_keys=True).encode()).hexdigest()
+
+
+def _changes(before: Mapping[str, tuple[str, str]], after: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each schedule that differs, and how, in words."""
+    for name in sorted(before.keys() | after.keys()):
+        (was, had), (now, has) = before.get(name, ("", "")), after.get(name, ("", ""))
+        if was != now:
+            changed = f"{_words(was)} is now {_words(now)}"
+            yield name, changed if was and now else f"added, {_words(now)}" if now else f"removed, {_words(was)}"
+        elif had != has:
+            yield name, f"{_words(now)} puts another task from now on"
+
+
+def _words(spec: str) -> str:
+    described = _mapping(spec)
+    zone = described.pop("tz", "UTC")
+    what = shown(described.get("cron") or described.get("at") or described)
+    told = f"every {lasting(described['seconds'])}" if [*described] == ["seconds"] else what
+    return told if zone == "UTC" else f"{told} {zone}"
 
 
 def _fits_json(value: object) -> bool:

@@ -49,6 +49,7 @@ class Sessions:
     def token(self, session: Session, database: Runs, queue: str) -> str:
         """Return a unique token for a take from a queue: session, time in milliseconds, process, number.
 
+        It has at most 63 characters, since the token of a finished task has one more (plain-sql.md) in a column of 64.
         The first one of a queue registers the session in the database. Raises UnknownSession.
         """
         if queue not in session.registered_in and not session.closed:
@@ -60,7 +61,7 @@ class Sessions:
             now = time.time() if liveness is None else time.time() + liveness.skew
         if session.closed:
             raise UnknownSession(session.uuid)
-        return f"{session.prefix}{int(now * 1000):x}.{_process}.{next(_takes):x}"
+        return f"{session.prefix}{int(now * 1000):x}.{_process}.{next(_takes) % 2**20:x}"
 
     def current(self) -> Session:
         """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""

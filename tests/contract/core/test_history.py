@@ -315,7 +315,7 @@ def test_other_features_later_turn_the_history_on_and_off(make):
         Task.xq.history()
     assert not make.db.table_exists("task_xq_history")
     bring(Task, "D")
-    install_anew(Task, {"keep": True, "history": True})
+    install_anew(Task, {"keep": True, "history": True}, downgrade=True)
     bring(Task, "D")
     assert transitions(Task) == ["X-R put", "R-T take", "T-D ack"]
     assert Task.xq.check() == []

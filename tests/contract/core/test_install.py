@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import uuid
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 import peewee as pw
@@ -15,7 +15,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import bring, eventually, install_anew, is_exact, row, run_script, transitions
+from tests.steps import a_second_passes, bring, eventually, install_anew, is_exact, row, run_script, transitions
 from tests.support.calls import CALLS
 from xq.testing import Clock
 
@@ -137,7 +137,7 @@ def test_the_ddl_as_text_installs_as_well_and_may_be_run_twice(make):
 def test_the_statements_of_the_ddl_install_as_well_when_a_driver_that_takes_one_at_a_time_runs_them(make):
     Task = upgraded(make, plain(make), {**FEATURES, "history": True, "utube": True}, {**ROLES, "utube": "name"})
     statements = Task.xq.ddl(split=True)
-    assert "".join(f"{sql};\n" for sql in statements) == Task.xq.ddl()
+    assert [*Task.xq.ddl().split(";\n\n")] == [*statements, ""]
     prepared = {"prepare": True} if isinstance(make.db, pw.PostgresqlDatabase) else {}  # psycopg else takes several
     with closing(make.db.connection().cursor()) as cursor:
         for sql in statements:
@@ -146,6 +146,60 @@ def test_the_statements_of_the_ddl_install_as_well_when_a_driver_that_takes_one_
     Task.xq.install()
     assert Task.xq.check() == []
     assert Task.take().name == "a"
+
+
+def test_the_ddl_to_uninstall_leaves_the_plain_table_and_changes_nothing_by_itself(make):
+    model = plain(make)
+    before = made(make.db)
+    features = {**FEATURES, "history": True, "unique": True, "utube": True}
+    Task = upgraded(make, model, features, {"unique": "job", "utube": "utube", "tube": "tube"})
+    Task.xq.install()
+    Task.xq.put_many(tasks(2))
+    text, statements = Task.xq.ddl(uninstall=True), Task.xq.ddl(uninstall=True, split=True)
+    assert [*text.split(";\n\n")] == [*statements, ""]
+    assert Task.xq.check() == []
+    run_script(make.db, text)
+    assert {table for table in make.db.get_tables() if "xq" in table} == {t for t in made(make.db)[0] if t[:3] == "xq_"}
+    assert (made(make.db)[1:], model.select().count()) == (before[1:], 5)
+    Task.xq.adapter.maintenance.leave()  # as in a process that starts
+    with pytest.raises(xq.NotInstalled, match="it was never installed here"):
+        Task.take()
+    run_script(make.db, Task.xq.ddl())
+    assert (Task.xq.check(), Task.stats().transition) == ([], {})
+
+
+@pytest.mark.parametrize("database", [pw.PostgresqlDatabase, pw.MySQLDatabase])
+def test_the_ddl_needs_no_server(database):
+    db = database("app", host="127.0.0.1", port=1)
+    model = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
+    for uninstall in (False, True):
+        assert "task_xq_count" in xq.upgrade(model, {}, {}, methods=False).ddl(uninstall=uninstall)
+        del model.xq
+
+
+def test_the_ddl_of_other_features_drops_what_the_earlier_ones_had(make):
+    Task = make({"history": True, "unique": True, "utube": True}, roles=("unique", "utube"))
+    Task.put(task(job="a"))
+    Next = upgraded(make, make.model(), {"history": True}, {**Task.xq.roles})
+    text = Next.xq.ddl()
+    run_script(make.db, text)
+    for _ in range(2):
+        Next.put(task(job="a"))
+    assert (Next.xq.check(), Next.stats().transition, len(Next.xq.history())) == ([], {"X-R": 3}, 3)
+    assert is_exact(Next)
+
+
+def test_the_ddl_refuses_what_install_refuses(make):
+    Task = make({**FEATURES, "history": True})
+    bring(Task, "B")
+    for features, why in (({"history": True}, r"1 buried \(B\)"), (FEATURES, "rows are in task_xq_history")):
+        Other = upgraded(make, make.model(), features)
+        with make.db.atomic(), pytest.raises(xq.ConfigurationError, match=why):
+            Other.xq.ddl()
+        with pytest.raises(xq.ConfigurationError, match=why):
+            Other.xq.install()
+    assert (Task.xq.check(), Task.xq.count("B")) == ([], 1)
+    assert "task_xq_count" in upgraded(make, make.model(), FEATURES | {"history": True, "limit": 5}).xq.ddl()
 
 
 @pytest.mark.parametrize(("mode", "odd"), [("", "\\"), ("NO_BACKSLASH_ESCAPES", "'"), ("ANSI_QUOTES", '"')])
@@ -199,7 +253,7 @@ def test_a_process_that_is_configured_otherwise_is_told_the_difference_and_nothi
     Task.create_table()
     Task.put({"tube": "a"})
     for different, said in DIFFERENT:
-        Task.xq.install()
+        Task.xq.install(downgrade=True)
         Other = upgraded(make, make.model(), **{"features": DEFINED, **different})
         with subtests.test(" ".join(said)):
             with pytest.raises(xq.NotInstalled) as raised:
@@ -224,6 +278,59 @@ def test_durations_callables_and_what_methods_return_may_differ(make):
     Other = upgraded(make, make.model(), two, fields)
     assert Other.xq.check() == []
     assert Other.put({})["id"] == 2
+
+
+# older definitions
+
+
+def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
+    Old, New = (
+        upgraded(make, make.model(), features) for features in ({"keep": True}, {"keep": True, "history": True})
+    )
+    Old.create_table()
+    Old.put({})
+    text = Old.xq.ddl()
+    Old.xq.install()
+    New.xq.install()
+    Old.xq.adapter.maintenance.leave()  # as in a process that starts
+    with pytest.raises(xq.NotInstalled, match="start the newer program.*'history' is on there") as told:
+        Old.take()
+    said = [str(told.value), *(f"{what} {do}" for what, do in Old.xq.doctor()), Old.xq.install(plan=True)]
+    for call in (Old.xq.install, Old.create_table, Old.xq.ddl, lambda: Old.xq.install(drop_history=True)):
+        with pytest.raises(
+            xq.ConfigurationError, match=r"another one has replaced it .*install\(downgrade=True\)"
+        ) as told:
+            call()
+        said.append(str(told.value))
+    assert not [each for each in said if "drop_history" in each or "xq install" in each]
+    with pytest.raises(xq.ConfigurationError):
+        Old.xq.install(online=True)
+    assert (New.xq.check(), New.xq.count()) == ([], 1)
+    New.xq.install()
+    Old.xq.install(downgrade=True, drop_history=True)
+    assert Old.xq.check() == []
+    with pytest.raises(xq.ConfigurationError, match="another one has replaced it"):
+        New.xq.install()  # which is older from now on
+    New.xq.install(downgrade=True)
+    run_script(make.db, text)  # what a migration runs is meant
+    with pytest.raises(xq.ConfigurationError, match="another one has replaced it"):
+        New.xq.install()
+    Old.xq.uninstall()
+    New.xq.install()  # begins anew
+
+
+def test_a_version_of_xq_does_not_replace_a_newer_one_and_replaces_an_older_one(make):
+    Task = make(FEATURES)
+    ((mine,),) = make.db.execute_sql("SELECT version FROM xq_queue").fetchall()
+    for version, is_older in ((int(mine) + 1, True), (int(mine) - 1, False), (int(mine) + 1, True)):
+        make.db.execute_sql(f"UPDATE xq_queue SET version = '{version}'")
+        Task.xq.adapter.maintenance.leave()  # as in a process that starts
+        with pytest.raises(xq.NotInstalled, match="start the newer program" if is_older else "install"):
+            Task.put({})
+        with pytest.raises(xq.ConfigurationError, match="a newer version of xq") if is_older else nullcontext():
+            Task.xq.install()
+    Task.xq.install(downgrade=True)
+    assert Task.put({}).status == "R"
 
 
 # uninstall
@@ -277,7 +384,7 @@ def test_what_other_features_have_left_behind_is_uninstalled_as_well(make):
     Task = upgraded(make, make.model(), {"unique": True, "utube": True}, roles)
     Task.xq.install()
     for features in ({}, {"unique": True}, {}):  # of the next releases of the application
-        install_anew(Task, features)
+        install_anew(Task, features, downgrade=True)
     Task.xq.uninstall()
     assert made(make.db) == before
 
@@ -354,8 +461,9 @@ def test_a_status_that_the_table_refuses_is_named_before_anything_is_made(make, 
     Task = worded(make, *[f"CONSTRAINT known {KNOWN}"] * (not column), rows=rows, **column)
     before = made(make.db)
     refused = r"the column task\.status refuses 'later', the status of the state W: "
-    with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
-        Task.xq.install()
+    for call in (Task.xq.ddl, Task.xq.install):
+        with pytest.raises(xq.ConfigurationError, match=rf"cannot be installed: .*{refused}.*Extend the CHECK") as told:
+            call()
     assert "refuses 'busy'" not in str(told.value)
     assert made(make.db) == before
     assert [line for line in Task.xq.check() if re.search(refused, line)]
@@ -503,6 +611,48 @@ def test_a_running_process_whose_definition_was_overtaken_is_told_within_a_secon
     assert is_exact(Next)
 
 
+WRITES = {
+    "put": lambda queue, key: queue.put({}),
+    "put_many": lambda queue, key: queue.put_many([{}, {}]),
+    "put(wait=)": lambda queue, key: queue.put({}, wait=0),
+    "dig": lambda queue, key: queue.dig(key),
+    "kill_many": lambda queue, key: queue.kill_many([key]),
+}
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_process_that_takes_nothing_is_told_of_another_definition_before_it_writes(make, write, within, monkeypatch):
+    words = {"R": "paid", "B": "failed", "T": "packing"}, {"R": "open", "B": "failed", "T": "packing"}
+    Task, Next = (upgraded(make, make.model(), {"buried": True}, statuses=each) for each in words)
+    Task.create_table()
+    key = Task.put({}).take().bury().id
+    Next.xq.install()
+    a_second_passes(monkeypatch)
+    with make.db.atomic() if within else nullcontext():
+        with pytest.raises(xq.NotInstalled, match="the status of R is 'open' there and 'paid' here"):
+            WRITES[write](Task.xq, key)
+        Next.insert({"name": "goes on", "status": "draft"}).execute()  # in the same transaction, which goes on
+    assert [each.status for each in Next.select().order_by(Next.id)] == ["failed", "draft"]
+
+
+def test_a_renamed_column_of_the_status_is_named_as_the_cause_until_install_follows_it(make):
+    Task, Next = upgraded(make, make.model(), {"keep": True}), make.model(state=pw.CharField(default="R"), status=None)
+    upgraded(make, Next, {"keep": True}, {**ROLES, "status": "state"})
+    Task.create_table()
+    Task.put({})
+    make.db.execute_sql("ALTER TABLE task RENAME COLUMN status TO state")
+    told = "the column task.status, which the installed triggers may name, is gone"
+    with pytest.raises(xq.NotInstalled, match=told):
+        Task.put({})
+    for queue, remedy in ((Task.xq, "mend the column, then xq install TARGET"), (Next.xq, "xq install TARGET")):
+        ((what, do),) = queue.doctor()
+        assert (told in what, do) == (True, remedy)
+    Next.xq.install()
+    Next.insert({"name": "by the application"}).execute()
+    assert (Next.xq.count("R"), Next.xq.doctor()) == (2, [("ready tasks: 2, and no process takes", "start a worker")])
+
+
 def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
     Task = make({"zombie": 30}, roles=("runat", "unique"))
     for _ in range(2):
@@ -532,7 +682,7 @@ def test_uniqueness_that_the_rows_do_not_have_cannot_be_asked_for(make, field, v
     Second.xq.install()  # holds from then on
     with pytest.raises(xq.Duplicate):
         Second.put({"job": value})
-    install_anew(Second, {"keep": True})
+    install_anew(Second, {"keep": True}, downgrade=True)
     assert Second.put({"job": value}).status == "R"
 
 

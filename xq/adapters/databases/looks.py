@@ -129,7 +129,8 @@ class Looks:
 
     @property
     def _is_unowned(self) -> str:
-        return f"{self.of.is_state(TAKEN)} AND {self.of.roles['owner']} IS NULL"
+        owner = self.of.roles["owner"]  # with a dash: of an earlier take, ended by its token
+        return f"{self.of.is_state(TAKEN)} AND ({owner} IS NULL OR substr({owner}, 1, 1) = '-')"
 
     # when tasks are due, and when the history is to be pruned
 

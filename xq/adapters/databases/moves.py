@@ -124,8 +124,8 @@ class Moves(interface.Moves):
 
     # what is written
 
-    def entered(self, state: str) -> str:
-        """Return the new value of the status field, as SQL that may pass the event to the triggers."""
+    def entered(self, state: str, left: Sequence[str] = ()) -> str:
+        """Return the new value of the status, SQL that may pass the event to the triggers; `left`: the old states."""
         return self.of.literal(self.of.words[state])
 
     def amount(self, value: Given | Own) -> str:
@@ -150,7 +150,7 @@ class Moves(interface.Moves):
             return self.of.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
         if isinstance(value, Marker):
             return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.of.roles[role]}, 0) + 1"}[value.name]
-        return self.entered(value) if role == "status" else self.of.literal(value)
+        return self.of.literal(value)
 
     def move(self, rows: Selector, change: Change) -> Statement:
         """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
@@ -159,7 +159,7 @@ class Moves(interface.Moves):
     def update(self, rows: Selector, change: Change) -> Statement:
         where, returning = self.where(rows), f" RETURNING {self.of.columns}" if rows.way != "all" else ""
         return Statement(
-            f"UPDATE {self.of.table_in_schema} SET {self.sets(change)} WHERE {where}{returning}",
+            f"UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
             charge_each=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
         )
@@ -176,9 +176,9 @@ class Moves(interface.Moves):
     def _own(self, change: Change) -> dict[str, str]:
         return {self.of.column_of[name]: f":{self.of.parameters[name]}" for name in change.update}
 
-    def sets(self, change: Change) -> str:
+    def sets(self, rows: Selector, change: Change) -> str:
         """Return the assignments after SET."""
-        written = self._own(change) | self.of_roles(change)
+        written = self._own(change) | self.of_roles(change, (rows.state, *rows.more))
         return ", ".join(f"{column} = {value}" for column, value in written.items())
 
     def last(self, change: Change, of: str = "") -> list[str]:
@@ -186,10 +186,12 @@ class Moves(interface.Moves):
         own = self._own(change)
         return [own.get(column, f"{of}{column}") for column in self.of.column_of.values()]
 
-    def of_roles(self, change: Change) -> dict[str, str]:
-        """Return the new values of the columns of the mapped roles, as SQL by column."""
+    def of_roles(self, change: Change, left: Sequence[str] = ()) -> dict[str, str]:
+        """Return the new values of the columns of the mapped roles, as SQL by column; `left` as in `entered`."""
         there = self.of.roles
-        return {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
+        written = {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
+        entered = {there["status"]: self.entered(change.target, left)} if "status" in change.roles else {}
+        return written | entered
 
     def insert(self, change: Change, names: Sequence[str], count: int, guarded: bool = True) -> Statement:
         """Return the statement that puts `count` rows with values for the fields `names`.

@@ -20,6 +20,7 @@ QUEUES = "xq_queue"  # the installed queues and their configurations
 PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
+GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
 RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
 TEXTS = Path(__file__).parent / "records.sql"
@@ -56,14 +57,15 @@ class Records(interface.Records):
         return filled_in({**texts(TEXTS), **texts(self.file)}[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        """Return SQL that records this queue as installed, in place of an earlier record."""
+        """Return SQL that records this queue as installed, in place of an earlier record, and as the newest."""
         values = {"version": self.of.literal(version), "fingerprint": self.of.in_any_mode(fingerprint)}
-        return self.forget, self.text("recorded", **values)
+        noted = self.text("forget_noted"), self.text("note_installed")  # the earlier one too: it may not be noted yet
+        return *noted, self.forget, self.text("recorded", **values), *noted
 
     @property
     def forget_all(self) -> dict[str, str]:
         """The SQL, by shared table, that deletes its rows of this queue."""
-        beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES)}
+        beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS)}
         return beside | {QUEUES: self.forget}
 
     def records_of(self, queues: Sequence[Terms]) -> str:

@@ -5,8 +5,9 @@ are empty on SQLite, which locks its file. {unless:columns} makes an INSERT skip
 
 xq_queue has the installed queues, xq_setting the settings of `configure`, xq_session the sessions (queue '') and the
 queues in which each may own tasks, xq_pause the paused queues (whole = 1, tube '') and tubes, xq_schedule the
-schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets. {waits} is the queue's table of the callers
-that wait for a task.
+schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets. xq_generation has the definitions and the
+sets of schedules that were the newest of their queue in turn. {waits} is the queue's table of the callers that wait for
+a task.
 
 --: installed
 -- The layout and the fingerprint of this queue, if it is installed.
@@ -19,6 +20,30 @@ INSERT INTO xq_queue (name, version, fingerprint) VALUES ({queue}, {version}, {f
 --: forget
 -- Forget that this queue is installed.
 DELETE FROM xq_queue WHERE name = {queue}
+
+--: generations
+-- What was the newest of a kind in turn, the last one now: the text, the layout, and the microseconds of its end.
+SELECT definition, version, at_us FROM xq_generation WHERE queue = {queue} AND kind = :kind ORDER BY generation
+
+--: forget_noted
+-- Forget where the installed definition stands among those that were the newest in turn.
+DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'definition'
+    AND (version, definition) = (SELECT version, fingerprint FROM xq_queue WHERE name = {queue})
+
+--: note_installed
+-- Note the installed definition as the newest.
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+        WHERE queue = {queue} AND kind = 'definition'), version, fingerprint, {now_us} FROM xq_queue WHERE name = {queue}
+
+--: note_schedules
+-- Note a set of declared schedules as the newest. Another process may have, at this moment.
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    VALUES ({queue}, 'schedules', :generation, '', :definition, {now_us}) {unless:queue, kind, generation}
+
+--: forget_schedules
+-- Forget which sets of schedules were declared: the next start of workers declares the newest one.
+DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'schedules'
 
 --: forget_in
 -- Forget what another table has of this queue.
@@ -107,7 +132,7 @@ DELETE FROM xq_pause WHERE queue = {queue} AND tube = :tube AND whole = :whole
 
 --: schedules
 -- The schedules of this queue that have not ended.
-SELECT name, spec, task, next_us, last_us, paused, {now_us} FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, {now_us}, paused_us, actor, reason FROM xq_schedule
     WHERE queue = {queue} AND next_us IS NOT NULL ORDER BY name
 
 --: declared_schedules
@@ -146,8 +171,9 @@ UPDATE xq_schedule SET spec = :spec, task = :task, next_us = :next_us WHERE queu
 UPDATE xq_schedule SET next_us = :next_us, last_us = {now_us} WHERE queue = {queue} AND name = :name
 
 --: pause_schedule
--- Pause a schedule.
-UPDATE xq_schedule SET paused = 1 WHERE queue = {queue} AND name = :name
+-- Pause a schedule. One that is paused keeps its time, actor and reason.
+UPDATE xq_schedule SET paused = 1, paused_us = {now_us}, actor = :actor, reason = :reason
+    WHERE queue = {queue} AND name = :name AND paused IS NULL
 
 --: resume_schedule
 -- Resume a schedule: it does not fire for the time in which it was paused.

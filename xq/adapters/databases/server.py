@@ -13,7 +13,7 @@ from xq.adapters.databases.session_connection import SessionConnection, SessionS
 from xq.adapters.databases.terms import Form
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
-from xq.core.machine import Guard
+from xq.core.machine import GUARDED, Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
 
 
@@ -80,10 +80,11 @@ class ServerMoves(Moves):
 
     of: Server
 
-    def entered(self, state: str) -> str:
+    def entered(self, state: str, left: Sequence[str] = ()) -> str:
         word = super().entered(state)
-        # The history needs the event, and so do the waiters for the end of a task.
-        has_effect = self.of.has_history or state not in self.of.machine.pending
+        # The history needs the event, the waiters for the end of a task, and the guard.
+        is_guarded = not set(GUARDED).isdisjoint(left)
+        has_effect = self.of.has_history or is_guarded or state not in self.of.machine.pending
         return f"CASE WHEN {self.of.sets_context} THEN {word} END" if has_effect else word
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:

@@ -95,6 +95,7 @@ class Terms(interface.Dialect, ABC):
     differ: Form  # the condition that two values differ; NULL equals NULL
     as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
     exact_text = AS_IT_IS  # a text that compares byte by byte
+    ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
     quotes = '"'  # around names
@@ -228,6 +229,7 @@ class Terms(interface.Dialect, ABC):
     folded = Form("lower({})")
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
+    schema_version = ""  # a query of a number that each change of the schema changes, where one may drop the triggers
 
     def indexed(self, column: str) -> str:
         """Return a column of an index, or the prefix of it that an index can hold."""

@@ -13,7 +13,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from xq.adapters.django.connections import Place
 from xq.adapters.django.lookup import queues_of
-from xq.adapters.django.migrations import InstallQueue, operations_of, queue_on
+from xq.adapters.django.migrations import InstallQueue, detached_queue, is_in, operations_of, queue_on
 from xq.core.errors import ConfigurationError
 from xq.runtime.maintenance import leave
 
@@ -38,6 +38,10 @@ def after_migrate(
     label, flushed = app_config.label, plan is None
     names = [queue.model._meta.model_name for queue in queues_of(app_config)]
     queues = {name: queue for name in names if (queue := queue_on(apps, label, name, using))}
+    if any(step.app_label == label for step, _ in plan or ()):  # not an old host: it has a migration to apply or undo
+        for each in queues_of(app_config):
+            if is_in(using, each.model):
+                detached_queue(each.model, using, each.adapter.definition).adapter.installation.forget_generations()
     for name in _not_applied(label, using) if queues and not flushed else ():
         queues.pop(name, None)
     for queue in queues.values():
@@ -47,7 +51,7 @@ def after_migrate(
         if (missing := installation.missing()) and verbosity:
             (stdout or sys.stdout).write(f"  Installing the queue {queue.model._meta.label} ({missing[0]})\n")
         try:
-            queue.install()
+            queue.install(downgrade=_is_of_a_test(connections[using]))  # that of another branch may be there
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if flushed:

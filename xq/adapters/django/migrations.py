@@ -34,14 +34,14 @@ def queue_on(then: Apps, label: str, name: str, using: str) -> Queue[Any] | None
     try:
         today, model = queue_of(apps.get_model(label, name)), then.get_model(label, name)
         present = {field.name for field in model._meta.concrete_fields}
-        if today is None or not _is_in(using, model) or not present.issuperset(today.roles.values()):
+        if today is None or not is_in(using, model) or not present.issuperset(today.roles.values()):
             return None
         return detached_queue(model, using, today.adapter.definition)
     except (LookupError, Error):  # the model had another name, or its fields other types
         return None
 
 
-def _is_in(using: str, model: Any) -> bool:
+def is_in(using: str, model: Any) -> bool:
     """Return whether migrations make the table of a model in a database that xq supports."""
     known = connections[using].vendor in ENGINES
     return known and model._meta.can_migrate(using) and bool(router.allow_migrate_model(using, model))
@@ -121,7 +121,7 @@ class QueueOperation(base.Operation):
         """Remove all that is installed on the table, whatever its definition was."""
         using, model = editor.connection.alias, state.apps.get_model(app_label, self.model_name)
         table = model._meta.db_table
-        if not _is_in(using, model):
+        if not is_in(using, model):
             return
         if editor.collect_sql:
             editor.collected_sql.append(f"-- drops what of {table}_xq_... is there, as uninstall() does")

@@ -146,6 +146,11 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
 
 
 def _field(model: type[pw.Model], column: str) -> str:
+    if column not in model._meta.columns:
+        raise ConfigurationError(
+            f"the queue was installed with the column {column} of {model._meta.table_name}, which is gone: rename it "
+            "back, or name the new one in the program's model, and install() there. Until then writes may fail"
+        )
     return str(model._meta.columns[column].name)
 
 

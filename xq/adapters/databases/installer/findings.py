@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.records import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.machine import TAKEN
-from xq.core.ports import UNANSWERED, Row, Store
+from xq.core.machine import READY, TAKEN
+from xq.core.ports import UNANSWERED, ErrorKind, Row, Store
 from xq.core.words import Wording
 
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
@@ -45,6 +47,7 @@ class Findings:
         self.installer, self.looks = dialect.installer, dialect.looks
         self.wording = wording
         self.values = values  # the named values of each statement
+        self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def refuse_change(self) -> None:
@@ -105,7 +108,15 @@ class Findings:
             advice = (
                 "add the column (migrate), or name it as the table does (column_name= of Peewee, db_column= of Django)"
             )
+            missing = self._lost() + missing
         return NotInstalled(self.store.name, missing, f"{advice}; the database is the file {file}" if file else advice)
+
+    def _lost(self) -> list[str]:
+        """Return a message if the table lacks a column of the installed definition, for example a renamed one."""
+        table, roles = self.dialect.source.name, self._recorded().get("roles", {})
+        there = {name.lower() for name in self.installer.columns_of(self.store, table)}
+        gone = "which the installed triggers may name, is gone: until install() each write of the table may fail"
+        return [f"the column {table}.{each}, {gone}" for each in roles.values() if each.lower() not in there]
 
     def missing_columns(self) -> list[str]:
         """Return a message for the missing table, or for each of its missing columns."""
@@ -131,14 +142,25 @@ class Findings:
         """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
         return self.missing_columns() or self._missing_objects()
 
-    def is_recorded(self, records: list[Row] | None = None) -> bool:
-        """Return whether the record equals this definition and layout. Faster than `missing`.
+    def is_unchanged(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> bool:
+        """Return whether the record equals this definition and layout, and nothing can have been dropped. Fast.
 
-        `records`: what the query `installed` has found.
+        `records`: what the query `installed` has found. `schemas`: what queues that look together have found.
         """
         with self.store.bookkeeping():
             found = self.store.execute(self.dialect.records.installed) if records is None else records
+            if self._schema({} if schemas is None else schemas) != self._seen_schema:
+                return False
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
+
+    def _schema(self, known: dict[str, Any]) -> Any:
+        """Return a number that each change of tables, indexes and triggers changes; None on a server."""
+        sql = self.dialect.schema_version
+        if sql and self.dialect.source.schema and self.store.in_transaction():
+            return self._seen_schema  # the lock for writing is that of the main file: to read another comes too early
+        if sql and sql not in known:
+            ((known[sql],),) = self.store.execute(sql)
+        return known.get(sql)
 
     def _recorded(self) -> dict[str, Any]:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
@@ -150,14 +172,51 @@ class Findings:
     def not_installed(self) -> NotInstalled | None:
         """Return an error that names what is missing and the remedy; None if nothing is missing."""
         with self.store.bookkeeping():
+            schema = self._schema({})  # first: a change after it is one that the next look notices
             columns = self.missing_columns()
             if columns:
                 return self._not_there(columns)
             missing = self._missing_objects()
             if not missing:
+                self._seen_schema = schema
                 return None
+            missing, older = self._lost() + missing, self.older()
             lacks_history = self._lacks_history(self.installer.existing(self.store))
-        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history else self.store.installs)
+        advice = f"start the newer program: this process is older, as {older}" if older else self.store.installs
+        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
+
+    def older(self) -> str:
+        """Return why the installed definition or version is newer than this one, as a clause; "" if it is not."""
+        existing, mine = self.installer.existing(self.store), self.dialect.layout
+        records = self.store.execute(self.dialect.records.installed) if self._records_are_in(existing) else []
+        for version, there in records:
+            if int(version) > int(mine):
+                return f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
+            changed, rows = self._is_unlike(there), list[Row]()
+            if changed or version != mine:
+                rows = self._generations()
+            if rows and tuple(rows[-1][:2]) != (there, version):
+                return ""  # a version of xq that notes no generations has installed it since
+            for definition, layout, at_us in rows:
+                if not self._is_unlike(definition) and (changed or layout == mine):
+                    at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
+                    return f"this definition was installed here before, and another one has replaced it ({at})"
+        return ""
+
+    def _generations(self) -> list[Row]:
+        """Return the definitions that were the newest in turn; none for an earlier layout, or a user without the right."""
+        if GENERATIONS not in self.installer.existing(self.store):
+            return []
+        try:
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                return self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+        except Exception as error:
+            if self.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            return []
+
+    def _is_unlike(self, definition: str) -> bool:
+        return bool(self.differences(json.loads(definition)))
 
     def _missing_objects(self) -> list[str]:
         existing = self.installer.existing(self.store)
@@ -239,6 +298,7 @@ class Findings:
                     [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
                     "xq recount TARGET",
                 )
+        yield from self._unseen()
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
         yield self._untimed(), "run this UPDATE"
         uncounted = [
@@ -247,6 +307,26 @@ class Findings:
             for (tube, state), n in sorted(self._corrections().items())
         ]
         yield uncounted, "xq recount TARGET"
+
+    def _unseen(self) -> Iterator[tuple[list[str], str]]:
+        """Yield a message for each status that was meant for a state and is the word of none, and SQL that mends it."""
+        dialect, there = self.dialect, [json.loads(text).get("states", {}) for text, *_ in self._generations()]
+        earlier = {word: state for states in there for state, word in states.items()}
+        words, column = dialect.letters, dialect.roles["status"]
+        exactly = dialect.exact(column, dialect.kind("status"))
+        meant = {str(word).casefold(): state for word, state in words.items()}
+        if all(len(str(word)) > 1 for word in words):  # else a letter may be a word of the application
+            meant |= {state.casefold(): state for state in words.values()}
+        # What was taken is taken anew. A state that is no more may be one of finished tasks: the operator decides.
+        back = {state: dialect.literal(dialect.words[READY if state == TAKEN else state]) for state in words.values()}
+        for word, n in self.store.execute(self.installer.statuses_in_use):
+            state = earlier.get(word) or meant.get(str(word).strip().casefold())
+            if state is None or word in words:
+                continue
+            why = "a word of an earlier definition" if word in earlier else f"like {self.wording.state(state)}"
+            to, its = back.get(state, "... (a word of today's)"), dialect.literal(word)
+            told = f"rows with the status {word!r}, {why}, that no call sees: {n:,}"
+            yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {exactly} = {its}"
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)

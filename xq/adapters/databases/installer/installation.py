@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.records import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
@@ -44,14 +46,26 @@ class LostStates:
 class Installation(Findings):
     """The installation of one queue in one database."""
 
-    def ddl(self) -> list[str]:
-        """Return the statements that install the queue on a table. They may run twice, also in a transaction."""
+    def ddl(self, stale: Sequence[str] = ()) -> list[str]:
+        """Return the statements that install the queue on a table. They may run twice, also in a transaction.
+
+        `stale`: what `refuse_if_reached` returns.
+        """
         record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
         heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *self.installer.widening(self.store), *self._statements(), *filling, *record]
+        statements = [*columns, *stale, *self.installer.widening(self.store), *self._statements(), *filling, *record]
         return [self.installer.in_a_script(sql) for sql in statements]
+
+    def ddl_to_uninstall(self) -> list[str]:
+        """Return the statements that uninstall the queue of this definition. The tables that all queues share stay."""
+        columns = self.installer.drop_own(self.installer.own) if self.store.adds_columns else []
+        statements = [*self._drops(), *self.dialect.records.forget_all.values(), *columns]
+        return [self.installer.in_a_script(sql) for sql in statements]
+
+    def _drops(self) -> list[str]:
+        return [item.drop for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()])]
 
     def _statements(self) -> list[str]:
         return [sql for item in self.installer.objects.all() for sql in item.create]
@@ -62,13 +76,14 @@ class Installation(Findings):
         drop_history: bool = False,
         online: bool = False,
         lock_timeout: float = 1,
+        downgrade: bool = False,
     ) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
         `move` names, by the states that this definition lacks, where their tasks go. Raises ConfigurationError if the
         rows or the recorded definition do not fit, or if there is a history with rows that this definition lacks,
-        unless `drop_history`; NotInstalled without the table. With `online` it runs beside writers, none of which
-        waits for longer than `lock_timeout` seconds.
+        unless `drop_history`, or if it is older, unless `downgrade`; NotInstalled without the table. With `online` it
+        runs beside writers, none of which waits for longer than `lock_timeout` seconds.
         """
         if online and (move or drop_history):
             raise ConfigurationError("install(online=True) has no move= and no drop_history=: leave one of them out")
@@ -97,9 +112,7 @@ class Installation(Findings):
                 log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.installer.installing(self.store):
                 if self.missing():  # else another process was faster
-                    moves = self._moves(targets)
-                    if not drop_history:
-                        self._check_history()
+                    moves = self._admitted(targets, drop_history, downgrade)
                     is_new = not self._recorded()
                     self.create(moves)
                     self._warn(is_new)
@@ -118,16 +131,52 @@ class Installation(Findings):
         self.installer.refuse(self.store)
         steps = Installing(self, online and not self.dialect.is_local, self._count)
         try:
-            self.check_statuses()
-            self.refuse()
-            if steps.online:
-                self._refuse_online()
-            else:
-                self._moves({})
-                self._check_history()
+            self.refuse_all(steps.online)
         except ConfigurationError as error:
             return f"{steps.plan()}\nIt is refused: {error}"
         return steps.plan()
+
+    def refuse_all(self, online: bool = False) -> None:
+        """Raise ConfigurationError for all that install() refuses before it changes anything."""
+        self.check_statuses()
+        self.refuse()
+        if online:
+            self._refuse_online()
+        else:
+            self._admitted({})
+
+    def refuse_if_reached(self) -> list[str]:
+        """Return SQL that drops what an earlier definition had, but its history. Raises what install() raises.
+
+        Both only if the database answers, has the table, and lets this user look.
+        """
+        history = self.installer.objects.drop("table", self.dialect.name("history"))
+        try:
+            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
+            with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                if not self.missing_columns() and self.missing():
+                    self.refuse_all()
+                return [sql for sql in self.installer.stale(self.store) if sql != history]
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            if self.store.classify(error) not in (ErrorKind.DENIED, *UNANSWERED):
+                raise
+            return []
+
+    def _admitted(
+        self, targets: Mapping[object, str], drop_history: bool = False, downgrade: bool = False
+    ) -> LostStates | None:
+        """Return the moves of tasks. Raises ConfigurationError if this definition may not replace the installed one."""
+        if not downgrade and (older := self.older()):
+            raise ConfigurationError(
+                f"{self.store.name} cannot be installed as this process defines it: {older}. Install it from the newer "
+                "program; or, to go back to this one, call install(downgrade=True)"
+            )
+        moves = self._moves(targets)
+        if not drop_history:
+            self._check_history()
+        return moves
 
     def _refuse_online(self) -> None:
         if unfit := self.installer.not_online(self.store):
@@ -252,7 +301,12 @@ class Installation(Findings):
     def record(self) -> None:
         """Record this definition as installed."""
         for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
-            self.store.execute(sql)
+            self.dialect.execute(self.store, sql, self.values())
+
+    def forget_generations(self) -> None:
+        """Forget what was the newest definition or set of schedules in turn: none is older any more."""
+        if GENERATIONS in self.installer.existing(self.store):
+            self.store.execute(self.dialect.records.forget_all[GENERATIONS])
 
     def _count(self) -> None:
         self.recount()
@@ -325,9 +379,7 @@ class Installation(Findings):
     def uninstall(self, keep_columns: bool = False) -> None:
         """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
         with self.installer.installing(self.store):
-            for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()]):
-                self.store.execute(item.drop)
-            for sql in self.installer.stale(self.store):
+            for sql in [*self._drops(), *self.installer.stale(self.store)]:
                 self.store.execute(sql)
             existing = self.installer.existing(self.store)
             if self._records_are_in(existing):
@@ -338,5 +390,7 @@ class Installation(Findings):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
-                for sql in self.installer.drop_own(self.store):
+                for sql in self.installer.drop_own(
+                    self.installer.own.keys() & self.installer.table_columns(self.store)
+                ):
                     self.store.execute(sql)

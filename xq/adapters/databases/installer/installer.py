@@ -231,10 +231,12 @@ class Installer(ABC):
         added = f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN IF NOT EXISTS"
         return [f"{added} {column}" for column in self.own.values()]
 
-    def drop_own(self, store: Connections) -> list[str]:
-        """Return SQL that drops xq's own columns, as far as they are there."""
-        there = map(self.of.quote, self.own.keys() & self.table_columns(store))
-        return [f"ALTER TABLE {self.of.table_in_schema} DROP COLUMN {column}" for column in there]
+    dropping: ClassVar[str] = "DROP COLUMN IF EXISTS"
+
+    def drop_own(self, columns: Iterable[str]) -> list[str]:
+        """Return SQL that drops some of xq's own columns."""
+        dropped = f"ALTER TABLE {self.of.table_in_schema} {self.dropping}"
+        return [f"{dropped} {self.of.quote(column)}" for column in columns]
 
     def widening(self, store: Connections) -> list[str]:
         """Return SQL to add the columns that tables of an earlier layout lack.

@@ -6,17 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
-from xq.adapters.databases.records import PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import ELSEWHERE, READY, TAKEN
+from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
+
+REFUSAL: Final = (
+    "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
+    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,9 @@ class Objects(ABC):
             "PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
+            GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
+            f"version {name} NOT NULL, definition {self.of.long_text} NOT NULL, at_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, kind, generation)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         found = []
@@ -165,12 +173,13 @@ class Objects(ABC):
 
     @property
     def later(self) -> dict[str, list[str]]:
-        """The columns that shared tables of earlier layouts lack, by table; all or none are there."""
+        """The columns that shared tables of earlier layouts lack, by table."""
         varying = self.of.varying
+        actor, reason = varying(LONGEST_ACTOR), varying(LONGEST_REASON)  # of a pause; paused is 1 or NULL
         return {
             SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
-            PAUSES: ["since_us BIGINT", f"actor {varying(LONGEST_ACTOR)}", f"reason {varying(LONGEST_REASON)}"],
-            SCHEDULES: ["last_us BIGINT", "paused INTEGER"],  # paused: 1 or NULL
+            PAUSES: ["since_us BIGINT", f"actor {actor}", f"reason {reason}"],
+            SCHEDULES: ["last_us BIGINT", "paused INTEGER", "paused_us BIGINT", f"actor {actor}", f"reason {reason}"],
         }
 
     def adding(self, table: str) -> Sequence[str]:
@@ -189,6 +198,7 @@ class Objects(ABC):
 
     def _words(self) -> set[str]:
         words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.groups}
+        words["refuses"] = self.of.machine.settings.guard is True
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -210,6 +220,7 @@ class Objects(ABC):
             f"surely_{was}": f"COALESCE({self.of.in_states(machine.states, status)}, FALSE)",
             f"{was}_pending": self.of.in_states(machine.pending, status),
             f"{was}_taken": self.of.is_state(TAKEN, status),
+            f"{was}_guarded": self.of.in_states([state for state in machine.states if state in GUARDED], status),
         }
         if self.of.tube_stats:
             found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
@@ -224,7 +235,11 @@ class Objects(ABC):
             "other_key": " OR ".join(map(self.differ, self.of.keys)),
             "its_wait": self.of.same_wait("", "OLD"),
             "elsewhere": ELSEWHERE,
+            "refusal": self.of.literal(REFUSAL),
         }
+        # SQL that ends a task by its token writes that down: see docs/howto/plain-sql.md.
+        by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.of.ended(known['old_owner'])}"
+        known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
         return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})
 
     def differ(self, column: str) -> str:

@@ -22,7 +22,7 @@ class ServerObjects(Objects):
     groups: ServerGroups | None
 
     def adding(self, table: str) -> Sequence[str]:
-        adding = ", ".join(f"ADD COLUMN {column}" for column in self.later[table])
+        adding = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in self.later[table])
         last = self.later[table][-1].partition(" ")[0]
         return [self.filled_in(self.tables_file, "later_columns", {"name": table, "adding": adding, "last": last})]
 

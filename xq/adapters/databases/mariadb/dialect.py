@@ -53,6 +53,7 @@ class Mariadb(Server):
     as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest of text of any length
     exact_text = EXACT_TEXT
     folded = Form(f"LOWER({EXACT_TEXT})")
+    ended = Form("CONCAT('-', {})")
     whole = Form("CAST({} AS SIGNED)")
     varying = Form(f"VARCHAR({{}}) {EXACT}")
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
@@ -70,7 +71,7 @@ class Mariadb(Server):
     installer_kind = MariadbInstaller
     scans_kind = MariadbScans
     records_file = Path(__file__).parent / "records.sql"
-    layout = "12"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "13"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "

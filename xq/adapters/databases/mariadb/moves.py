@@ -73,10 +73,10 @@ class MariadbMoves(ServerMoves):
     def update(self, rows: Selector, change: Change) -> Statement:
         table, names = self.of.table_in_schema, self.brings(change)
         if rows.way == "all":  # the caller needs no rows back
-            return Statement(f"UPDATE {table} SET {self.sets(change)} WHERE {self.where(rows)}", names=names)
+            return Statement(f"UPDATE {table} SET {self.sets(rows, change)} WHERE {self.where(rows)}", names=names)
         chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
         return Statement(
-            f"UPDATE {table}{self.of.by_primary} SET {self.sets(change)} WHERE {chosen}",
+            f"UPDATE {table}{self.of.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
             charge=self.of.charging(chosen) if self.of.is_charged(rows, change) else "",

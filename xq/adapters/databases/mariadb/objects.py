@@ -94,6 +94,7 @@ class MariadbObjects(ServerObjects):
         """Return what the triggers' texts name, as SQL."""
         # The event context may be that of another statement, or of another queue.
         ours = f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
+        event = f"IF({ours}, {part(1)}, 'write')"
         at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         return {
             **self.names_beside(""),
@@ -101,7 +102,8 @@ class MariadbObjects(ServerObjects):
             "table": self.of.table_in_schema,
             **{name: self.of.side(name) for name in ("count", "wait", "history")},
             "pending": ", ".join(f"'{state}'" for state in self.of.machine.pending),
-            "event": f"IF({ours}, {part(1)}, 'write')",
+            "event": event,
+            "event_name": "event_name" if self.of.has_history else event,
             "at": f"ROUND({at} * 1000000)",
             "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",

@@ -39,6 +39,16 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
 --= declared
+    -- Another program takes a task out of taken or out of a finished state.
+    IF {is_stale} AND {event_name} = 'write' THEN
+--? refuses
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 4025, MESSAGE_TEXT = {refusal};
+--? not refuses
+        -- The counter is that of xq.core.counters.counter_of.
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES (CONCAT(old_state, '-', new_state, ' write'), '{elsewhere}', '{elsewhere}', 1);
+--? end
+    END IF;
     IF old_state <> new_state THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', old_state, new_state, 1);
     END IF;

@@ -22,7 +22,7 @@ from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 class Postgres(Server):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "13"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "14"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"

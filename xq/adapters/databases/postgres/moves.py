@@ -32,7 +32,7 @@ class PostgresMoves(ServerMoves):
         return Statement(
             f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.of.keys), rows)}), "
             f"xq_charged AS ({self.of.charging(here)} RETURNING 1), "
-            f"xq_taken AS (UPDATE {self.of.table_in_schema} SET {self.sets(change)} WHERE {here} AND {may} "
+            f"xq_taken AS (UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {here} AND {may} "
             f"RETURNING {self.of.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
             names=self.brings(change),
         )

@@ -128,11 +128,13 @@ class Triggers(PostgresObjects):
     def _known(self) -> dict[str, str]:
         of, utubes = self.of, self.groups
         ours = f"{part(2)} = {of.literal(of.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
+        event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         known = {
             "table": of.table_in_schema,
             **{name: of.side(name) for name in ("count", "wait", "history")},
             "alive": f"{self.here}.{ALIVE}",
-            "event": f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END",
+            "event": event,
+            "event_name": "event_name" if of.has_history else event,
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
             f"ELSE {SERVER_TIME} END * 1000000",

@@ -139,6 +139,16 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
 --: update_body
 --= declared
 BEGIN
+    -- Another program takes a task out of taken or out of a finished state.
+    IF ({is_stale} AND {event_name} = 'write') THEN
+--? refuses
+        RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {refusal};
+--? not refuses
+        -- The counter is that of xq.core.counters.counter_of.
+        INSERT INTO {count} (tube, source, target, n)
+            VALUES ({old} || '-' || {new} || ' write', '{elsewhere}', '{elsewhere}', 1);
+--? end
+    END IF;
     IF ({old} <> {new}) THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
     END IF;

@@ -24,7 +24,7 @@ from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness,
 class Sqlite(Dialect):
     """The dialect of SQLite, which is a file, or in memory."""
 
-    layout = "13"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
+    layout = "14"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"
@@ -110,6 +110,10 @@ class Sqlite(Dialect):
         return files if all(files) and store.has_threads else []
 
     is_local = True
+
+    @property
+    def schema_version(self) -> str:  # type: ignore[override]
+        return f"PRAGMA {self.schema}.schema_version"
 
     def liveness(self, store: Connections) -> Liveness | None:
         files = self._files(store)

@@ -50,7 +50,9 @@ class SqliteLooks(Looks):
 
     @property
     def begun(self) -> str:
-        return f"{super().begun} WHERE NOT ({MARK})" if self.history_counts else super().begun
+        if not self.history_counts:
+            return super().begun
+        return f"{super().begun} WHERE NOT ({MARK}) UNION ALL SELECT 1 FROM {self.of.side('history')}"
 
     def add_up_history(self, store: Connections) -> None:
         if all(self.of.installer.columns_of(store, self.of.name(suffix)) for suffix in ("count", "history")):

@@ -20,7 +20,9 @@ class SqliteMoves(Moves):
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
         run = self.of.query(statement.sql, statement.names, width)
-        run = self.of.in_context(run, event) if self._is_read(event) else run
+        # A put, which has a width, and a take leave no guarded state and end no task: only a history reads the event.
+        if event and (self.of.has_history or not (width or event == "take")):
+            run = self.of.in_context(run, event)
         return self._charging(run, self.of.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
@@ -40,8 +42,3 @@ class SqliteMoves(Moves):
             return rows
 
         return lambda connection, values: connection.atomically(values, charged)
-
-    def _is_read(self, event: str) -> bool:
-        """Return whether a trigger reads the name of this event: for the history, or for waits if it may end a task."""
-        targets = [row.target for row in self.of.machine.rows if row.event == event]
-        return bool(event) and (self.of.has_history or not targets or not set(targets) <= set(self.of.machine.pending))

@@ -19,6 +19,15 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN
 --? end
 END
 
+--: stale
+-- Another program takes a task out of taken or out of a finished state. The counter is that of xq.core.counters.counter_of.
+--? refuses
+    SELECT RAISE(ABORT, {refusal}) WHERE {is_stale} AND {event} = 'write';
+--? not refuses
+    INSERT INTO {count} SELECT {old} || '-' || {new} || ' write', '{elsewhere}', '{elsewhere}', 1
+        WHERE {is_stale} AND {event} = 'write' ON CONFLICT DO UPDATE SET n = n + 1;
+--? end
+
 --: update
 -- An ordinary transition. The next trigger has the others.
 CREATE TRIGGER {name} AFTER UPDATE OF {status} ON {table}
@@ -29,6 +38,7 @@ CREATE TRIGGER {name} AFTER UPDATE OF {status} ON {table}
     WHEN {other_status} AND ({was} OR {is}) AND NOT ({other_task})
 --? end
 BEGIN
+--= stale
 --? counters
     INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new} ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
@@ -46,6 +56,7 @@ END
 --: update_task
 -- A task that changes its key or its tube. Here the history does not count: its rows are others than the counters need.
 CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) AND ({was} OR {is}) BEGIN
+--= stale
 --? history_counts
     UPDATE {count} SET n = {newest} WHERE {is_mark};
     DELETE FROM {count} WHERE {is_mark};
