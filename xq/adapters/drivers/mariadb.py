@@ -33,8 +33,8 @@ KINDS = kinds(
         # column or function (1054, 1305), a row too long (1118), several rows instead of one (1172, 1242), mismatched
         # collations or characters (1267, 1300), a field without a value (1364), a division by zero (1365), an
         # unreadable value (1411), an action not allowed in a trigger or rejected by one (1442, 1644), an overflow
-        # (1690), a write to a computed column (1906).
-        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906),
+        # (1690), a write to a computed column (1906), one at READ COMMITTED to a log of statements (1665).
+        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
     }
 )
 

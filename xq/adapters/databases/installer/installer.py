@@ -208,6 +208,11 @@ class Installer(ABC):
     # columns
 
     @property
+    def continuing(self) -> list[str]:
+        """SQL that sets the ids of side tables to continue after their last rows, which a restore may have brought."""
+        return []
+
+    @property
     def own(self) -> dict[str, str]:
         """The definitions of the columns that xq brings, by name."""
         types = {"text": self.of.long_text, "double": self.of.double, "integer": "INTEGER"}

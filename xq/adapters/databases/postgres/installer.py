@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import ClassVar
 
+from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.records import QUEUES
@@ -107,6 +108,15 @@ class PostgresInstaller(ServerInstaller):
                 f"{self.of.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
                 f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
             )
+        ((first, may),) = store.execute(
+            "SELECT COALESCE(current_schema(), 'none'), has_schema_privilege(current_schema(), 'CREATE')"
+        )
+        if not may and not self.existing(store).keys() >= {item.name for item in self.objects.shared()}:
+            schema = self.of.source.schema or "app"
+            raise ConfigurationError(
+                f"this user may not create tables in the schema {first}, the first of search_path, where those belong "
+                f'that all queues share: connect with options="-c search_path={schema}", or GRANT CREATE ON SCHEMA'
+            )
         with self.creating(store):
             # Query a table: to_regclass alone may miss what others have dropped meanwhile.
             if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
@@ -170,6 +180,17 @@ class PostgresInstaller(ServerInstaller):
             limit = "statement_timeout = 0" if kind == "count" else f"lock_timeout = {ceil(seconds * 900)}"
             store.execute(f"SET LOCAL {limit}")
             yield
+
+    @property
+    def continuing(self) -> list[str]:
+        found = []
+        for suffix in ["history"] * self.of.has_history + [DIRTY] * (self.objects.groups is not None):
+            ids = f"pg_get_serial_sequence({self.of.literal(self.of.side(suffix))}, 'id')"
+            is_behind = f"MAX(id) > COALESCE(pg_sequence_last_value(CAST({ids} AS regclass)), 0)"
+            # Only the owner may set it, and others count as well.
+            may = f"CASE WHEN has_sequence_privilege({ids}, 'UPDATE') THEN {is_behind} END"
+            found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.of.side(suffix)} HAVING {may}")
+        return found
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.of.literal(item.name)})" for item in self.objects.shared())
