@@ -140,6 +140,8 @@ class Installer(ABC):
 
     # changing it
 
+    continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
+
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
         """Create the application's table in this block; other connections cannot create objects of that name."""
@@ -206,11 +208,6 @@ class Installer(ABC):
             yield
 
     # columns
-
-    @property
-    def continuing(self) -> list[str]:
-        """SQL that sets the ids of side tables to continue after their last rows, which a restore may have brought."""
-        return []
 
     @property
     def own(self) -> dict[str, str]:

@@ -160,10 +160,7 @@ class MariadbInstaller(ServerInstaller):
             "SELECT @@lower_case_table_names = 1, @@sql_mode, @@log_bin AND @@binlog_format = 'STATEMENT'"
         )
         if by_statement:
-            return (
-                "with binlog_format STATEMENT, MariaDB refuses the writes of xq's connections, which are at READ "
-                "COMMITTED: SET GLOBAL binlog_format = MIXED, its default, or ROW"
-            )
+            return "binlog_format STATEMENT refuses writes at READ COMMITTED: SET GLOBAL binlog_format = MIXED, or ROW"
         for mode in BAD_MODES.intersection(modes.split(",")):
             return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
         if lowered and self.of.source.name != self.of.source.name.lower():
@@ -171,22 +168,19 @@ class MariadbInstaller(ServerInstaller):
             return f"the server keeps the names of tables in lower case: call {name} so in the model's Meta"
         return super().unfit(store)
 
-    def _read_columns(self, store: Connections) -> None:
+    def existing(self, store: Connections) -> dict[str, str]:
         quoted = {field.column.lower(): self.of.quote(field.column) for field in self.of.source.fields}
-        found = store.execute(
+        columns = store.execute(
             "SELECT LOWER(column_name), data_type, COALESCE(character_maximum_length, 0), row_format IN ('Compact', "
             "'Redundant') FROM information_schema.columns JOIN information_schema.tables "
             f"USING (table_schema, table_name) WHERE {self._mine}"
         )
-        mine = [(quoted[name], *of) for name, *of in found if name in quoted]
+        mine = [(quoted[name], *of) for name, *of in columns if name in quoted]
         self.objects.is_char = frozenset(column for column, kind, *_ in mine if kind == "char")
         self.objects.is_long = {
             column: kind.endswith(("text", "blob")) or length > (PREFIX if is_compact else LONG)
             for column, kind, length, is_compact in mine
         }
-
-    def existing(self, store: Connections) -> dict[str, str]:
-        self._read_columns(store)
         found = store.execute(
             f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "

@@ -121,8 +121,8 @@ class Postgres(Server):
             "WHERE r = 0 OR pg_has_role(r, 'USAGE'))), TRUE)"
         )
         message = self.literal(HIDDEN.replace("TABLE", self.table_in_schema))
-        told = f"CASE WHEN {hidden} THEN replace({message}, 'ROLE', quote_ident(current_user)) END"
-        return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), {told}"
+        named = f"replace({message}, 'ROLE', quote_ident(current_user))"
+        return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), CASE WHEN {hidden} THEN {named} END"
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         roles = len(self.source.ordered_by)

@@ -48,6 +48,16 @@ class PostgresInstaller(ServerInstaller):
             "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype, 'bpchar'::regtype)"
         )
 
+    def refuse(self, store: Connections) -> None:
+        super().refuse(store)
+        ((here, may),) = store.execute("SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE')")
+        if not may and not self.existing(store).keys() >= {item.name for item in self.objects.shared()}:
+            raise ConfigurationError(
+                f"{store.name} cannot be installed: the tables that all queues share belong into the first schema of "
+                f"search_path ({here}), where this user may not create any: connect with "
+                f'options="-c search_path={self.of.source.schema or "app"}", or GRANT CREATE ON SCHEMA'
+            )
+
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(
             "SELECT relkind = 'p' OR relispartition FROM pg_class WHERE "
@@ -107,15 +117,6 @@ class PostgresInstaller(ServerInstaller):
             raise ConfigurationError(
                 f"{self.of.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
                 f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
-            )
-        ((first, may),) = store.execute(
-            "SELECT COALESCE(current_schema(), 'none'), has_schema_privilege(current_schema(), 'CREATE')"
-        )
-        if not may and not self.existing(store).keys() >= {item.name for item in self.objects.shared()}:
-            schema = self.of.source.schema or "app"
-            raise ConfigurationError(
-                f"this user may not create tables in the schema {first}, the first of search_path, where those belong "
-                f'that all queues share: connect with options="-c search_path={schema}", or GRANT CREATE ON SCHEMA'
             )
         with self.creating(store):
             # Query a table: to_regclass alone may miss what others have dropped meanwhile.
@@ -182,7 +183,7 @@ class PostgresInstaller(ServerInstaller):
             yield
 
     @property
-    def continuing(self) -> list[str]:
+    def continuing(self) -> Sequence[str]:  # type: ignore[override]
         found = []
         for suffix in ["history"] * self.of.has_history + [DIRTY] * (self.objects.groups is not None):
             ids = f"pg_get_serial_sequence({self.of.literal(self.of.side(suffix))}, 'id')"
