@@ -115,12 +115,15 @@ class SessionRecords:
         return not database.store.in_transaction()
 
     def _check_tables(self, database: Runs) -> None:
-        """Raise ConfigurationError if the session connection finds other tables than the application's connection."""
-        if not (there := self._on_own_connection(database.dialect.found_tables, {})):
+        """Raise ConfigurationError if the session connection finds other tables or rows than the application's."""
+        if not (sql := database.dialect.found_tables):
             return
-        here = database.run(database.dialect.found_tables)
+        (here,) = database.run(sql)
+        (there,) = self._on_own_connection(sql, {}) or [here]
+        if hidden := here[-1] or there[-1]:
+            raise ConfigurationError(f"{database.store.name} cannot be taken from: {hidden}")
         # A table that this transaction has made is not there yet.
-        if any(other not in (None, mine) for other, mine in zip(there[0], here[0], strict=True)):
+        if any(other not in (None, mine) for other, mine in zip(there, here, strict=True)):
             raise ConfigurationError(
                 f"this connection finds {database.store.name} in another schema or database than a new connection "
                 "does, so other processes would take its tasks again, or never: choose the schema in the options of "

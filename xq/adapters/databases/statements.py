@@ -63,7 +63,9 @@ class Statements(Terms):
         if self.begin_writing:
             store.change(self.begin_writing)
 
-    found_tables = ""  # a query whose result differs if other tables are found by the names of the queue's
+    # A query whose result differs if other tables are found by the names of the queue's. Its last value is a message if
+    # the database hides rows from this user, else NULL.
+    found_tables = ""
 
     # what was committed
 

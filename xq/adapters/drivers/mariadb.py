@@ -27,14 +27,14 @@ KINDS = kinds(
         ErrorKind.CHECK: (4025, 1406),
         ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another option of the server
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
-        # Out of range, not a number, an invalid character, not a date.
-        ErrorKind.BAD_VALUE: (1264, 1265, 1292, 1366, 1367),
+        # Out of range, not a number, an invalid character, not a date, characters that the column has not (1267, 1270).
+        ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367),
         # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown
         # column or function (1054, 1305), a row too long (1118), several rows instead of one (1172, 1242), mismatched
-        # collations or characters (1267, 1300), a field without a value (1364), a division by zero (1365), an
+        # characters (1300), a field without a value (1364), a division by zero (1365), an
         # unreadable value (1411), an action not allowed in a trigger or rejected by one (1442, 1644), an overflow
-        # (1690), a write to a computed column (1906).
-        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1267, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1690, 1906),
+        # (1690), a write to a computed column (1906), one at READ COMMITTED to a log of statements (1665).
+        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
     }
 )
 

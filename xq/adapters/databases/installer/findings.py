@@ -52,7 +52,7 @@ class Findings:
 
     def refuse_change(self) -> None:
         """Raise ConfigurationError if a queue of another definition is installed on the table."""
-        if self._recorded() and (unlike := self._differences(self.store.execute(self.dialect.records.installed))):
+        if (records := self._records()) and (unlike := self._differences(records)):
             raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
 
     def _check_table(self) -> None:
@@ -164,10 +164,22 @@ class Findings:
 
     def _recorded(self) -> dict[str, Any]:
         """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
-        if not self._records_are_in(self.installer.existing(self.store)):
-            return {}
-        records = self.store.execute(self.dialect.records.installed)
+        records = self._records()
         return dict(json.loads(records[0][1])) if records else {}
+
+    def _records(self) -> list[Row] | None:
+        """Return the record of this queue, or none; None if there is no table of records."""
+        for is_last in (False, True):
+            if not self._records_are_in(self.installer.existing(self.store)):
+                break
+            try:
+                # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
+                with self.store.atomic() if self.store.in_transaction() else nullcontext():
+                    return self.store.execute(self.dialect.records.installed)
+            except Exception as error:
+                if is_last or self.store.classify(error) in UNANSWERED:
+                    raise  # the first time, another process may have dropped it since
+        return None
 
     def not_installed(self) -> NotInstalled | None:
         """Return an error that names what is missing and the remedy; None if nothing is missing."""
@@ -187,9 +199,8 @@ class Findings:
 
     def older(self) -> str:
         """Return why the installed definition or version is newer than this one, as a clause; "" if it is not."""
-        existing, mine = self.installer.existing(self.store), self.dialect.layout
-        records = self.store.execute(self.dialect.records.installed) if self._records_are_in(existing) else []
-        for version, there in records:
+        mine = self.dialect.layout
+        for version, there in self._records() or ():
             if int(version) > int(mine):
                 return f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
             changed, rows = self._is_unlike(there), list[Row]()
@@ -219,19 +230,9 @@ class Findings:
         return bool(self.differences(json.loads(definition)))
 
     def _missing_objects(self) -> list[str]:
-        existing = self.installer.existing(self.store)
+        records = self._records()
         missing = self.missing_own() + self.lacking()
-        if not self._records_are_in(existing):
-            return missing
-        try:
-            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
-            with self.store.atomic() if self.store.in_transaction() else nullcontext():
-                records = self.store.execute(self.dialect.records.installed)
-        except Exception as error:
-            if self.store.classify(error) in UNANSWERED or self._records_are_in(self.installer.existing(self.store)):
-                raise
-            return self._missing_objects()  # another process has dropped them since
-        return self._differences(records) + missing
+        return missing if records is None else self._differences(records) + missing
 
     def lacking(self) -> list[str]:
         """Return a message for each missing table, index or trigger."""
@@ -284,13 +285,13 @@ class Findings:
     def problems(self) -> Iterator[tuple[list[str], str]]:
         """Yield what `check` returns, as lists of messages with one remedy, in words of the shell, each with that."""
         missing = self.missing()
-        unfit = self.installer.unfit(self.store)
+        unfit = self.installer.unfit(self.store) or self.hidden()
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy
-        if missing:
-            return  # there are no counters, or those of another definition
+        if missing or not columns:
+            return  # there are no counters, or those of another definition, or not all rows are seen
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
@@ -327,6 +328,11 @@ class Findings:
             to, its = back.get(state, "... (a word of today's)"), dialect.literal(word)
             told = f"rows with the status {word!r}, {why}, that no call sees: {n:,}"
             yield [told], f"UPDATE {dialect.table_in_schema} SET {column} = {to} WHERE {exactly} = {its}"
+
+    def hidden(self) -> str:
+        """Return a message if the database hides rows from this user, else ""."""
+        sql = self.dialect.found_tables
+        return str(self.store.execute(sql)[0][-1] or "") if sql else ""
 
     def _unowned(self) -> list[str]:
         ((n,),) = self.store.execute(self.looks.unowned)

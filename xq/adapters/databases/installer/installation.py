@@ -95,10 +95,12 @@ class Installation(Findings):
         self.check_statuses()
         self.installer.prepare(self.store)
         if not self.missing():
-            if self._recorded().get(DURATIONS) != json.loads(self.fingerprint)[DURATIONS]:
-                with self.installer.installing(self.store):
+            if self._recorded().get(DURATIONS) == json.loads(self.fingerprint)[DURATIONS]:
+                return
+            with self.installer.installing(self.store):
+                if not self.missing():  # else another process has uninstalled it since
                     self.record()
-            return
+                    return
         self.refuse()
         is_new = not self._recorded()
         steps = Installing(self, online and not self.dialect.is_local, self._count)
@@ -341,12 +343,14 @@ class Installation(Findings):
     def recount(self) -> None:
         """Set the counts of tasks and the group heads to what the table holds. Leave the counts of transitions."""
         within = self.store.in_transaction()
+        if hidden := self.hidden():
+            raise ConfigurationError(f"{self.store.name} cannot be counted: {hidden}")
         with self.store.atomic():
             self.dialect.one_at_a_time(self.store, within)  # two at once would correct the counters twice
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
             utubes = self.dialect.groups
-            for sql in [utubes.alone, *utubes.built] if utubes else []:
+            for sql in [*self.installer.continuing, *([utubes.alone, *utubes.built] if utubes else [])]:
                 if sql:
                     self.store.execute(sql)
 

@@ -149,6 +149,8 @@ class Installer(ABC):
 
     # changing it
 
+    continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
+
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
         """Create the application's table in this block; other connections cannot create objects of that name."""

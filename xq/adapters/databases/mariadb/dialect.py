@@ -12,7 +12,7 @@ from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.installer import MariadbInstaller
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.moves import MariadbMoves
-from xq.adapters.databases.mariadb.objects import SERVER_TIME
+from xq.adapters.databases.mariadb.objects import LONG, PREFIX, SERVER_TIME
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
@@ -30,9 +30,6 @@ CHANGED = 1020  # the number of the error: a row was changed since the transacti
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # of the characters in names
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
-
-PREFIX = 191  # characters of a long text that an index holds
-LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 
 
 class Mariadb(Server):
@@ -77,7 +74,8 @@ class Mariadb(Server):
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
         "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
     )
-    engine = " ENGINE = InnoDB"  # no other engine locks rows, and few roll back
+    # No other engine locks rows, and few roll back. A key of 255 characters does not fit into other row formats.
+    engine = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
     turn = "puts = puts + 1"
     absent_rows = " FROM DUAL"
     afresh = Server.lock
@@ -87,7 +85,7 @@ class Mariadb(Server):
     # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
     # same, which then differs from its primary: so ask.
     read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
-    found_tables = "SELECT DATABASE()"
+    found_tables = "SELECT DATABASE(), NULL"
 
     open_transactions = (
         "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
-from xq.adapters.databases.mariadb.objects import MariadbObjects
+from xq.adapters.databases.mariadb.objects import LONG, PREFIX, MariadbObjects
 from xq.adapters.databases.records import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
@@ -24,6 +24,7 @@ class MariadbInstaller(ServerInstaller):
     """Each statement that creates something is a transaction of its own."""
 
     objects_kind = MariadbObjects
+    objects: MariadbObjects
 
     @property
     def no_table(self) -> str:
@@ -160,7 +161,11 @@ class MariadbInstaller(ServerInstaller):
                 f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
                 f"ALTER TABLE {self.of.quote(schema)}.{self.of.quote(name)} ENGINE = InnoDB"
             )
-        ((lowered, modes),) = store.execute("SELECT @@lower_case_table_names = 1, @@sql_mode")
+        ((lowered, modes, by_statement),) = store.execute(
+            "SELECT @@lower_case_table_names = 1, @@sql_mode, @@log_bin AND @@binlog_format = 'STATEMENT'"
+        )
+        if by_statement:
+            return "binlog_format STATEMENT refuses writes at READ COMMITTED: SET GLOBAL binlog_format = MIXED, or ROW"
         for mode in BAD_MODES.intersection(modes.split(",")):
             return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
         if lowered and self.of.source.name != self.of.source.name.lower():
@@ -169,6 +174,18 @@ class MariadbInstaller(ServerInstaller):
         return super().unfit(store)
 
     def existing(self, store: Connections) -> dict[str, str]:
+        quoted = {field.column.lower(): self.of.quote(field.column) for field in self.of.source.fields}
+        columns = store.execute(
+            "SELECT LOWER(column_name), data_type, COALESCE(character_maximum_length, 0), row_format IN ('Compact', "
+            "'Redundant') FROM information_schema.columns JOIN information_schema.tables "
+            f"USING (table_schema, table_name) WHERE {self._mine}"
+        )
+        mine = [(quoted[name], *of) for name, *of in columns if name in quoted]
+        self.objects.is_char = frozenset(column for column, kind, *_ in mine if kind == "char")
+        self.objects.is_long = {
+            column: kind.endswith(("text", "blob")) or length > (PREFIX if is_compact else LONG)
+            for column, kind, length, is_compact in mine
+        }
         found = store.execute(
             f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
@@ -189,16 +206,18 @@ class MariadbInstaller(ServerInstaller):
             if store.classify(error) in UNANSWERED:
                 raise
             return f"({UNSEEN}," in str(error)
-        return True
+        return False  # it is one of another table: of this one before a copy has taken its name
 
     @property
     def definitions(self) -> str:
         # with the column that they are of
         added = [self.of.literal(self.of.name(each)) for each in ("unique", "utube")]
+        mine = ", ".join(self.of.literal(field.column) for field in self.of.source.fields)  # in the model's case
         return (
             "SELECT index_name, CONCAT(IF(MIN(non_unique), '', 'UNIQUE '), 'INDEX ', index_name, "
             f"IF(index_name IN ({', '.join(added)}), '', {self.of.literal(f' ON {self.of.table_in_schema}')}), "
-            "GROUP_CONCAT(column_name, COALESCE(sub_part, '') ORDER BY seq_in_index)) "
+            f"GROUP_CONCAT(COALESCE(ELT(FIELD(column_name, {mine}), {mine}), column_name), COALESCE(sub_part, '') "
+            "ORDER BY seq_in_index)) "
             f"FROM information_schema.statistics WHERE {self._mine} GROUP BY index_name "
             "UNION ALL SELECT trigger_name, action_statement FROM information_schema.triggers "
             f"WHERE {self._of_mine}"

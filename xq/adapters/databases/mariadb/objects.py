@@ -13,6 +13,8 @@ from xq.sessions.session import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
+PREFIX = 191  # characters of a long text that an index holds, in each row format
+LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
 DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
 
 
@@ -26,6 +28,18 @@ class MariadbObjects(ServerObjects):
     """There are no partial indexes."""
 
     groups: MariadbGroups | None
+    # By quoted column, once the installer has read the table; before, the types of the model decide, which may differ.
+    is_char, is_long = frozenset[str](), dict[str, bool]()
+
+    def indexed(self, column: str) -> str:
+        """Return a column of an index, or the prefix of it that an index can hold."""
+        is_long = self.is_long.get(column)
+        return self.of.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
+
+    def digest(self, column: str) -> str:
+        """Return a digest of a column, for a stored column."""
+        # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
+        return self.of.as_text(f"RTRIM({column})" if column in self.is_char else column)
 
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
 
@@ -47,15 +61,15 @@ class MariadbObjects(ServerObjects):
         name, table = self.of.name(suffix), self.of.table_in_schema
         leading = self.of.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
-        short = ", ".join(self.of.indexed(column) for column in listed.split(", "))
+        short = ", ".join(self.indexed(column) for column in listed.split(", "))
         if suffix == "utube" and self.groups:
-            made = self.of.as_text(self.of.roles["utube"])
+            made = self.digest(self.of.roles["utube"])
             return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
             held = self.of.quote(self.of.name("held"))
-            made = f"CASE WHEN {condition} THEN {self.of.as_text(columns)} END"
+            made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
             return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.of.quote(name)} ON {table} ({short})")
 

@@ -18,11 +18,19 @@ from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import Form
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
 
+HIDDEN = (
+    "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "
+    "would release no task: give the role of workers BYPASSRLS, or CREATE POLICY workers ON TABLE TO ROLE USING (true)"
+)
+
 
 class Postgres(Server):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     layout = "14"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
+    lock = " FOR NO KEY UPDATE"
+    skip = f"{lock} SKIP LOCKED"
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
@@ -104,8 +112,17 @@ class Postgres(Server):
 
     @property
     def found_tables(self) -> str:  # type: ignore[override]
-        names = map(self.literal, (self.table_in_schema, SESSIONS))
-        return f"SELECT {', '.join(f'CAST(to_regclass({name}) AS oid)' for name in names)}"
+        mine, sessions = (f"to_regclass({self.literal(name)})" for name in (self.table_in_schema, SESSIONS))
+        # A policy without a condition, for this role, shows all rows, unless a restrictive one hides some.
+        shown = "polpermissive AND polcmd = '*' AND pg_get_expr(polqual, polrelid) = 'true'"
+        hidden = (
+            f"row_security_active({mine}) AND COALESCE((SELECT NOT (bool_or({shown}) AND bool_and(polpermissive)) FROM "
+            f"pg_policy WHERE polrelid = {mine} AND EXISTS (SELECT FROM unnest(polroles) AS r "
+            "WHERE r = 0 OR pg_has_role(r, 'USAGE'))), TRUE)"
+        )
+        message = self.literal(HIDDEN.replace("TABLE", self.table_in_schema))
+        named = f"replace({message}, 'ROLE', quote_ident(current_user))"
+        return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), CASE WHEN {hidden} THEN {named} END"
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         roles = len(self.source.ordered_by)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import ClassVar
 
+from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
@@ -51,6 +52,16 @@ class PostgresInstaller(ServerInstaller):
             f"FROM pg_attribute WHERE attrelid = {table} AND attname = {self.of.literal(status)} "
             "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype, 'bpchar'::regtype)"
         )
+
+    def refuse(self, store: Connections) -> None:
+        super().refuse(store)
+        ((here, may),) = store.execute("SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE')")
+        if not may and not self.existing(store).keys() >= {item.name for item in self.objects.shared()}:
+            raise ConfigurationError(
+                f"{store.name} cannot be installed: the tables that all queues share belong into the first schema of "
+                f"search_path ({here}), where this user may not create any: connect with "
+                f'options="-c search_path={self.of.source.schema or "app"}", or GRANT CREATE ON SCHEMA'
+            )
 
     def unfit(self, store: Connections) -> str | None:
         found = store.execute(
@@ -175,6 +186,17 @@ class PostgresInstaller(ServerInstaller):
             limit = "statement_timeout = 0" if kind == "count" else f"lock_timeout = {ceil(seconds * 900)}"
             store.execute(f"SET LOCAL {limit}")
             yield
+
+    @property
+    def continuing(self) -> Sequence[str]:  # type: ignore[override]
+        found = []
+        for suffix in ["history"] * self.of.has_history + [DIRTY] * (self.objects.groups is not None):
+            ids = f"pg_get_serial_sequence({self.of.literal(self.of.side(suffix))}, 'id')"
+            is_behind = f"MAX(id) > COALESCE(pg_sequence_last_value(CAST({ids} AS regclass)), 0)"
+            # Only the owner may set it, and others count as well.
+            may = f"CASE WHEN has_sequence_privilege({ids}, 'UPDATE') THEN {is_behind} END"
+            found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.of.side(suffix)} HAVING {may}")
+        return found
 
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.of.literal(item.name)})" for item in self.objects.shared())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.server import ServerMoves
+from xq.adapters.databases.server import Server, ServerMoves
 from xq.core.compile import Change, Selector, Statement
 from xq.core.machine import Guard
 
@@ -37,11 +38,15 @@ class PostgresMoves(ServerMoves):
             names=self.brings(change),
         )
 
+    def delete(self, rows: Selector, change: Change) -> Statement:
+        # A DELETE would wait for those inserts, so it skips such a row.
+        found = super().delete(rows, change)
+        return replace(found, sql=found.sql.replace(f"{self.of.skip})", f"{Server.skip})"))
+
     @property
     def lock_task(self) -> str:
-        # Lock as UPDATE does: FOR UPDATE would conflict with inserts of rows that refer to this one.
         keys = f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.of.by_key()}"
-        free = f"WITH free AS MATERIALIZED ({keys} FOR NO KEY UPDATE SKIP LOCKED) SELECT * FROM free"
+        free = f"WITH free AS MATERIALIZED ({keys}{self.of.skip}) SELECT * FROM free"
         # Write the row: under REPEATABLE READ a lock alone causes no conflict.
         status = self.of.roles["status"]
         return f"UPDATE {self.of.table_in_schema} SET {status} = {status} WHERE {self.of.key} IN ({free}) RETURNING 1"

@@ -6,6 +6,8 @@ itself; {name_key} and so on are the names of what belongs to it.
 CREATE TABLE IF NOT EXISTS {name} (tube text, source text, target text, n bigint NOT NULL);
 -- Its rows are replaced all the time.
 ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+-- Without a key: else a publication for all tables forbids to change its rows.
+ALTER TABLE {name} REPLICA IDENTITY FULL;
 
 --: wait
 CREATE TABLE IF NOT EXISTS {name} AS
@@ -13,6 +15,7 @@ CREATE TABLE IF NOT EXISTS {name} AS
         CAST('' AS text) AS event, CAST('' AS text) AS target
     FROM {table} WITH NO DATA;
 CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} ({parts}, waiter);
+ALTER TABLE {name} REPLICA IDENTITY FULL;
 
 --: history
 CREATE TABLE IF NOT EXISTS {name}
@@ -32,6 +35,7 @@ CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({order}) WHERE {is_open};
 ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {name_most};
 ALTER TABLE {name} ADD CONSTRAINT {name_most} CHECK (taken <= {most});
 ALTER TABLE {name} ALTER COLUMN taken SET NOT NULL;
+ALTER TABLE {name} REPLICA IDENTITY FULL;
 -- Its rows are replaced all the time; a page has room for their other versions.
 ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0, fillfactor = 50);
 
