@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
-from xq.core.errors import NotFound, shown
+from xq.core.errors import BadValue, NotFound, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
@@ -62,6 +62,10 @@ class Doctor(Inspection):
             return [*self._running(task, token or "", now)]
         if state != READY:
             return [*self._resting(state, task, now, moment)]
+        try:
+            self.database.store.read(rows[0])
+        except BadValue as error:
+            return [f"it cannot be taken: {error}"]
         return [*self._held(task, parts, now)] or [self._in_line()]
 
     def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
