@@ -18,7 +18,7 @@ from xq.engine.one import NO_TAKE, Asked, One
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
-from xq.sessions.session import owner_of
+from xq.sessions.session import lock_of, owner_of
 
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
@@ -77,6 +77,26 @@ class Finish(One[T]):
             return True
 
         return self.database.transaction(run, locks=False)
+
+    @property
+    def waits_to_write(self) -> bool:
+        """Whether a write waits for each transaction that writes: a file has one lock."""
+        return self.database.dialect.is_local
+
+    def hold(self, task: Taken, seconds: float | None) -> str:
+        """Keep the ttr of a taken task from passing, for `seconds` or, on a file, until `let_go`; return its token."""
+        token = task.token or str(self.look(task.parts)[0][-1])
+        if not self.waits_to_write:
+            self.database.run(self.database.dialect.records.hold_task, {"token": token, "ttr": seconds})
+        elif liveness := self.database.open().sessions.open.records.liveness:
+            liveness.acquire(lock_of(token))
+        return token
+
+    def let_go(self, token: str) -> None:
+        if not self.waits_to_write:
+            self.database.run(self.database.dialect.records.let_task_go, {"token": token})
+        elif liveness := self.database.open().sessions.open.records.liveness:
+            liveness.release(lock_of(token))
 
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)

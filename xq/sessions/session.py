@@ -398,6 +398,11 @@ def owner_of(token: str) -> tuple[str, float | None]:
         return token, None
 
 
+def lock_of(token: str) -> str:
+    """Return the name of the lock that a process holds on a file, while its heartbeat waits to touch the task."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, token))
+
+
 def _at_exit() -> None:
     for call in before_exit:
         call()

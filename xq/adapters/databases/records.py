@@ -21,6 +21,7 @@ PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tu
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
+LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
 RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
 TEXTS = Path(__file__).parent / "records.sql"
 

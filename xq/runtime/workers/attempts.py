@@ -9,12 +9,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
-from xq.core.errors import NotFound, WrongState
+from xq.core.errors import NotFound
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, chunks
 from xq.core.words import lasting
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
-from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, is_loss, line_of
+from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
@@ -63,7 +63,7 @@ class Attempts(Generic[T]):
         self._end_unacked = end_unacked or (lambda lease, acked: self.end(lease, acked=acked))
         self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
         self._limit = options.timeout if overdue else None
-        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None))
+        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), self._hold_before)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
@@ -150,21 +150,55 @@ class Attempts(Generic[T]):
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         moves = self._moves
         for lease in leases:
-            touched, lost = False, list[Exception]()
+            touched, locked, lost = False, list[Attempt](), list[Exception]()
             for attempt in lease.taken:
+                if not attempt.is_open:
+                    continue
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
-                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds})
-                    touched |= moves.if_free(attempt.taken, touch)
+                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds + attempt.late})
+                    if moves.if_free(attempt.taken, touch):
+                        touched, attempt.late = True, 0.0
+                    else:
+                        locked.append(attempt)
+                        self._hold(lease, attempt)
                 except LOST as error:
-                    self.log.debug("%s", error)  # the handler may have finished it
-                    lost.append(error)
-            if len(lost) == len(lease.taken):
+                    self.log.debug("%s", error)
+                    if not attempt.has_ended(error):
+                        lost.append(error)
+            if lost and not touched and not locked:
                 lease.lose()
-                if loss := next(filter(is_loss, lost), None):
-                    self.log.warning("the function still runs, but its task is lost: %s", loss)
-            elif touched:
+                self.log.warning("the function still runs, but its task is lost: %s", lost[0])
+            elif touched or not locked:
+                for attempt in locked:
+                    attempt.late += seconds
                 yield lease
+
+    def _hold_before(self, leases: Collection[Lease], now: float) -> None:
+        """Hold the tasks that are due at `now` before a heartbeat that may wait for a file's lock; let the others go.
+
+        On a server a heartbeat waits for no lock, and holds the tasks that it could not touch.
+        """
+        for lease in leases if self._moves.waits_to_write else ():
+            for attempt in lease.taken:
+                if lease.touch_at > now:
+                    self._let_go(attempt)
+                elif attempt.is_open and not attempt.held:
+                    with suppress(*LOST):
+                        self._hold(lease, attempt)
+
+    def _hold(self, lease: Lease, attempt: Attempt) -> None:
+        attempt.held = self._moves.hold(attempt.taken, lease.ttr)
+        if lease not in self.heart.leases:  # it has ended just now
+            self._let_go(attempt)
+
+    def _let_go(self, attempt: Attempt) -> None:
+        token, attempt.held = attempt.held, ""
+        if token:
+            try:
+                self._moves.let_go(token)
+            except Exception as error:  # it ends by itself
+                self.log.debug("the ttr of a task is held for longer: %s", error)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
@@ -221,7 +255,7 @@ class Attempts(Generic[T]):
             if attempt.is_open and attempt.taken.parts not in acked:
                 ack = partial(self._moves.one, "ack", attempt.taken)
                 failed = partial(self.failures.failed, attempt)
-                if not self.calls.finish(ack, failed, expected=(NotFound, WrongState)):
+                if not self.calls.finish(ack, failed, own=attempt):
                     continue
                 attempt.in_doubt = False
             self._log_done(lease, attempt)
@@ -310,6 +344,7 @@ class Attempts(Generic[T]):
         self.heart.remove(*leases)
         working = self._moves.working
         for attempt in [attempt for lease in leases for attempt in lease.taken]:
+            self._let_go(attempt)
             if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
                 del working[key]
         self._leave_slots(slots)

@@ -55,6 +55,12 @@ class Sqlite(Dialect):
     installer_kind = SqliteInstaller
     scans_kind = SqliteScans
 
+    @property
+    def not_held(self) -> str:  # type: ignore[override]
+        # Of the locks of heartbeats no SQL knows: `Timers.unheld` has looked at them, at `:asked`.
+        asked = f"{self.roles['runat']} <= {self.moment(self.kind('runat'), ':asked')}"
+        return f" AND {asked} AND COALESCE({self.roles['owner']}, '') IN (SELECT value FROM json_each(:expired))"
+
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         if not column.startswith(("OLD.", "NEW.")):
             return super().in_states(states, column)
