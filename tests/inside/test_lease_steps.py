@@ -62,7 +62,7 @@ def write(connection: Any, sql: str) -> None:
 
 
 def test_a_transaction_that_has_the_row_for_longer_than_the_ttr_loses_no_task(make_shared, caplog):
-    Task = make_shared(FEATURES)
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
     worker = Worker(Task)
     with another_session(Task) as session:
         write(session, f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
@@ -73,3 +73,90 @@ def test_a_transaction_that_has_the_row_for_longer_than_the_ttr_loses_no_task(ma
     assert state(Task, worker.lease.task.id) == "T"
     worker.attempts.ack(worker.leases)
     assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-D": 1}
+
+
+def finished_by_sql(Task: Any, lease: Lease, status: str) -> str:
+    """An UPDATE that finishes the task of a lease in another session, and proves it by the token of its take."""
+    token = row(Task, lease.task.id).owner
+    return (
+        f"UPDATE task SET status = '{status}', runat = NULL, owner = '-{token}' "
+        f"WHERE id = {lease.task.id} AND status = 'T' AND owner = '{token}'"
+    )
+
+
+@pytest.mark.parametrize("status, told", [("D", "is done"), ("B", "failed for good"), ("R", "is released")])
+def test_a_task_that_its_function_finishes_by_another_connection_is_not_lost(make_shared, caplog, status, told):
+    caplog.set_level(logging.INFO)
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    worker = Worker(Task)
+    with another_session(Task) as session:
+        write(session, finished_by_sql(Task, worker.lease, status))
+    worker.beat()
+    if status == "R":
+        assert Task.take(), "another take has it"
+    worker.beat()
+    assert not worker.lease.lost.is_set()
+    worker.attempts.ack(worker.leases)
+    assert told in caplog.messages[-1]
+    assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_a_task_that_another_takes_away_is_lost_with_a_warning(make_shared, caplog, beats):
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    worker = Worker(Task)
+    Task.xq.snatch(worker.lease.task.id)
+    if beats:
+        worker.beat()
+    assert worker.lease.lost.is_set() is beats
+    worker.attempts.ack(worker.leases)
+    assert state(Task, worker.lease.task.id) == "R"
+    (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert "its task is lost" in told
+
+
+def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch):
+    monkeypatch.setattr("xq.engine.one.WARNED", 0.0)
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        return  # it has one lock, for which each write waits
+    worker = Worker(Task, 3)
+    with another_session(Task) as session:
+        write(session, f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
+        acked = worker.attempts._moves
+        unacked: list[Lease] = []
+        worker.attempts._end_unacked = lambda lease, acked: unacked.append(lease)
+        worker.attempts.ack(worker.leases)
+        assert [worker.attempts.end(lease) for lease in unacked] == [False, True, True]
+        assert [state(Task, lease.task.id) for lease in worker.leases] == ["T", "D", "D"]
+    assert worker.attempts.end(worker.lease)
+    assert transitions(Task) == {"X-R": 3, "R-T": 3, "T-D": 3}
+    assert any("ack of task 1 waits: another transaction has had its row" in told for told in caplog.messages)
+
+
+def test_the_ack_of_a_cancelled_coroutine_is_not_applied_when_its_transaction_is_rolled_back(make_shared):
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    if isinstance(make_shared.db, pw.SqliteDatabase):
+        make_impatient(make_shared.db, 0)
+    worker = Worker(Task, 3)
+    first, *others = (lease.task for lease in worker.leases)
+
+    async def work() -> None:
+        with closing(Task._meta.database._connect()) as connection:
+            if hasattr(connection, "isolation_level"):
+                connection.isolation_level = None
+            connection.cursor().execute("BEGIN")
+            write(connection, f"UPDATE task SET name = 'at work' WHERE id = {first.id}")
+            acks = [asyncio.ensure_future(Task.xq.aio.ack(task)) for task in (first, *others)]
+            if isinstance(make_shared.db, pw.SqliteDatabase):
+                await asyncio.wait(acks)
+            else:
+                await asyncio.wait(acks[1:])
+                assert not acks[0].done()
+            acks[0].cancel()
+            await asyncio.wait(acks)
+            connection.cursor().execute("ROLLBACK")
+
+    asyncio.run(work())
+    Task.xq.sweep()
+    assert state(Task, first.id) == "T"

@@ -34,6 +34,7 @@ class Selector(NamedTuple):
     more: tuple[str, ...] = ()  # states; for the ways all and each
     skips: int = 0  # the number of paused tubes whose rows are not meant; for the ways first and oldest
     ranges: int = 1  # of tokens; for the way owned
+    briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Any, Final
@@ -34,7 +34,6 @@ class Finish(One[T]):
     def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
         super().__init__(tasks, steps, in_doubt)
         self.batches = batches
-        self.log = batches.log
         self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)
 
     # the tasks of workers
@@ -61,22 +60,6 @@ class Finish(One[T]):
         target = self.tasks.options.choose(TAKEN, "ack", NONE).target
         for rows in filter(None, acked):
             self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
-
-    def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
-        """Run a move of a task, unless another transaction has locked its row. Return whether it did.
-
-        Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
-        """
-        dialect = self.database.open().dialect
-
-        def run() -> bool:
-            if not dialect.is_local and not self.database.run(dialect.moves.lock_task, named(task.parts)):
-                self.look(task.parts)  # raises NotFound
-                return False
-            move()
-            return True
-
-        return self.database.transaction(run, locks=False)
 
     @property
     def waits_to_write(self) -> bool:

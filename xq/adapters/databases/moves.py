@@ -41,7 +41,7 @@ class Moves(interface.Moves):
     def where(self, rows: Selector) -> str:
         """Return the condition of a statement that moves rows."""
         if rows.way in ("key", "keys"):
-            return f"{self.named(rows)}{self.fence(rows)}"
+            return f"{self.named(rows)}{self.fence(rows)}{self.of.briefly * rows.briefly}"
         if rows.way in ("all", "each"):
             return self.of.in_states((rows.state, *rows.more)) if rows.more else self.of.is_state(rows.state)
         return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"

@@ -11,6 +11,7 @@ from xq.core.errors import NotFound, WrongState, shown
 from xq.core.ports import FAULTS, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.finish import Finish
+from xq.engine.one import Locked
 from xq.runtime.lease import LOST
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
@@ -28,6 +29,7 @@ class Attempt:
     finished: str = ""  # the event by which the function itself has finished the task
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
+    locked: Locked[Any] | None = None  # the ack that waits for its row
     held: str = ""  # the token by which its ttr is kept from passing meanwhile
 
     @property
@@ -104,7 +106,7 @@ class RetriedCalls(Generic[T]):
                     self.log.info("%s", error)
                 return None
             except Exception as error:
-                if not repeats or not self._store.may_pass(error):
+                if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
                     if otherwise is None:
                         raise
                     otherwise(error)
