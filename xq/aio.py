@@ -164,8 +164,7 @@ class Aio(Generic[T]):
         locked = Locked(finish, event, taken, partial(self._turns.one, alike, (key, update)))
         while (found := await self._call(locked.moved)) is None:
             await asyncio.sleep(LOCKED)  # a coroutine that is cancelled does not try again
-        done: T = found
-        return done
+        return found
 
     async def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         waiting = self._turns.waiting

@@ -236,7 +236,7 @@ class Records(ABC):
     leave_slot = Sql()
     drop_full_buckets = Sql()
     hold_task = Sql()
-    let_task_go = Sql()
+    forget_held = Sql()
 
     begin_wait = Sql()
     end_wait = Sql()

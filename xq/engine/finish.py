@@ -61,25 +61,20 @@ class Finish(One[T]):
         for rows in filter(None, acked):
             self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
 
-    @property
-    def waits_to_write(self) -> bool:
-        """Whether a write waits for each transaction that writes: a file has one lock."""
-        return self.database.dialect.is_local
+    def hold(self, task: Taken, seconds: float | None) -> None:
+        """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""
+        records, token = self.database.dialect.records, task.token or self.look(task.parts)[0][-1]
+        self.database.run(records.hold_task, {"token": token, "ttr": seconds})
+        self.database.run(records.forget_held)
 
-    def hold(self, task: Taken, seconds: float | None) -> str:
-        """Keep the ttr of a taken task from passing, for `seconds` or, on a file, until `let_go`; return its token."""
-        token = task.token or str(self.look(task.parts)[0][-1])
-        if not self.waits_to_write:
-            self.database.run(self.database.dialect.records.hold_task, {"token": token, "ttr": seconds})
-        elif liveness := self.database.open().sessions.open.records.liveness:
-            liveness.acquire(lock_of(token))
-        return token
+    def hold_session(self, holds: bool) -> None:
+        """Keep each ttr of the current session from passing, or do so no longer. On a file.
 
-    def let_go(self, token: str) -> None:
-        if not self.waits_to_write:
-            self.database.run(self.database.dialect.records.let_task_go, {"token": token})
-        elif liveness := self.database.open().sessions.open.records.liveness:
-            liveness.release(lock_of(token))
+        There the heartbeat waits while another transaction writes: its function's own, for example.
+        """
+        liveness = self.database.open().sessions.open.records.liveness
+        if self.database.dialect.is_local and liveness is not None:
+            (liveness.acquire if holds else liveness.release)(lock_of(self.database.session.uuid))
 
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)

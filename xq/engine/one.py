@@ -275,7 +275,9 @@ class One(Generic[T]):
         """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
-            raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording, row[-1])
+            error = WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
+            error.owner = row[-1]
+            raise error
         if self.tasks.options.choose(state, asked.event, asked.seconds, asked.to).fenced:
             owner = row[-1]
             if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):

@@ -74,7 +74,7 @@ class Batches:
 
         If the database rejects the batch, the tasks are moved singly, and rejected ones are logged.
         """
-        look = _look(which, values)
+        look = (which, *values.values()) if which.way == "owned" else (which,)
         try:
             moved = Moved(self._batch(event, which, transition, values))
             if moved.moved < PER_MOVE:
@@ -107,7 +107,7 @@ class Batches:
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        moved, refused, n, look = 0, 0, PER_MOVE, _look(which, values)
+        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values()) if which.way == "owned" else (which,)
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.moves.listing(which)
         while True:
@@ -135,11 +135,6 @@ class Batches:
         # If all tasks were listed, forget the rejected ones that were not among them.
         self._stuck[look] = stuck if len(listed) < n else stuck | logged
         return Moved(moved, refused)
-
-
-def _look(which: Selector, values: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what the moves of the same tasks have in common."""
-    return (which, *(value for name, value in values.items() if name not in ("expired", "asked")))
 
 
 class Swept(NamedTuple):
@@ -220,10 +215,10 @@ class Timers:
         )
 
     def _unheld(self) -> dict[str, Any] | None:
-        """Return the values that name the tasks whose ttr has passed, and which no heartbeat holds; None without any.
+        """Return the values that name the sessions whose tasks may expire; None without any.
 
-        Of a file alone: there the heartbeat of a task cannot write while the transaction of its function does, and
-        takes a lock instead. A task that is touched after this look has a later time, so it does not move.
+        Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
+        a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
         dialect = self.database.dialect
         if not dialect.is_local:

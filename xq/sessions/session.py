@@ -398,9 +398,9 @@ def owner_of(token: str) -> tuple[str, float | None]:
         return token, None
 
 
-def lock_of(token: str) -> str:
-    """Return the name of the lock that a process holds on a file, while its heartbeat waits to touch the task."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, token))
+def lock_of(session: str) -> str:
+    """Return the name of the lock that a session has on a file, while its heartbeat may wait to touch its tasks."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, session))
 
 
 def _at_exit() -> None:

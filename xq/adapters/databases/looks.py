@@ -91,9 +91,9 @@ class Looks:
 
     @property
     def expired(self) -> str:
-        """A query of the tokens of up to `:n` taken tasks whose ttr has passed, and of the time."""
+        """A query of the sessions of up to `:n` taken tasks whose ttr has passed, and of the time."""
         due = f"{self.of.is_state(TAKEN)} AND {self.of.roles['runat']} <= {self.of.bound(self.of.kind('runat'))}"
-        found = f"SELECT COALESCE({self.of.roles['owner']}, ''), {self.of.now} FROM {self.of.read_by('runat')}"
+        found = f"SELECT {self.of.session_of_owner}, {self.of.now} FROM {self.of.read_by('runat')}"
         return f"{found} WHERE {due} ORDER BY {self.of.roles['runat']} LIMIT :n"
 
     @property

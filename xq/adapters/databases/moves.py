@@ -55,7 +55,7 @@ class Moves(interface.Moves):
         status = self.of.not_by_index(self.of.roles["status"]) if by_key or rows.way == "keys" else ""
         state = self.of.is_state(rows.state, status)
         if rows.way == "key":
-            due = f" AND {self.of.fell_due(rows.column, rows.state)}" if rows.column else ""
+            due = f" AND {self.of.due(rows)}" if rows.column else ""
             return f"{self.of.by_key()} AND {state}{due}"
         return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
 

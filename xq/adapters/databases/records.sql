@@ -189,9 +189,9 @@ DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
 -- Keep the ttr of the task of a token from passing for `:ttr` seconds.
 INSERT INTO xq_lease (token, ends) VALUES (:token, {now} + :ttr) ON CONFLICT (token) DO UPDATE SET ends = excluded.ends
 
---: let_task_go
--- Let the ttr of such a task pass; also of those that a process has left behind for an hour.
-DELETE FROM xq_lease WHERE token = :token OR ends < {now} - 3600
+--: forget_held
+-- Forget those whose time has passed.
+DELETE FROM xq_lease WHERE ends < {now}
 
 -- Callers that wait for the end of a task, by the {parts} of its key; {values} are those of a call, and {this_key}
 -- compares both. Triggers write to a wait how the task ended.

@@ -68,7 +68,7 @@ class Rows(TokenBuckets):
             # Read all taken tasks: the planner could take so many ranges for most of the table.
             return self.by_index(self.name(self.index_of_taken)), f"{state} AND ({' OR '.join(ranges)})"
         if rows.way == "due":
-            due = f"{state} AND {self.fell_due(rows.column, rows.state)} ORDER BY {self.roles[rows.column]}"
+            due = f"{state} AND {self.due(rows)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
         tube = f" AND {self.in_tube}" if rows.tube else self.skipped(rows)
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
@@ -82,9 +82,12 @@ class Rows(TokenBuckets):
         tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
         return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names}))"
 
-    def fell_due(self, role: str, state: str) -> str:
-        held = self.not_held if (state, role) == (TAKEN, "runat") else ""
-        return f"{self.roles[role]} <= {self.bound(self.kind(role))}{held}"
+    def due(self, rows: Selector) -> str:
+        """Return the condition of due tasks."""
+        return f"{self.fell_due(rows.column)}{self.not_held * ((rows.state, rows.column) == (TAKEN, 'runat'))}"
+
+    def fell_due(self, role: str) -> str:
+        return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
 
     @property
     def index_of_taken(self) -> str:

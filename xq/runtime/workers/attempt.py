@@ -30,7 +30,6 @@ class Attempt:
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
     locked: Locked[Any] | None = None  # the ack that waits for its row
-    held: str = ""  # the token by which its ttr is kept from passing meanwhile
 
     @property
     def is_open(self) -> bool:

@@ -64,7 +64,7 @@ class Attempts(Generic[T]):
         self._end_unacked = end_unacked
         self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
         self._limit = options.timeout if overdue else None
-        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), self._hold_before)
+        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
@@ -162,7 +162,7 @@ class Attempts(Generic[T]):
                         touched, attempt.late = True, 0.0
                     else:
                         locked.append(attempt)
-                        self._hold(lease, attempt)
+                        moves.hold(attempt.taken, lease.ttr)
                 except LOST as error:
                     self.log.debug("%s", error)
                     if not attempt.has_ended(error):
@@ -174,32 +174,6 @@ class Attempts(Generic[T]):
                 for attempt in locked:
                     attempt.late += seconds
                 yield lease
-
-    def _hold_before(self, leases: Collection[Lease], now: float) -> None:
-        """Hold the tasks that are due at `now` before a heartbeat that may wait for a file's lock; let the others go.
-
-        On a server a heartbeat waits for no lock, and holds the tasks that it could not touch.
-        """
-        for lease in leases if self._moves.waits_to_write else ():
-            for attempt in lease.taken:
-                if lease.touch_at > now:
-                    self._let_go(attempt)
-                elif attempt.is_open and not attempt.held:
-                    with suppress(*LOST):
-                        self._hold(lease, attempt)
-
-    def _hold(self, lease: Lease, attempt: Attempt) -> None:
-        attempt.held = self._moves.hold(attempt.taken, lease.ttr)
-        if lease not in self.heart.leases:  # it has ended just now
-            self._let_go(attempt)
-
-    def _let_go(self, attempt: Attempt) -> None:
-        token, attempt.held = attempt.held, ""
-        if token:
-            try:
-                self._moves.let_go(token)
-            except Exception as error:  # it ends by itself
-                self.log.debug("the ttr of a task is held for longer: %s", error)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
@@ -360,7 +334,6 @@ class Attempts(Generic[T]):
         self.heart.remove(*leases)
         working = self._moves.working
         for attempt in [attempt for lease in leases for attempt in lease.taken]:
-            self._let_go(attempt)
             if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
                 del working[key]
         self._leave_slots(slots)
