@@ -161,7 +161,7 @@ class Aio(Generic[T]):
             if self._block() is not None or not finish.is_locked(error):
                 raise
         taken = Taken(*finish.tasks.identify(key))
-        locked = Locked(finish, event, taken, partial(self._turns.one, alike, (key, update)))
+        locked: Locked[T] = Locked(finish, event, taken, partial(self._turns.one, alike, (key, update)))
         while (found := await self._call(locked.moved)) is None:
             await asyncio.sleep(LOCKED)  # a coroutine that is cancelled does not try again
         return found

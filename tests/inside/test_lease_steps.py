@@ -11,7 +11,7 @@ from typing import Any
 import peewee as pw
 import pytest
 
-import xq
+from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import make_impatient, row, state, transitions
 from xq.runtime.lease import Lease
@@ -48,24 +48,21 @@ class Worker:
 
 
 @contextmanager
-def another_session(Task: Any) -> Iterator[Any]:
-    """A connection that xq does not know, with an open transaction, which may write a row."""
+def another_session(Task: Any, end: str = "COMMIT") -> Iterator[Any]:
+    """A cursor of a connection that xq does not know, in a transaction."""
     with closing(Task._meta.database._connect()) as connection:
-        connection.isolation_level = None if hasattr(connection, "isolation_level") else 0
-        connection.cursor().execute("BEGIN")
-        yield connection
-        connection.cursor().execute("COMMIT")
-
-
-def write(connection: Any, sql: str) -> None:
-    connection.cursor().execute(sql)
+        connection.isolation_level = None  # of SQLite
+        cursor = connection.cursor()
+        cursor.execute("BEGIN")
+        yield cursor
+        cursor.execute(end)
 
 
 def test_a_transaction_that_has_the_row_for_longer_than_the_ttr_loses_no_task(make_shared, caplog):
     Task = make_shared(FEATURES, roles=("runat", "owner"))
     worker = Worker(Task)
     with another_session(Task) as session:
-        write(session, f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
+        session.execute(f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
         for _ in range(5):
             worker.beat()
         assert Task.xq.clock.now > row(Task, worker.lease.task.id).runat
@@ -84,13 +81,13 @@ def finished_by_sql(Task: Any, lease: Lease, status: str) -> str:
     )
 
 
-@pytest.mark.parametrize("status, told", [("D", "is done"), ("B", "failed for good"), ("R", "is released")])
+@pytest.mark.parametrize(("status", "told"), [("D", "is done"), ("B", "failed for good"), ("R", "is released")])
 def test_a_task_that_its_function_finishes_by_another_connection_is_not_lost(make_shared, caplog, status, told):
     caplog.set_level(logging.INFO)
     Task = make_shared(FEATURES, roles=("runat", "owner"))
     worker = Worker(Task)
     with another_session(Task) as session:
-        write(session, finished_by_sql(Task, worker.lease, status))
+        session.execute(finished_by_sql(Task, worker.lease, status))
     worker.beat()
     if status == "R":
         assert Task.take(), "another take has it"
@@ -115,15 +112,13 @@ def test_a_task_that_another_takes_away_is_lost_with_a_warning(make_shared, capl
     assert "its task is lost" in told
 
 
+@pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch):
     monkeypatch.setattr("xq.engine.one.WARNED", 0.0)
     Task = make_shared(FEATURES, roles=("runat", "owner"))
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        return  # it has one lock, for which each write waits
     worker = Worker(Task, 3)
     with another_session(Task) as session:
-        write(session, f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
-        acked = worker.attempts._moves
+        session.execute(f"UPDATE task SET name = 'at work' WHERE id = {worker.lease.task.id}")
         unacked: list[Lease] = []
         worker.attempts._end_unacked = lambda lease, acked: unacked.append(lease)
         worker.attempts.ack(worker.leases)
@@ -136,27 +131,15 @@ def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(mak
 
 def test_the_ack_of_a_cancelled_coroutine_is_not_applied_when_its_transaction_is_rolled_back(make_shared):
     Task = make_shared(FEATURES, roles=("runat", "owner"))
-    if isinstance(make_shared.db, pw.SqliteDatabase):
-        make_impatient(make_shared.db, 0)
-    worker = Worker(Task, 3)
-    first, *others = (lease.task for lease in worker.leases)
+    tasks = [lease.task for lease in Worker(Task, 3).leases]
 
     async def work() -> None:
-        with closing(Task._meta.database._connect()) as connection:
-            if hasattr(connection, "isolation_level"):
-                connection.isolation_level = None
-            connection.cursor().execute("BEGIN")
-            write(connection, f"UPDATE task SET name = 'at work' WHERE id = {first.id}")
-            acks = [asyncio.ensure_future(Task.xq.aio.ack(task)) for task in (first, *others)]
-            if isinstance(make_shared.db, pw.SqliteDatabase):
-                await asyncio.wait(acks)
-            else:
-                await asyncio.wait(acks[1:])
-                assert not acks[0].done()
+        with another_session(Task, "ROLLBACK") as session:
+            session.execute(f"UPDATE task SET name = 'at work' WHERE id = {tasks[0].id}")
+            acks = [asyncio.ensure_future(Task.xq.aio.ack(task)) for task in tasks]
+            await asyncio.wait(acks if "sqlite" in Task.xq.adapter.store.engine else acks[1:])
             acks[0].cancel()
             await asyncio.wait(acks)
-            connection.cursor().execute("ROLLBACK")
 
     asyncio.run(work())
-    Task.xq.sweep()
-    assert state(Task, first.id) == "T"
+    assert state(Task, tasks[0].id) == "T"

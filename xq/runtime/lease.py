@@ -29,7 +29,7 @@ class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event, set when a heartbeat finds that this take does not own the task any more.
+    `lost` a threading.Event, set when a heartbeat finds that another take has the task, or may get it.
     """
 
     _heart: Heartbeat

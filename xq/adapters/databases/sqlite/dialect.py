@@ -63,7 +63,7 @@ class Sqlite(Dialect):
         return f" AND {asked} AND {self.session_of_owner} IN (SELECT value FROM json_each(:expired))"
 
     @property
-    def session_of_owner(self) -> str:
+    def session_of_owner(self) -> str:  # type: ignore[override]
         return f"substr(COALESCE({self.roles['owner']}, ''), 1, {UUID_LENGTH})"
 
     def in_states(self, states: Iterable[str], column: str = "") -> str:
