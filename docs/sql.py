@@ -61,6 +61,7 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 - xq_setting has the settings of `configure`.
 - xq_pause has the pauses, and xq_schedule the schedules of `every`.
 - xq_rate has the token buckets of the feature rate, and xq_slot the slots of `xq.Concurrency`.
+- xq_lease has, on a server, the tokens whose ttr does not pass: a transaction has locked the row.
 - xq_alive, on servers, has the session connections, and the processes that listen.
 - page_xq_count has the counters, and page_xq_wait the callers of `wait()` and how their tasks ended.
 """

@@ -129,6 +129,7 @@ PLACES: Mapping[str, tuple[set[str], set[str]]] = {
     "django": (SQLITE, SQLITE),
     "django/test_round_trips.py": (SQLITE, ALL),
     "inside": (set(), SQLITE),
+    "inside/test_lease_steps.py": (SQLITE, ALL),
     "inside/test_round_trips.py": (SQLITE, ALL),
     "random": (set(), ALL),
     "project/test_docs.py": (set(), SQLITE),

@@ -14,6 +14,8 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, ove
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.options import PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
+from xq.core.values import Taken
+from xq.engine.one import LOCKED, Locked
 from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
@@ -151,8 +153,18 @@ class Aio(Generic[T]):
         return await self._finish("touch", key, None, {"increment": increment})
 
     async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
-        moved: T = await self._soon(kind(event, options), (key, update))
-        return moved
+        alike, finish = kind(event, options), self._turns.waiting.finish
+        try:
+            moved: T = await self._soon(alike, (key, update))
+            return moved
+        except Exception as error:
+            if self._block() is not None or not finish.is_locked(error):
+                raise
+        taken = Taken(*finish.tasks.identify(key))
+        locked: Locked[T] = Locked(finish, event, taken, partial(self._turns.one, alike, (key, update)))
+        while (found := await self._call(locked.moved)) is None:
+            await asyncio.sleep(LOCKED)  # a coroutine that is cancelled does not try again
+        return found
 
     async def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         waiting = self._turns.waiting

@@ -95,6 +95,7 @@ class Connection:
 
     __slots__ = (
         "ahead",
+        "briefly",
         "context",
         "cursor",
         "driver",
@@ -115,6 +116,7 @@ class Connection:
         self.of: Callable[[], object] = ref(database)  # the database object
         self.context: dict[str, Any] = {}
         self.in_transaction = False
+        self.briefly = False
         self.joins: Joined = ""
         self.ahead: Ahead = []  # statements that are sent with the next one
         self.gathers = False  # whether the next statement is one of these

@@ -35,6 +35,7 @@ class Selector(NamedTuple):
     skips: int = 0  # the number of paused tubes whose rows are not meant; for the ways first and oldest
     ranges: int = 1  # of tokens; for the way owned
     passed: int = 0  # the number of tasks that are not meant, by their keys; for the ways first and oldest
+    briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Looks(Protocol):
     @property
     def taken(self) -> str: ...
     @property
+    def expired(self) -> str: ...
+    @property
     def times_unowned(self) -> str: ...
     def look(self, afresh: str = "") -> str: ...
     def look_at_all(self, afresh: str = "") -> str: ...
@@ -239,6 +241,8 @@ class Records(ABC):
     take_slot = Sql()
     leave_slot = Sql()
     drop_full_buckets = Sql()
+    hold_task = Sql()
+    forget_held = Sql()
 
     begin_wait = Sql()
     end_wait = Sql()

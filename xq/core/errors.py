@@ -154,8 +154,11 @@ class WrongState(Error):
     Often another call was faster: an ack finds the task ready if its ttr has expired, and waiting if it was released.
     After a late ack another attempt follows, so drop the result; or do the work in the transaction of the ack, and the
     database undoes it. `Page.xq.why(key)` says where the task stands. `key` is its key, `state` the letter of its
-    state; `allowed` are the letters of the states from which the event moves a task.
+    state; `allowed` are the letters of the states from which the event moves a task. `owner` is what its row has as
+    owner (None if nothing, or not known).
     """
+
+    owner: str | None = None
 
     def __init__(self, event: str, key: Any, state: str, allowed: Iterable[str], wording: Wording = PLAIN) -> None:
         self.key, self.state, self.allowed = key, state, tuple(allowed)

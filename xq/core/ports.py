@@ -398,6 +398,7 @@ class Connection(Protocol):
     # The block of xq's own that is open. What runs in it joins it. There is a savepoint only within the application's
     # transaction, or if the caller catches the error and goes on.
     joins: Joined
+    briefly: bool  # whether the open transaction may be undone and tried again, so that it waits for rows only briefly
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Any, Final
@@ -18,7 +18,7 @@ from xq.engine.one import NO_TAKE, Asked, One
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
-from xq.sessions.session import owner_of
+from xq.sessions.session import lock_of, owner_of
 
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
@@ -34,7 +34,6 @@ class Finish(One[T]):
     def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
         super().__init__(tasks, steps, in_doubt)
         self.batches = batches
-        self.log = batches.log
         self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)
 
     # the tasks of workers
@@ -62,21 +61,20 @@ class Finish(One[T]):
         for rows in filter(None, acked):
             self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
 
-    def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
-        """Run a move of a task, unless another transaction has locked its row. Return whether it did.
+    def hold(self, task: Taken, seconds: float | None) -> None:
+        """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""
+        records, token = self.database.dialect.records, task.token or self.look(task.parts)[0][-1]
+        self.database.run(records.hold_task, {"token": token, "ttr": seconds})
+        self.database.run(records.forget_held)
 
-        Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
+    def hold_session(self, holds: bool) -> None:
+        """Keep each ttr of the current session from passing, or do so no longer. On a file.
+
+        There the heartbeat waits while another transaction writes: its function's own, for example.
         """
-        dialect = self.database.open().dialect
-
-        def run() -> bool:
-            if not dialect.is_local and not self.database.run(dialect.moves.lock_task, named(task.parts)):
-                self.look(task.parts)  # raises NotFound
-                return False
-            move()
-            return True
-
-        return self.database.transaction(run, locks=False)
+        liveness = self.database.open().sessions.open.records.liveness
+        if self.database.dialect.is_local and liveness is not None:
+            (liveness.acquire if holds else liveness.release)(lock_of(self.database.session.uuid))
 
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)

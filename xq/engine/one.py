@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 
 from xq.core.compile import Fence, Selector, Way
-from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState
+from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.machine import TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Row, T
+from xq.core.ports import ErrorKind, R, Row, T
 from xq.core.values import Parts, Taken, Tasks, named
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.run import Begun
@@ -20,6 +23,8 @@ from xq.engine.take import check_open
 from xq.sessions.session import owner_of
 
 NO_TAKE: Final = "/"  # in the place of a token: that of no take
+LOCKED: Final = 0.1  # seconds between two tries to move a task whose row another transaction has locked
+WARNED: Final = 5.0  # seconds after which the log names it
 MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
@@ -41,6 +46,33 @@ class Work(Protocol):
     in_doubt: bool  # within a transaction, which may be rolled back
 
 
+class Locked(Generic[R]):
+    """A move of a task whose row another transaction has locked. It is tried again, and waits for nothing itself."""
+
+    def __init__(self, moves: One[Any], event: str, task: Taken, move: Callable[[], R]) -> None:
+        self._moves, self._event, self._task, self._move = moves, event, task, move
+        self._warn_at = time.monotonic() + WARNED
+        self.waits = False  # whether the row was locked at the last try
+
+    def moved(self) -> R | None:
+        """Return the result of the move; None if the row is still locked. Raises as the move."""
+        self.waits = False
+        if self._moves.database.dialect.is_local:
+            return self._move()
+        found: dict[str, R] = {}
+        try:
+            if self._moves.if_free(self._task, lambda: found.update(moved=self._move())):
+                return found["moved"]
+        except Exception as error:
+            if not self._moves.is_locked(error):
+                raise
+        self.waits = True
+        if time.monotonic() > self._warn_at:
+            self._warn_at = math.inf
+            self._moves.warn_of_lock(self._event, self._task)
+        return None
+
+
 class One(Generic[T]):
     """The moves of one named task of a queue."""
 
@@ -49,6 +81,7 @@ class One(Generic[T]):
         self.store = steps.store
         self.tasks = tasks
         self.machine = steps.machine
+        self.log = logging.getLogger(f"xq.{steps.store.name}")
         self.steps = steps
         self.in_doubt = in_doubt
         self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
@@ -65,10 +98,12 @@ class One(Generic[T]):
         update: Mapping[str, Any] | None = None,
         to: str | None = None,
         sets: tuple[str, ...] = (),
+        waits: bool = True,
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
-        `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names.
+        `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names. Without `waits` it
+        raises the database's error if the row has been locked for a second.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         asked = self._asked(event, options, update, to, sets)
@@ -82,10 +117,40 @@ class One(Generic[T]):
             transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
                 return self.tasks.returned(self.look(parts)[0])
-            if moved := self._moved(asked, transition, parts, token):
+            try:
+                moved = self._moved(asked, transition, parts, token)
+            except Exception as error:
+                if not (waits and self.is_locked(error)):
+                    raise
+                locked = Locked(self, event, Taken(parts, token), partial(self._moved, asked, transition, parts, token))
+                while (found := locked.moved()) is None:
+                    time.sleep(LOCKED)
+                moved = found
+            if moved:
                 return moved[0]
             state = self._find(asked, parts, token)
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
+
+    def is_locked(self, error: BaseException) -> bool:
+        """Return whether a call, not within a transaction, failed since its row has been locked for a second."""
+        local = self.database.dialect.is_local
+        return not local and self.store.classify(error) is ErrorKind.LOCKED and not self.store.in_transaction()
+
+    def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
+        """Run a move of a task, unless another transaction has locked its row. Return whether it did.
+
+        Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
+        """
+        dialect = self.database.open().dialect
+
+        def run() -> bool:
+            if not dialect.is_local and not self.database.run(dialect.moves.lock_task, named(task.parts)):
+                self.look(task.parts)  # raises NotFound
+                return False
+            move()
+            return True
+
+        return self.database.transaction(run, locks=False)
 
     def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
@@ -112,7 +177,7 @@ class One(Generic[T]):
     def _note_finished(self, event: str, parts: Parts, token: str | None) -> None:
         """Note in the work on a task, if this process works on it, that the task is taken no more."""
         work = self.working.get(parts)
-        if work is None or token not in (None, work.taken.token):
+        if work is None or token not in (None, work.taken.token) or event == "snatch":
             return
         if work.taken.token is None and event == "release":
             # If another thread takes it again, it looks like an undone release, so no later look decides.
@@ -176,10 +241,14 @@ class One(Generic[T]):
             fence = "session" if token is None else "take"
             # A token of another session must match no row.
             which["session"], which["token"] = prefix, token if token and token.startswith(prefix) else NO_TAKE
-        name = event, (way, fence, transition.source), transition.target, (*seconds,), (*fields,)
+        # Else it would hold up other calls, and be applied when another transaction with the row is rolled back.
+        briefly = not binding.dialect.is_local and transition.source == TAKEN
+        briefly = briefly and (connection.briefly or not connection.in_transaction)
+        name = event, (way, fence, transition.source, briefly), transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            step = self.steps.compile(binding, name, Selector(way, transition.source, fence), transition)
+            which_rows = Selector(way, transition.source, fence, briefly=briefly)
+            step = self.steps.compile(binding, name, which_rows, transition)
         if seconds:
             which |= self.database.values(seconds)
         else:
@@ -206,7 +275,9 @@ class One(Generic[T]):
         """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
-            raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
+            error = WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
+            error.owner = row[-1]
+            raise error
         if self.tasks.options.choose(state, asked.event, asked.seconds, asked.to).fenced:
             owner = row[-1]
             if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
@@ -218,6 +289,18 @@ class One(Generic[T]):
         session = sessions.current().uuid if token is None else owner_of(token)[0]
         if sessions.open.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
+
+    def warn_of_lock(self, event: str, task: Taken) -> None:
+        """Log that a call waits for the row of a task, and the transactions that may have locked it."""
+        try:
+            rows = self.database.run(self.database.dialect.open_transactions, {"n": WARNED})
+        except Exception:  # this user may not ask
+            rows = []
+        others = f" (open for as long: {', '.join(str(row[0]) for row in rows)})" if rows else ""
+        key = shown(self.tasks.app_key(task.parts))
+        self.log.warning(
+            "%s of task %s waits: another transaction has had its row for %g s%s", event, key, WARNED, others
+        )
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""

@@ -5,6 +5,7 @@ If a constraint or a trigger of the application rejects the move of one row, the
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import FAULTS
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
+from xq.sessions.session import lock_of
 
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
@@ -72,7 +74,7 @@ class Batches:
 
         If the database rejects the batch, the tasks are moved singly, and rejected ones are logged.
         """
-        look = (which, *values.values())
+        look = (which, *values.values()) if which.way == "owned" else (which,)
         try:
             moved = Moved(self._batch(event, which, transition, values))
             if moved.moved < PER_MOVE:
@@ -105,7 +107,7 @@ class Batches:
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values())
+        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values()) if which.way == "owned" else (which,)
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
         listing = self.database.dialect.moves.listing(which)
         while True:
@@ -202,13 +204,29 @@ class Timers:
         found = []
         for timer in timers:
             which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
-            found.append((timer.target, *self.batches.move(timer.event, which, one, timer, {})))
+            unheld = self._unheld() if (timer.source, timer.due) == (TAKEN, "runat") else {}
+            if unheld is not None:
+                found.append((timer.target, *self.batches.move(timer.event, which, one, timer, unheld)))
         return Swept(
             due=True,
             moved=sum(moved for _, moved, _ in found),
             refused=sum(refused for _, _, refused in found),
             readied=sum(moved for target, moved, _ in found if target == READY),
         )
+
+    def _unheld(self) -> dict[str, Any] | None:
+        """Return the values that name the sessions whose tasks may expire; None without any.
+
+        Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
+        a lock instead. A task that is touched after this look has a later time, so it does not move.
+        """
+        dialect = self.database.dialect
+        if not dialect.is_local:
+            return {}
+        rows = self.database.run(dialect.looks.expired, {"n": PER_MOVE})
+        liveness, locks = self.database.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
+        free = locks if liveness is None else liveness.gone([*locks])
+        return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""

@@ -15,8 +15,8 @@ from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named
 from xq.core.words import lasting
 from xq.engine.run import retried
-from xq.engine.unmovable import Unmovable
 from xq.engine.stats import counters, told_of, writes
+from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
 from xq.sessions.session import owner_of
 
@@ -26,7 +26,8 @@ PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which 
 LISTED: Final = 5  # keys that a message names
 WRITTEN: Final = (
     "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
-    "save of a stale row; SQL that ends a task by its token is not counted (docs/howto/plain-sql.md); xq reset {0} counts anew"
+    "save of a stale row; SQL that ends a task by its token is not counted (docs/howto/plain-sql.md); "
+    "xq reset {0} counts anew"
 )
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 

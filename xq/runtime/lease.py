@@ -29,7 +29,7 @@ class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event, set when a heartbeat finds that this take does not own the task any more.
+    `lost` a threading.Event, set when a heartbeat finds that another take has the task, or may get it.
     """
 
     _heart: Heartbeat
@@ -118,7 +118,8 @@ class Heartbeat:
 
     It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
     `move` touches tasks by so many seconds, yields the touched ones, and sets `lost` of the lost ones.
-    `overdue` gets each lease whose timeout has passed.
+    `overdue` gets each lease whose timeout has passed. `hold` gets True before a touch, which may have to wait, and
+    False when no task is to be touched: in between no ttr may pass.
     """
 
     def __init__(
@@ -126,10 +127,13 @@ class Heartbeat:
         store: Connections,
         move: Callable[[Collection[Lease], float], Iterable[Lease]],
         overdue: Callable[[Lease], object] = lambda lease: None,
+        hold: Callable[[bool], object] = lambda holds: None,
     ) -> None:
         self._store = store
         self._move = move
         self._overdue = overdue
+        self._hold = hold
+        self._holds = False
         self.leases: set[Lease] = set()  # also those that it need not touch
         self.lock = threading.RLock()  # no heartbeat while tasks are moved
         self._changed, self._over = threading.Event(), False
@@ -186,7 +190,13 @@ class Heartbeat:
                 self._changed.wait(min(LONGEST_SLEEP, max(0.0, self._wakes_at - time.monotonic())))
                 self._changed.clear()
         finally:
+            self._set_hold(False)
             self._store.disconnect()
+
+    def _set_hold(self, holds: bool) -> None:
+        if holds is not self._holds:
+            self._hold(holds)
+            self._holds = holds
 
     def _touch_due(self) -> float:
         """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
@@ -200,11 +210,15 @@ class Heartbeat:
             if due:
                 try:
                     self._store.connect()
+                    self._set_hold(True)
                     self.touch(due)
                 except Exception as error:  # of the database: the call that finishes a task detects the loss
                     log.warning("leased tasks could not be touched: %s", error)
                 again = time.monotonic() + min(pause / 8, RETRY)  # for those that are still due
             touches = min((lease.touch_at for lease in timed), default=math.inf)
+            # Also of the leases that began while it waited.
+            if all(lease.touch_at > time.monotonic() or lease.is_lost for lease in self.leases.copy()):
+                self._set_hold(False)
             return min(max(again, touches), min((lease.ends_at for lease in timed), default=math.inf))
 
 

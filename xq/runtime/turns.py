@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -48,6 +48,7 @@ class Call(Generic[R]):
     context: Context = field(default_factory=copy_context)
     future: asyncio.Future[R] = field(init=False)
     gone: bool = False
+    begun: bool = False  # whether a thread runs it, with others of its turn
     settled: bool = False
     result: Any = None
     error: BaseException | None = None
@@ -56,13 +57,21 @@ class Call(Generic[R]):
         self.future = self.loop.create_future()
 
     async def wait(self, run: Runner) -> R:
-        """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it."""
+        """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it.
+
+        A call that finishes a task ends first, if it has begun: it waits for the row of the task for a second at most.
+        That may be locked by a transaction of the coroutine, and must be until then.
+        """
         try:
             return await self.future
         except BaseException:
             with _settling:
                 self.gone = True
-                late = self.settled
+                late, runs = self.settled, self.begun and not self.settled
+            if runs and finishes(self):
+                self.future = self.loop.create_future()
+                with suppress(Exception):
+                    await self.future
             if late and self.error is None and self.undo is not None:
                 run(partial(self._undone, self.undo))
             if self.future.done() and not self.future.cancelled():
@@ -95,6 +104,10 @@ class Call(Generic[R]):
             self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
+
+
+def finishes(call: Call[Any]) -> bool:
+    return call.kind is not None and call.kind.event not in ("put", "take")
 
 
 def settle(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
@@ -199,7 +212,9 @@ class Turns(Generic[T]):
         try:
             while len(calls) < PER_TRANSACTION:
                 call = self._calls.popleft()
-                if not call.gone and not call.loop.is_closed():
+                with _settling:
+                    call.begun = not call.gone and not call.loop.is_closed()
+                if call.begun:
                     calls.append(call)
         except IndexError:
             pass
@@ -223,23 +238,28 @@ class Turns(Generic[T]):
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
-        store = self.waiting.database.store
+        store, locked = self.waiting.database.store, None
         if len(calls) > 1:
             tokens: list[str | None] = []
             groups = list(_alike(calls))
+            connection = store.ready()
             try:
+                connection.briefly = True
                 with nullcontext() if len(groups) == 1 and self._become_one(groups[0]) else store.atomic():
                     ends = [end for alike in groups for end in self._together(alike, tokens)]
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
-                if store.classify(error) in OF_ALL and not isinstance(error, Error):
+                locked = error if self.waiting.finish.is_locked(error) and any(map(finishes, calls)) else None
+                if store.classify(error) in OF_ALL and not isinstance(error, Error) and not locked:
                     raise  # for all of the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
                 settle(ends)
                 return
-        for call in calls:
-            settle([(call, *self._end(call))])
+            finally:
+                connection.briefly = False
+        for call in calls:  # a coroutine whose task's row is locked tries again by itself
+            settle([(call, None, locked) if locked and finishes(call) else (call, *self._end(call))])
 
     def _together(self, calls: list[Call[Any]], tokens: list[str | None]) -> Iterable[tuple[Call[Any], Any, Any]]:
         """Run alike calls within a transaction, and return each with its result and its error."""
@@ -283,7 +303,7 @@ class Turns(Generic[T]):
         if kind.event == "take":
             return self._take(kind, item, [] if tokens is None else tokens)
         key, update = item
-        return self.waiting.finish.one(kind.event, key, dict(kind.options), update)
+        return self.waiting.finish.one(kind.event, key, dict(kind.options), update, waits=False)
 
     def _many(self, kind: CallKind, items: list[Any], tokens: list[str | None]) -> list[Any]:
         if kind.event == "put":

@@ -398,6 +398,11 @@ def owner_of(token: str) -> tuple[str, float | None]:
         return token, None
 
 
+def lock_of(session: str) -> str:
+    """Return the name of the lock that a session has on a file, while its heartbeat may wait to touch its tasks."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, session))
+
+
 def _at_exit() -> None:
     for call in before_exit:
         call()

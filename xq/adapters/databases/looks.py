@@ -101,6 +101,13 @@ class Looks:
         return f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self._is_unowned}"
 
     @property
+    def expired(self) -> str:
+        """A query of the sessions of up to `:n` taken tasks whose ttr has passed, and of the time."""
+        due = f"{self.of.is_state(TAKEN)} AND {self.of.roles['runat']} <= {self.of.bound(self.of.kind('runat'))}"
+        found = f"SELECT {self.of.session_of_owner}, {self.of.now} FROM {self.of.read_by('runat')}"
+        return f"{found} WHERE {due} ORDER BY {self.of.roles['runat']} LIMIT :n"
+
+    @property
     def times_unowned(self) -> str:
         """SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
         return self._times(TAKEN, self._is_unowned)

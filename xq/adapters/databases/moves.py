@@ -41,7 +41,7 @@ class Moves(interface.Moves):
     def where(self, rows: Selector) -> str:
         """Return the condition of a statement that moves rows."""
         if rows.way in ("key", "keys"):
-            return f"{self.named(rows)}{self.fence(rows)}"
+            return f"{self.named(rows)}{self.fence(rows)}{self.of.briefly * rows.briefly}"
         if rows.way in ("all", "each"):
             return self.of.in_states((rows.state, *rows.more)) if rows.more else self.of.is_state(rows.state)
         return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"
@@ -55,7 +55,7 @@ class Moves(interface.Moves):
         status = self.of.not_by_index(self.of.roles["status"]) if by_key or rows.way == "keys" else ""
         state = self.of.is_state(rows.state, status)
         if rows.way == "key":
-            due = f" AND {self.of.fell_due(rows.column)}" if rows.column else ""
+            due = f" AND {self.of.due(rows)}" if rows.column else ""
             return f"{self.of.by_key()} AND {state}{due}"
         return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
 

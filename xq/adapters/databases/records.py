@@ -22,6 +22,7 @@ SCHEDULES = "xq_schedule"  # the schedules of all queues
 DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
+LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
 RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
 TEXTS = Path(__file__).parent / "records.sql"
 

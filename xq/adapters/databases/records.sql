@@ -5,9 +5,9 @@ are empty on SQLite, which locks its file. {unless:columns} makes an INSERT skip
 
 xq_queue has the installed queues, xq_setting the settings of `configure`, xq_session the sessions (queue '') and the
 queues in which each may own tasks, xq_pause the paused queues (whole = 1, tube '') and tubes, xq_schedule the
-schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets. xq_generation has the definitions and the
-sets of schedules that were the newest of their queue in turn. {waits} is the queue's table of the callers that wait for
-a task.
+schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets, xq_lease (on a server) the tokens whose ttr
+does not pass. xq_generation has the definitions and the sets of schedules that were the newest of their queue in turn.
+{waits} is the queue's table of the callers that wait for a task.
 
 --: installed
 -- The layout and the fingerprint of this queue, if it is installed.
@@ -209,6 +209,14 @@ UPDATE xq_slot SET session = '' WHERE name = :name AND slot = :slot AND session 
 -- Delete the buckets that have been full for a minute: a bucket without a row is full, and a take that still waits for
 -- a lock has an earlier time.
 DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
+
+--: hold_task
+-- Keep the ttr of the task of a token from passing for `:ttr` seconds.
+INSERT INTO xq_lease (token, ends) VALUES (:token, {now} + :ttr) ON CONFLICT (token) DO UPDATE SET ends = excluded.ends
+
+--: forget_held
+-- Forget those whose time has passed.
+DELETE FROM xq_lease WHERE ends < {now}
 
 -- Callers that wait for the end of a task, by the {parts} of its key; {values} are those of a call, and {this_key}
 -- compares both. Triggers write to a wait how the task ended.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
-from xq.core.machine import READY
+from xq.core.machine import READY, TAKEN
 
 
 class Rows(TokenBuckets):
@@ -68,7 +68,7 @@ class Rows(TokenBuckets):
             # Read all taken tasks: the planner could take so many ranges for most of the table.
             return self.by_index(self.name(self.index_of_taken)), f"{state} AND ({' OR '.join(ranges)})"
         if rows.way == "due":
-            due = f"{state} AND {self.fell_due(rows.column)} ORDER BY {self.roles[rows.column]}"
+            due = f"{state} AND {self.due(rows)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
@@ -83,6 +83,10 @@ class Rows(TokenBuckets):
             return passed
         tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
         return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names})){passed}"
+
+    def due(self, rows: Selector) -> str:
+        """Return the condition of due tasks."""
+        return f"{self.fell_due(rows.column)}{self.not_held * ((rows.state, rows.column) == (TAKEN, 'runat'))}"
 
     def fell_due(self, role: str) -> str:
         return f"{self.roles[role]} <= {self.bound(self.kind(role))}"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.moves import Moves
-from xq.adapters.databases.records import QUEUES
+from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.terms import Form
@@ -28,6 +28,13 @@ class Server(Dialect):
     session_sql: ClassVar[SessionSql]  # what the session connection runs
 
     turn = "version = version"  # what one put at a time writes to the row of the queue
+
+    token_text: ClassVar[Form]  # the role owner, compared with the tokens of xq's own tables
+
+    @property
+    def not_held(self) -> str:  # type: ignore[override]
+        owner = self.token_text(self.roles["owner"])
+        return f" AND COALESCE({owner}, '') NOT IN (SELECT token FROM {LEASES} WHERE ends > {self.now})"
 
     @property
     def in_turn(self) -> str:

@@ -117,6 +117,9 @@ class Terms(interface.Dialect, ABC):
     skip = ""  # as `lock`, and skips what others have locked
     begin_writing = ""  # a write that changes nothing: it acquires the lock of a writer before the first read
     afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
+    not_held = ""  # the condition that no heartbeat keeps the ttr of a taken task from passing
+    session_of_owner = ""  # SQL of the session of a taken task, or ''
+    briefly = ""  # the condition, always true, that ends a wait for a locked row after a second
     sets_context = ""  # a server's condition, always true, that passes `:context` to the triggers
     list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the kind of the key
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from xq.core.errors import Error, NotFound, NotOwner, shown
+from xq.core.errors import NotFound, WrongState, shown
 from xq.core.ports import FAULTS, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.finish import Finish
+from xq.engine.one import Locked
 from xq.runtime.lease import LOST
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
@@ -29,11 +30,29 @@ class Attempt:
     number: int  # of its takes; 0 without the role attempts
     finished: str = ""  # the event by which the function itself has finished the task
     in_doubt: bool = False  # within a transaction, which may be rolled back
+    late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
+    locked: Locked[Any] | None = None  # the ack that waits for its row
 
     @property
     def is_open(self) -> bool:
         """Whether the worker has to ack the task, as far as it is known."""
         return self.in_doubt or not self.finished
+
+    def has_ended(self, error: Exception) -> bool:
+        """Return whether an error means that the task has ended, without another take, and note how. Else it is lost.
+
+        A fenced UPDATE in the function's own transaction proves a release by the token that it leaves, after a "-".
+        """
+        ended = ""
+        if isinstance(error, WrongState):
+            proof, token = error.owner or "", self.taken.token
+            released = proof == f"-{token}" if token else proof.startswith("-")
+            ended = {"D": "ack", "Z": "ack", "B": "bury"}.get(error.state, "release" if released else "")
+        elif isinstance(error, NotFound) and not error.found:
+            ended = "ack"
+        if ended:
+            self.finished, self.in_doubt = ended, False
+        return bool(ended)
 
 
 class RetriedCalls(Generic[T]):
@@ -67,30 +86,29 @@ class RetriedCalls(Generic[T]):
         self,
         move: Callable[[], Any],
         otherwise: Callable[[Exception], object] | None = None,
-        expected: tuple[type[Error], ...] = (),
+        own: Attempt | None = None,
         repeats: bool = True,
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
         None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
-        of the error, which is raised without it. If the error is `expected` and no loss, as when the function has
-        finished the task itself, return the error. Without `repeats` (in a transaction, which a failure ends) nothing
-        is retried.
+        of the error, which is raised without it. If the function has finished the task of the attempt `own` itself,
+        note how, and return the error. Without `repeats` (in a transaction, which a failure ends) nothing is retried.
         """
         while True:
             try:
                 self._store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
-                if isinstance(error, expected) and not is_loss(error):
+                if own is not None and own.has_ended(error):
                     return error
-                if expected:
+                if own is not None:
                     self.log.warning("the function returned, but its task is lost: %s", error)
                 else:
                     self.log.info("%s", error)
                 return None
             except Exception as error:
-                if not repeats or not self._store.may_pass(error):
+                if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
                     if otherwise is None:
                         raise
                     otherwise(error)
@@ -126,11 +144,6 @@ class RetriedCalls(Generic[T]):
     def is_unfinished(self, error: BaseException) -> bool:
         """Return whether this error of the database was raised because the program ends."""
         return any(error is each for each in self._unfinished)
-
-
-def is_loss(error: Exception) -> bool:
-    """Return whether an error means a lost task: not one that the function or an operator has finished."""
-    return isinstance(error, NotOwner) or (isinstance(error, NotFound) and bool(error.found))
 
 
 def text_of(error: BaseException) -> str:

@@ -9,12 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
-from xq.core.errors import NotFound, WrongState
+from xq.core.errors import NotFound
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, chunks
 from xq.core.words import lasting
+from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
-from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, is_loss, line_of
+from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
@@ -50,7 +51,7 @@ class Attempts(Generic[T]):
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
         overdue: Callable[[Lease], object] | None = None,  # gets each lease past its timeout; None: others time it
-        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,
+        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,  # None: at once
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
@@ -60,10 +61,10 @@ class Attempts(Generic[T]):
         self.calls = RetriedCalls(moves, stop, ends, alone)
         self.failures = FailedAttempts(worker, self.calls, alone)
         # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
-        self._end_unacked = end_unacked or (lambda lease, acked: self.end(lease, acked=acked))
+        self._end_unacked = end_unacked
         self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
         self._limit = options.timeout if overdue else None
-        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None))
+        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
@@ -152,20 +153,28 @@ class Attempts(Generic[T]):
     def _touch(self, leases: Collection[Lease], seconds: float) -> Iterator[Lease]:
         moves = self._moves
         for lease in leases:
-            touched, lost = False, list[Exception]()
+            touched, locked, lost = False, list[Attempt](), list[Exception]()
             for attempt in lease.taken:
+                if not attempt.is_open:
+                    continue
                 try:
                     # A row that is locked is not waited for: the function's own transaction may have changed it.
-                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds})
-                    touched |= moves.if_free(attempt.taken, touch)
+                    touch = partial(moves.one, "touch", attempt.taken, {"increment": seconds + attempt.late})
+                    if moves.if_free(attempt.taken, touch):
+                        touched, attempt.late = True, 0.0
+                    else:
+                        locked.append(attempt)
+                        moves.hold(attempt.taken, lease.ttr)
                 except LOST as error:
-                    self.log.debug("%s", error)  # the handler may have finished it
-                    lost.append(error)
-            if len(lost) == len(lease.taken):
+                    self.log.debug("%s", error)
+                    if not attempt.has_ended(error):
+                        lost.append(error)
+            if lost and not touched and not locked:
                 lease.lose()
-                if loss := next(filter(is_loss, lost), None):
-                    self.log.warning("the function still runs, but its task is lost: %s", loss)
-            elif touched:
+                self.log.warning("the function still runs, but its task is lost: %s", lost[0])
+            elif touched or not locked:
+                for attempt in locked:
+                    attempt.late += seconds
                 yield lease
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
@@ -202,11 +211,13 @@ class Attempts(Generic[T]):
 
     # the end of an attempt
 
-    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> None:
+    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> bool:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
         Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
+        Return False if another transaction has locked the row: then call it again.
         """
+        ended = True
         try:
             if lease.is_lost:
                 self.log.debug("a function has ended whose task was lost", exc_info=error)
@@ -214,20 +225,30 @@ class Attempts(Generic[T]):
                 for attempt in lease.taken:
                     self.failures.failed(attempt, error)
             else:
-                self._ack_each(lease, acked)
+                ended = self._ack_each(lease, acked)
         finally:
-            self.drop(lease)
+            if ended:
+                self.drop(lease)
+        return ended
 
-    def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> None:
+    def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> bool:
         for attempt in _done(lease):
             if attempt.is_open and attempt.taken.parts not in acked:
                 ack = partial(self._moves.one, "ack", attempt.taken)
+                attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
                 failed = partial(self.failures.failed, attempt)
-                if not self.calls.finish(ack, failed, expected=(NotFound, WrongState)):
+                while (
+                    not (moved := self.calls.finish(attempt.locked.moved, failed, own=attempt)) and attempt.locked.waits
+                ):
+                    if len(lease.taken) == 1:
+                        return False
+                    time.sleep(LOCKED)
+                if not moved:
                     continue
                 attempt.in_doubt = False
             self._log_done(lease, attempt)
         self._fail_named(lease)
+        return True
 
     def ack(self, leases: Sequence[Lease]) -> None:
         """Ack the tasks of leases whose functions have returned."""
@@ -285,7 +306,10 @@ class Attempts(Generic[T]):
             for lease in leases:
                 for attempt in lease.taken if acked is not None else ():
                     attempt.in_doubt &= attempt.taken.parts in keys  # else its transaction was committed
-                self._end_unacked(lease, keys)
+                if self._end_unacked is not None:
+                    self._end_unacked(lease, keys)
+            while self._end_unacked is None and (leases := [each for each in leases if not self.end(each, acked=keys)]):
+                time.sleep(LOCKED)
             return
         for lease in leases:
             if self.options.batch:
@@ -344,7 +368,8 @@ class Attempts(Generic[T]):
         # A task that was dug after its last attempt is tried once more: so many takes it has then.
         number = min(attempt.number, self.options.max_attempts or attempt.number)
         fields = {role.name: number - 1} if role and number else None
-        move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",))
+        waits = not self.calls.stop.is_set()
+        move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",), waits=waits)
         self.calls.finish_or_leave(attempt.taken, move)
 
     def not_tried(self, tasks: Sequence[T]) -> list[T]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from xq.core.ports import R
 from xq.core.values import Parts
+from xq.engine.one import LOCKED
 from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
@@ -216,7 +217,8 @@ class Coroutines(Pool):
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
         if (acked := self._unacked.pop(lease, None)) is not None:
-            await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting)
+            while not await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting):
+                await asyncio.sleep(LOCKED)
 
     async def _ack_rest(self) -> None:
         """Ack what no take will ack, and end what a take could not ack."""

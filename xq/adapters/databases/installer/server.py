@@ -9,7 +9,7 @@ from typing import ClassVar
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.installer.objects import Objects
-from xq.adapters.databases.records import QUEUES
+from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
@@ -29,7 +29,10 @@ class ServerObjects(Objects):
     def more_shared(self) -> dict[str, str]:
         # A row with an empty uuid registers a process that is notified of commits.
         uuid, waits = self.of.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
-        return {ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)"}
+        return {
+            ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)",
+            LEASES: f"token {self.of.varying(255)} PRIMARY KEY, ends {self.of.double} NOT NULL",
+        }
 
 
 class ServerInstaller(Installer):

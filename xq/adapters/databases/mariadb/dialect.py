@@ -79,6 +79,7 @@ class Mariadb(Server):
     turn = "puts = puts + 1"
     absent_rows = " FROM DUAL"
     afresh = Server.lock
+    token_text = EXACT_TEXT
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
 

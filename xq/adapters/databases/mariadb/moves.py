@@ -16,6 +16,7 @@ from xq.core.ports import PART, Connection, Row, Run, Values
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
+BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 ONE: Final = frozenset({"key", "first"})  # the ways to select one row
 NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
 
@@ -43,7 +44,8 @@ class MariadbMoves(ServerMoves):
             return self.select(columns, rows)
         # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
         of = f"{self.of.table_in_schema}{self.of.by_primary}"
-        return f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.of.lock}"
+        locked = f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.of.lock}"
+        return f"{BRIEFLY * rows.briefly}{locked}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
         one, utubes = rows.way in ONE, self.heads_for(rows)
@@ -96,7 +98,7 @@ class MariadbMoves(ServerMoves):
             fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.of.roles['owner']})")
             some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.of.sets_context} {in_order} {some}"
-            return Statement(f"{deleted} RETURNING {returned}", names=names)
+            return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
         return Statement(
             f"DELETE FROM {table} WHERE :chosen AND {self.of.sets_context} {in_order} :many",
             names=names,

@@ -64,6 +64,8 @@ class Postgres(Server):
     scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
+    token_text = Form('CAST({} AS text) COLLATE "default"')
+    briefly = " AND set_config('lock_timeout', '1s', true) <> ''"  # until its transaction ends
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
