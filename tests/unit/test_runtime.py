@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import get_args
@@ -45,7 +44,7 @@ def test_a_put_wakes_no_waiter_that_leaves_its_tube_to_others():
 
 def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, caplog):
     now = 10.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
     levels = [lines.level() for _ in range(23)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as parser
-import time
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from typer import Argument, Option
 from xq.cli import options as o
 from xq.cli.output import Answer, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public
+from xq.core import time
 from xq.core.errors import Error
 from xq.core.words import NAMES
 

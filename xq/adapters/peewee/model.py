@@ -83,6 +83,11 @@ class PeeweeModel(OrmModel[M]):
         meta = model._meta
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
+        if meta.temporary:
+            raise ConfigurationError(
+                f"{model.__name__} has a temporary table (class Meta: temporary), which its own connection alone sees, and "
+                "a queue has several: leave temporary out; for tests, xq_memory has a database that is gone after them"
+            )
         self.model = model
         self.name = model.__name__
         self.table = meta.table_name
