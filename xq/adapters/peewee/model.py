@@ -85,8 +85,8 @@ class PeeweeModel(OrmModel[M]):
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
         if meta.temporary:
             raise ConfigurationError(
-                f"{model.__name__} has a temporary table (class Meta: temporary), which its own connection alone sees, and "
-                "a queue has several: leave temporary out; for tests, xq_memory has a database that is gone after them"
+                f"{model.__name__} is temporary (class Meta): only the connection that makes such a table sees it, and "
+                "a queue has several. Leave temporary out; for tests, xq_memory has a database that is gone after them"
             )
         self.model = model
         self.name = model.__name__
