@@ -159,6 +159,10 @@ def test_put_reads_one_task_or_one_from_each_line(make, run):
     assert run(Task, "put", "-", stdin='\ufeff{"name": "c"}\n\n{"name": "d"}\n').errors == "2 tasks put\n"
     said = run(Task, "put", "-", stdin='{"name": "e"}\n\nno\n')
     assert (said.code, "line 3: a task is a JSON object" in said.errors) == (2, True)
+    said = run(Task, "put", "-", stdin='{"name": "e"}\n\n{"name": "f", "size": 1e400}\n{"size": 1e400}\n')
+    assert (said.code, said.errors) == (1, "xq: line 3: 'size' of Task cannot hold inf\n")
+    said = run(Task, "put", "-", "--delay", -1, stdin='{"name": "e"}\n')
+    assert (said.code, said.errors[:13]) == (1, "xq: delay is ")
     assert [each.name for each in Task.select().order_by(Task.id)] == [*"abcd"], "of the lines all, or none"
 
 
@@ -198,6 +202,8 @@ def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(m
     assert run(Task, "put", f'{{"note": {half}, "size": 1800000000}}', "--json").json["fields"]["note"] == "\ud83d"
     assert f'"note": {half}' in run(Task, "peek", 1, "--json")
     assert {"1800000000", "1234567.25", "\N{REPLACEMENT CHARACTER}"} <= {*run(Task, "list").lines[1]}
+    Task.put({"note": {"\ud83d": ["\ud83d"]}})
+    assert run(Task, "list", "id:2", "--json").json["tasks"][0]["fields"]["note"] == {"\ud83d": ["\ud83d"]}
 
 
 def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run):
@@ -558,9 +564,9 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
     assert second.xq.health()[0] == make({}, attributes={"table_name": "others"}).xq.health()[0] == "late"
 
 
-def test_a_bound_of_the_age_is_no_proof_of_health(make, run, monkeypatch):
+def test_a_bound_of_the_age_is_no_proof_of_health(make_shared, run, monkeypatch):
     monkeypatch.setattr("xq.operators.inspection.WINDOWS", (1,))
-    Task = make(FULL)
+    Task = make_shared(FULL)
     Task.xq.put_many(tasks(3))
     assert Task.xq.health()[0] == Task.xq.health(max_age=1)[0] == "late", "no process takes"
     Task.take()
