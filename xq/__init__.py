@@ -1,31 +1,47 @@
 """xq turns a table that an application already has into a persistent queue.
 
-The public names stand in `__init__.pyi`, for type checkers and for this module: each is imported when it is first used,
-so that the command line starts at once, and PySpark is needed for `xq.spark` only.
+Each public name is imported when it is first used, so that the command line starts at once, and PySpark is needed for
+`xq.spark` only. Type checkers read `__init__.pyi`, which has the same names.
 """
 
-import ast
 import importlib
 import typing
 
 __version__ = "0.2.0"
 
-_loader: typing.Any = __spec__.loader  # reads also from a zip, as Spark sends xq to its workers
-_stub = ast.parse(_loader.get_data(f"{__file__}i"))
-_imports = [node for node in _stub.body if isinstance(node, ast.ImportFrom)]
-_modules = {name.name: node.module for node in _imports for name in node.names}
+_NAMES = {
+    "xq.adapters.peewee": "queue upgrade",
+    "xq.adapters.peewee.task": "Task",
+    "xq.core.errors": "BadType BadValue ConfigurationError Conflict Duplicate Error FeatureOff Full InTransaction "
+    "LeftOpen NotFound NotInstalled NotOwner NotRunning SessionLost TubeBusy TubeDropped TubeExists UnknownSession "
+    "UnknownTube WrongState",
+    "xq.core.machine": "Column Detour Feature Guard Machine Settings Timer Transition",
+    "xq.engine.stats": "Stats",
+    "xq.features": "Features",
+    "xq.handle": "Queue",
+    "xq.runtime.lease": "Lease current",
+    "xq.runtime.schedules": "Schedule",
+    "xq.runtime.workers.attempts": "Batch",
+    "xq.runtime.workers.concurrency": "Concurrency",
+    "xq.runtime.workers.outcomes": "Bury Discard Retry",
+    "xq.runtime.workers.program": "Running run",
+    "xq.runtime.workers.worker": "Worker",
+    "xq.sessions.session": "Session",
+    "xq.tubes": "Tubes",
+}
+_modules = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [name for name in [*_modules, "__version__"] if name != "spark"]
+__all__ = [*_modules, "__version__"]
 
 
 def __getattr__(name: str) -> typing.Any:
-    module = _modules.get(name)
-    if module is None:
+    if name == "spark":
+        return importlib.import_module("xq.spark")
+    if name not in _modules:
         raise AttributeError(f"module 'xq' has no attribute {name!r}")
-    found = importlib.import_module("xq.spark") if name == "spark" else getattr(importlib.import_module(module), name)
-    globals()[name] = found
+    found = globals()[name] = getattr(importlib.import_module(_modules[name]), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_modules})
+    return sorted({*globals(), *__all__})  # without `spark`: inspect, pydoc and freezegun read each name

@@ -2,6 +2,11 @@
 
 from xq.core.errors import ConfigurationError
 
+
+class SparkMissing(ConfigurationError, AttributeError):
+    """So `hasattr(xq, "spark")` is False."""
+
+
 try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
@@ -16,7 +21,7 @@ except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
         raise
-    raise ConfigurationError(
+    raise SparkMissing(
         f"xq.spark needs {missing}, which is not installed: pip install '.[spark]' in the checkout of xq"
     ) from None
 

@@ -6,7 +6,9 @@ Pytest loads `xq.pytest_plugin` by itself: its fixtures are these functions.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -24,8 +26,11 @@ SHOWN = 5  # tasks in the message of an assertion
 
 @contextmanager
 def clock(*queues: Any) -> Iterator[Clock]:
-    """Set one clock for queues (models, their handles or tubes) for the block, store their schedules, and return it."""
-    found, clock = [queue_of(each) for each in queues], Clock()
+    """Set one clock for queues (models, their handles or tubes) for the block, store their schedules, and return it.
+
+    It begins now, at the next whole second: in frozen time (freezegun) at that time.
+    """
+    found, clock = [queue_of(each) for each in queues], Clock(math.ceil(time.time()))
     before = [queue.clock for queue in found]
     for queue in found:
         queue.clock = clock

@@ -159,6 +159,10 @@ def test_put_reads_one_task_or_one_from_each_line(make, run):
     assert run(Task, "put", "-", stdin='\ufeff{"name": "c"}\n\n{"name": "d"}\n').errors == "2 tasks put\n"
     said = run(Task, "put", "-", stdin='{"name": "e"}\n\nno\n')
     assert (said.code, "line 3: a task is a JSON object" in said.errors) == (2, True)
+    said = run(Task, "put", "-", stdin='{"name": "e"}\n\n{"name": "f", "size": 1e400}\n{"size": 1e400}\n')
+    assert (said.code, said.errors) == (1, "xq: line 3: 'size' of Task cannot hold inf\n")
+    said = run(Task, "put", "-", "--delay", -1, stdin='{"name": "e"}\n')
+    assert (said.code, said.errors[:13]) == (1, "xq: delay is ")
     assert [each.name for each in Task.select().order_by(Task.id)] == [*"abcd"], "of the lines all, or none"
 
 
@@ -198,6 +202,8 @@ def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(m
     assert run(Task, "put", f'{{"note": {half}, "size": 1800000000}}', "--json").json["fields"]["note"] == "\ud83d"
     assert f'"note": {half}' in run(Task, "peek", 1, "--json")
     assert {"1800000000", "1234567.25", "\N{REPLACEMENT CHARACTER}"} <= {*run(Task, "list").lines[1]}
+    Task.put({"note": {"\ud83d": ["\ud83d"]}})
+    assert run(Task, "list", "id:2", "--json").json["tasks"][0]["fields"]["note"] == {"\ud83d": ["\ud83d"]}
 
 
 def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run):
@@ -562,19 +568,46 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
     second.xq.put_many(tasks(2))
     second.take()
     unknown = "ready tasks: 1, for how long is unknown; processes that take: 1; buried tasks: 0"
-    assert (first.xq.health().state, second.xq.health()) == ("late", ("healthy", unknown))
+    idle = "ready tasks: 2, for how long is unknown; no process takes; buried tasks: 0"
+    assert (first.xq.health(), second.xq.health()) == (("late", idle), ("healthy", unknown))
     second.xq.clock.tick(700)
     assert second.xq.health()[0] == make({}, attributes={"table_name": "others"}).xq.health()[0] == "late"
 
 
-def test_a_bound_of_the_age_is_no_proof_of_health(make, monkeypatch):
+def test_a_bound_of_the_age_is_no_proof_of_health(make_shared, run, monkeypatch):
     monkeypatch.setattr("xq.operators.inspection.WINDOWS", (1,))
-    Task = make(FULL)
-    Task.xq.put_many(tasks(2))
+    Task = make_shared(FULL)
+    Task.xq.put_many(tasks(3))
+    assert Task.xq.health()[0] == Task.xq.health(max_age=1)[0] == "late", "no process takes"
+    Task.take()
     Task.xq.clock.tick(5)
-    bound = "ready tasks: 2, the oldest for at least 5 s; processes that take: 0; buried tasks: 0"
-    assert Task.xq.health() == ("late", bound)
+    bound = "ready tasks: 2, the oldest for at least 5 s; processes that take: 1; buried tasks: 0"
+    assert Task.xq.health() == ("unknown", bound)
+    assert run(Task, "health").code == 3
     assert Task.xq.health(max_age=math.inf) == ("healthy", bound)
+
+
+def test_a_process_that_looks_more_rarely_than_tasks_may_wait_does_not_know_whether_they_do(make):
+    queue = make({}).xq
+    queue.take()
+    assert queue.health().state == "healthy"
+    queue.put_many(tasks(2))
+    queue.clock.tick(601)
+    queue.take()
+    bound = "ready tasks: 1, the oldest for at least 0 ms; processes that take: 1; buried tasks: 0"
+    assert queue.health() == queue.health() == ("unknown", bound)
+    queue.ack(queue.take())
+    queue.put(task())
+    assert queue.health().state == "healthy", "it became ready since the last look"
+    queue.clock.tick(601)
+    assert queue.health().state == "late"
+
+
+def test_with_ready_tasks_and_no_process_that_takes_a_queue_is_late_however_new_they_are(make):
+    queue = make({"history": True}).xq
+    queue.put(task())
+    told = "ready tasks: 1, the oldest for 0 ms; no process takes; buried tasks: 0"
+    assert (queue.health(), queue.health(max_age=math.inf)) == (("late", told), ("healthy", told))
 
 
 @pytest.mark.parametrize("features", [{}, {"history": True}])

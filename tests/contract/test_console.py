@@ -297,7 +297,7 @@ def test_for_how_long_tasks_wait_is_read_from_the_history_every_fifteen_seconds(
     eventually(lambda: cells(shown(here, "/"))[0][1] == "2")
     assert "2 min" not in cells(shown(here, "/"))[0]
     now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + 16)
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: now() + 16)
     eventually(lambda: "2 min" in cells(shown(here, "/"))[0])
 
 
@@ -586,7 +586,7 @@ def test_a_login_leads_to_this_console_only_and_ends(pages, monkeypatch):
         assert log_in(here, to=wanted).headers["location"] == "/", wanted
     assert here.get("/").status_code == 200
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 13 * 3600)
+    monkeypatch.setattr("xq.core.time.time", lambda: now + 13 * 3600)
     assert here.get("/").status_code == 401
 
 
@@ -611,7 +611,7 @@ def test_after_ten_refused_tokens_within_a_minute_an_address_has_to_wait_and_all
         "ann logged in from 10.0.0.8",
     ]
     now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + 61)
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: now() + 61)
     assert log_in(here).status_code == 303
 
 

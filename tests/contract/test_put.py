@@ -126,7 +126,7 @@ def test_the_order_of_uuids_is_the_order_of_put_though_the_clock_stands_still_or
     Task = make({"id": "uuid"}, key=KEYS[kind]())
     now, put = int(datetime.datetime.now().timestamp() * 10**9), []
     for moment in (now, now - 3600 * 10**9):
-        monkeypatch.setattr("time.time_ns", lambda moment=moment: moment)
+        monkeypatch.setattr("xq.core.time.time_ns", lambda moment=moment: moment)
         put += [Task.put(task()).id for _ in range(5)] + [each.id for each in Task.xq.put_many(tasks(15))]
     assert [each.id for each in Task.xq.take_many(40)] == put
 

@@ -146,7 +146,7 @@ def test_a_server_that_begins_to_only_read_can_be_read_and_all_go_on_when_it_may
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_times_go_by_the_clock_of_the_server_whatever_the_client_believes(make, monkeypatch, hours):
     there = time.time
-    monkeypatch.setattr(time, "time", lambda: there() + hours * 3600)
+    monkeypatch.setattr("xq.core.time.time", lambda: there() + hours * 3600)
     Task = make(FEATURES | {"ttl": True, "ttr": True})
     Task.put({}, delay=3600)
     put = Task.put({}, ttl=3600)

@@ -90,7 +90,7 @@ def test_a_file_is_not_at_rest_before_a_write_of_the_last_seconds_must_be_visibl
     Task = queue_on(path)
     notifier, written = file_notifier.FileNotifier([str(path)], ()), time.time()
     for seconds, rests in ((4.0, False), (6.0, True)):
-        monkeypatch.setattr(time, "time", lambda after=seconds: written + after)
+        monkeypatch.setattr("xq.core.time.time", lambda after=seconds: written + after)
         notifier.has_changed(Task.xq.adapter.store, notified=False)
         assert notifier.at_rest is rests
 

@@ -29,8 +29,11 @@ def fetch(page):
         raise ValueError(page.url)"""
 
 TESTS = """
+from datetime import datetime
+
 import pytest
 from app import Page, fetch
+from freezegun import freeze_time
 
 @pytest.fixture(autouse=True)
 def clock(xq_memory):
@@ -52,6 +55,12 @@ def test_a_broken_page_is_tried_twice(run_pending, clock):
 
 def test_a_queue_on_its_own_database_has_a_clock(xq_clock, tmp_path):
     assert xq_clock(Page).now == Page.xq.clock.now
+
+def test_the_clock_begins_now_and_in_frozen_time_at_that_time_and_waits_end(xq_clock):
+    assert xq_clock(Page).now >= datetime.now().timestamp()
+    with freeze_time("2027-01-01"):
+        assert xq_clock(Page).now == datetime.now().timestamp() == 1_798_761_600
+        assert Page.take(timeout=0.1) is None
 """
 
 
@@ -66,7 +75,7 @@ def test_an_application_tests_its_queues_in_memory_by_a_clock_with_its_own_worke
         text=True,
         timeout=120,
     )
-    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
     assert not (tmp_path / "app.db").exists()
 
 

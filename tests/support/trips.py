@@ -65,7 +65,7 @@ class Counter:
         self.ignored: set[str] = set()
         self.lock = threading.Lock()
         self.now = float(round(time.monotonic()))  # a whole number: sums of halves are exact
-        patch.setattr(time, "monotonic", lambda: self.now)
+        patch.setattr("xq.core.time.monotonic", lambda: self.now)
         patch.setattr(callers, "ON_A_SERVER", 1)  # else it depends on the machine when another thread connects
         self._sqlite(patch)
         self._psycopg(patch)

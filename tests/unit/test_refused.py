@@ -146,6 +146,10 @@ def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
         decorator(make.model())
     with pytest.raises(xq.ConfigurationError, match="elsewhere"):
         xq.upgrade(make.model(), {"status": make.model(elsewhere=pw.CharField(default="R")).elsewhere})
+    with pytest.raises(
+        xq.ConfigurationError, match=r"Task is temporary .* only the connection that makes such a table"
+    ):
+        xq.upgrade(type("Task", (make.model(),), {"Meta": type("Meta", (), {"temporary": True})}), MAPPED)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
+import resource
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
+from xq.adapters.databases.waker import Waker
 from xq.cli import watch
 from xq.core.errors import ConfigurationError
 from xq.runtime import lease
@@ -45,7 +46,7 @@ def test_a_put_wakes_no_waiter_that_leaves_its_tube_to_others():
 
 def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, caplog):
     now = 10.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
     levels = [lines.level() for _ in range(23)]
@@ -98,6 +99,16 @@ def test_top_says_how_many_tasks_a_second_enter_and_leave_a_state():
     assert watch._rates(looks, "R") == {}
     looks.append((2.0, {"0-R": 5, "R-T": 2}))
     assert watch._rates(looks, "R") == {"in/s": "2.0", "out/s": "1.0"}
+
+
+def test_a_waker_for_which_no_descriptor_is_free_says_only_that():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            Waker()  # an error in its __del__ would fail this test
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_type_checkers_know_each_kind_of_worker():

@@ -71,10 +71,16 @@ def json_text(content: Any, indent: int | None = 2) -> str:
     def other(value: Any) -> Any:
         return bytes(value) if isinstance(value, memoryview) else str(value)
 
-    plain = parser.dumps(to_jsonable_python(content, bytes_mode="base64", fallback=other))
+    def made(value: Any) -> Any:
+        return to_jsonable_python(value, bytes_mode="base64", fallback=other)
+
+    try:
+        plain = parser.dumps(content, default=made)  # also half of a surrogate pair, which pydantic refuses
+    except TypeError:  # a key of another type than JSON has
+        plain = parser.dumps(made(content))
     ascii = not sys.stdout.encoding.lower().startswith("utf")
     known = parser.loads(plain, parse_constant=str)  # JSON has no infinity
-    return parser.dumps(known, indent=indent, ensure_ascii=ascii)
+    return parser.dumps(known, indent=indent, ensure_ascii=ascii).encode(errors="backslashreplace").decode()
 
 
 def lines_of(lines: Iterable[Any], width: int) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as parser
-import time
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -13,13 +12,14 @@ from typer import Argument, Option
 from xq.cli import options as o
 from xq.cli.output import Answer, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public
+from xq.core import time
 from xq.core.errors import Error
 from xq.core.words import NAMES
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
 WORDS = 20  # words of a column that upgrade shows
-HEALTH = {"healthy": 0, "error": 1, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
+HEALTH = {"healthy": 0, "error": 1, "unknown": 3, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
 
 
 def stats(target: o.Target, json: o.Json = False) -> None:
@@ -68,7 +68,7 @@ def health(
     timeout: Annotated[float, Option(min=0, help="Seconds within which a database answers.")] = 5,
     json: o.Json = False,
 ) -> None:
-    """Print a line for each queue: healthy, late, failing or unreachable. Exits with 0, 3, 4 or 5, for the worst."""
+    """Print a line for each queue: healthy, unknown, late, failing or unreachable. Exits with 0, 3, 3, 4 or 5."""
     from multiprocessing.pool import ThreadPool
 
     def look(target: str) -> list[tuple[str, str, str]]:

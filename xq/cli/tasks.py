@@ -15,7 +15,7 @@ from typer import Argument, Option
 from xq.cli import options as o
 from xq.cli.output import Answer, Extra, Text, ask, block, moment, shown, spent
 from xq.cli.targets import Queue, key_of
-from xq.core.errors import BadValue, Error
+from xq.core.errors import BadType, BadValue, Error
 from xq.core.words import counted
 
 if TYPE_CHECKING:
@@ -28,13 +28,20 @@ DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless 
 
 def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, ttr: o.Ttr = None) -> Answer:
     """Put a task, and print its key; of the lines of stdin all, or none."""
-    given: dict[str, Any] = {"delay": delay, "ttl": ttl, "ttr": ttr}
+    options: dict[str, Any] = {"delay": delay, "ttl": ttl, "ttr": ttr}
+    options = {name: value for name, value in options.items() if value is not None}
     texts = {f"line {at:,}: ": text for at, text in enumerate(sys.stdin, 1)} if task == "-" else {"": task}
-    tasks = [_object(text, where) for where, text in texts.items() if text.strip() or not where]
+    tasks = {where: _object(text, where) for where, text in texts.items() if text.strip() or not where}
     try:
-        put = queue.put_many(tasks, **{name: value for name, value in given.items() if value is not None})
-    except BadValue as error:
-        raise Error(str(error)) from error
+        put = queue.put_many(tasks.values(), **options)
+    except (BadValue, BadType) as error:
+        with queue.adapter.store.atomic():  # which no put survives: the options, then each line alone, to name it
+            for where, some in [("", []), *((where, [each]) for where, each in tasks.items())]:
+                try:
+                    queue.put_many(some, **options)
+                except (BadValue, BadType) as found:
+                    raise Error(f"{where}{found}") from found
+            raise Error(str(error)) from error
     if task == "-":
         return Answer({"put": len(put)}, [], f"{len(put):,} tasks put")
     told = described(queue, put[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from xq.cli.output import Answer, json_text, lines_of, shown
 from xq.cli.queues import counted, numbers
 from xq.cli.targets import Queue, connected, key_of
 from xq.cli.tasks import failures, list_, transition, transition_row
+from xq.core import time
 
 PAUSE = 0.25  # seconds between two looks of tail
 TRANSITIONS_A_LOOK = 1_000  # transitions that one look reads

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Final
 
+from xq.core import time
 from xq.core.errors import BadType, BadValue, Error
 from xq.core.ports import ErrorKind
 from xq.engine.timers import Batches

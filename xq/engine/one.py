@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 
+from xq.core import time
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.machine import TAKEN, Transition

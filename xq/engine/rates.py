@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Final
 
+from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
+from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import Statement
 from xq.core.dialect import Dialect

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 
+from xq.core import time
 from xq.core.compile import Selector
 from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition

@@ -7,11 +7,11 @@ buried, and if the database refuses the move, the takes of this process pass the
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from xq.core import time
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, Duplicate
 from xq.core.machine import READY, TAKEN

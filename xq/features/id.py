@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from xq.core import time
 from xq.core.forking import at_fork
 from xq.core.machine import Feature, Settings, Strategy
 

@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The state of a queue, which is healthy, late, failing or unreachable, and a sentence about it."""
+    """The state of a queue, which is healthy, unknown, late, failing or unreachable, and a sentence about it."""
 
     state: str
     sentence: str
@@ -98,8 +98,11 @@ class Inspection:
         self.database, self.tasks, self.machine = history.database, history.tasks, history.machine
         self.pauses, self.history = pauses, history
         self._lock = threading.Lock()
-        self._marks = deque[tuple[float, int]](maxlen=MARKS)  # (time, number of tasks that had entered by then)
+        # (time of a look, number of tasks that had entered by then, time of the look before)
+        self._marks = deque[tuple[float, int, float]](maxlen=MARKS)
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
+        self._looked: float | None = None  # the time of the last look at the counters
+        self._at_most = 0.0  # the age that the oldest ready task then had at most, if it became ready between two looks
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.database.run(sql, values)
@@ -269,10 +272,11 @@ class Inspection:
                 marks.clear()  # the counters were reset
             is_first = not marks
             if is_first or entered > marks[-1][1]:
-                marks.append((now, entered))
+                marks.append((now, entered, now if self._looked is None else self._looked))
             while len(marks) > 1 and marks[0][1] <= entered - ready:
                 marks.popleft()
             oldest = None if is_first else Age(max(0.0, now - marks[0][0]), exact=False)
+            self._looked, self._at_most = now, now - marks[0][2]
         return (oldest, max(0.0, now - since)) if ready else (Age(0.0, exact=True), 0.0)
 
     def health(self, max_age: float | None, max_buried: int) -> Health:
@@ -286,16 +290,18 @@ class Inspection:
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
         limit = math.inf if max_age is None else max_age
         waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
-        # A bound of the history is no proof of health. Without the history, a process that takes must do.
-        is_known = (now.oldest is not None and now.oldest.exact) or (self.machine.settings.history is None and takers)
-        is_late = ready and limit < math.inf and (waits > limit or not is_known)
+        # A bound is no proof of health. The first look without the history, which knows less, goes by the takes.
+        by_history = self.machine.settings.history is not None
+        is_known = now.oldest is not None and now.oldest.exact if by_history else self._at_most <= limit
+        is_late, is_judged = waits > limit or not takers, ready and limit < math.inf
         said = [f"ready tasks: {ready:,}"]
         if ready:
             said[0] += f", the oldest for {now.oldest}" if now.oldest else ", for how long is unknown"
-            said.append(f"processes that take: {takers}")
+            said.append(f"processes that take: {takers}" if takers else "no process takes")
             said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit)
         said += [f"buried tasks: {buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
-        return Health("failing" if buried > max_buried else "late" if is_late else "healthy", "; ".join(said))
+        state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
+        return Health("failing" if buried > max_buried else state, "; ".join(said))
 
 
 def place(tube: str | None) -> str:

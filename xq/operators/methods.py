@@ -176,9 +176,10 @@ class Operators(Generic[T]):
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
         The worst that holds: "unreachable" if the database does not answer, "failing" if more than `max_buried` tasks
-        are buried, "late" if `oldest` or `standstill` of the `snapshot` is more than `max_age` seconds, else "healthy".
-        It is late as well if `oldest` is not exact; without the feature history only if no process takes. Pauses excuse
-        nothing. Raises BadType, BadValue and NotInstalled.
+        are buried, "late" if tasks are ready and no process takes, or if `oldest` or `standstill` of the `snapshot` is
+        more than `max_age` seconds, "unknown" if `oldest` is only a bound and may be more, else "healthy". With
+        `max_age=math.inf` tasks may wait, and no process is needed. Pauses excuse nothing. Raises BadType, BadValue and
+        NotInstalled.
         """
         return self._inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from xq.adapters.plain import PlainStore
+from xq.core import time
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect, Installation
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown

@@ -6,12 +6,12 @@ import contextvars
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from xq.core import time
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
 from xq.core.ports import Connections

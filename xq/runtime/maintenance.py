@@ -9,12 +9,12 @@ import logging
 import math
 import os
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
+from xq.core import time
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, R, Row, keep

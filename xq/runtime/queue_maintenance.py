@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from xq.core import time
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.engine.finish import Finish

@@ -15,13 +15,13 @@ import logging
 import math
 import random
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple
 from zoneinfo import ZoneInfo
 
+from xq.core import time
 from xq.core.acting import By
 from xq.core.clock import EPOCH
 from xq.core.errors import (

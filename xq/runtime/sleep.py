@@ -7,10 +7,10 @@ event loop, and needs a thread only for the steps between.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from xq.core import time
 from xq.core.ports import R
 
 LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -19,6 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from xq.core import time
 from xq.core.errors import Error
 from xq.operators.operations import Operation
 from xq.serve import login
@@ -163,7 +163,7 @@ class Console:
         values |= {"visit": visit, "url": visit.url, "here": visit.here, "caller": visit.caller}
         values |= {"may": visit.caller.verbs, "entry": visit.entry, "queue": visit.entry and visit.entry.queue}
         made = self._templates.get_template(template).render(values)
-        return made.encode("utf-8", "replace").decode()  # data may have half a surrogate pair
+        return made.encode("utf-8", "backslashreplace").decode()  # data may have half a surrogate pair
 
     async def current(self, visit: Visit) -> None:
         """Wait for the looks that are due: at the database of the queue, or at all of them."""

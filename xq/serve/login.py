@@ -7,7 +7,6 @@ import hmac
 import ipaddress
 import logging
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Scope
 
+from xq.core import time
 from xq.core.errors import BadValue, shown
 
 log = logging.getLogger("xq.serve")

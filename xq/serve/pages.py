@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -12,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from xq.core import time
 from xq.core.errors import BadValue, shown
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Route
 from xq.serve.entries import ConsoleQueue, entries_of, on

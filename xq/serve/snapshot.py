@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
+from xq.core import time
 from xq.core.ports import R
 from xq.core.words import lasting
 from xq.operators.doctor import LONG

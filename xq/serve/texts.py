@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from xq.core import time
 from xq.core.words import counted, lasting, name_of
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, parse

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-import time
 import uuid
 from weakref import WeakKeyDictionary, finalize
 
+from xq.core import time
 from xq.core.dialect import Runs
 from xq.core.errors import UnknownSession
 from xq.core.forking import at_fork

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 from weakref import WeakSet, ref
 
+from xq.core import time
 from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, R

@@ -6,10 +6,10 @@ import logging
 import math
 import random
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 
+from xq.core import time
 from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, Row

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from xq.core import time
 from xq.core.errors import NotRunning
 from xq.core.ports import ErrorKind
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from xq.adapters.tubes import Record, TubeRecords
+from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, R

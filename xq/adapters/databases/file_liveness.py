@@ -10,13 +10,13 @@ import os
 import pwd
 import struct
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from xq.adapters.databases.liveness_locks import LivenessLocks
+from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.forking import at_fork
 from xq.core.ports import Row

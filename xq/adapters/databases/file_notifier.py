@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from xq.adapters.databases.file_liveness import identity
 from xq.adapters.databases.waker import Waker
+from xq.core import time
 from xq.core.ports import Connections
 
 POLL = 0.02  # seconds between two polls if no file can be watched

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
+
+from xq.core import time
 
 ENDING = 0.5  # seconds to wait for a process that is closing the session, which session_ttr may keep
 POLL = 0.02  # seconds between two tries

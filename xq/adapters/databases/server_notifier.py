@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import select
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.waker import Waker
+from xq.core import time
 from xq.core.ports import Connections, Connector
 
 AGAIN = 5.0  # seconds until a watch is begun again that could not be begun: the server has no connection left

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.named import by_position, filled, listed
 from xq.adapters.databases.records import SESSIONS, TEXTS
 from xq.adapters.databases.sql_file import filled_in, texts
+from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, Connector, ErrorKind, Row

@@ -29,7 +29,8 @@ class Waker:
             self._reader.recv(4096)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_writer"):  # not if no descriptor was free
+            self.close()
 
     def close(self) -> None:
         self._reader.close()

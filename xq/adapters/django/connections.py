@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -21,6 +20,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
+from xq.core import time
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, Joined, keep
 

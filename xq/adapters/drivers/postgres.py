@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, UnreadRow
 

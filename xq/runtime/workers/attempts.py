@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic
 
+from xq.core import time
 from xq.core.errors import NotFound
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, chunks

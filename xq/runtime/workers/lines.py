@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Final
+
+from xq.core import time
 
 PER_SECOND: Final = 20  # lines within a second: a line costs a tenth of a fast worker's job
 

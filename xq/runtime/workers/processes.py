@@ -7,13 +7,13 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
+from xq.core import time
 from xq.core.errors import Error
 
 log = logging.getLogger("xq")

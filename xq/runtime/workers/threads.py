@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections import deque
 from typing import Any
 
+from xq.core import time
 from xq.runtime.lease import Lease
 from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program

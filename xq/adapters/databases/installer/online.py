@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from xq.adapters.databases.installer.findings import Findings
+from xq.core import time
 from xq.core.ports import UNANSWERED, ErrorKind
 from xq.core.words import lasting
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from contextlib import closing
-from time import time_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
 from xq.core.acting import NO_ACTOR, actor_of
 from xq.core.ports import Connection, Connections, Row, Run
+from xq.core.time import time_ns
 
 # Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or
 # as text the time of a test's clock. xq reads the number of the context.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Iterable, Sequence
 
 from xq.adapters.databases.installer.installer import VIEW, Installer
 from xq.adapters.databases.sqlite.event_context import is_read
 from xq.adapters.databases.sqlite.objects import SqliteObjects
+from xq.core import time
 from xq.core.ports import Connections, ErrorKind
 
 WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them

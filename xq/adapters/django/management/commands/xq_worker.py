@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from django.utils.module_loading import import_string
 from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
+from xq.core import time
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.program import assignment_of, run_assignments, worker_of
 from xq.runtime.workers.worker import Worker
