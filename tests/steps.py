@@ -54,7 +54,7 @@ def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
 def a_second_passes(patch: pytest.MonkeyPatch) -> None:
     """Set the monotonic clock, by which xq looks at an installation once a second."""
     now = time.monotonic
-    patch.setattr(time, "monotonic", lambda: now() + 2)
+    patch.setattr("xq.core.time.monotonic", lambda: now() + 2)
 
 
 def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:

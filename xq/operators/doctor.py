@@ -159,6 +159,8 @@ class Doctor(Inspection):
             return
         for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
+        for line in retried(self.database.store, binding.installation.untimed):
+            yield Finding(line, "run this statement, unless an ack with delay=math.inf keeps them")
         for name, ddl in binding.dialect.installer.drifted(self.database.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")

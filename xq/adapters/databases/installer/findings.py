@@ -301,7 +301,6 @@ class Findings:
                 )
         yield from self._unseen()
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
-        yield self._untimed(), "run this UPDATE"
         uncounted = [
             f"{abs(n)} tasks {'of tube ' + repr(tube) if tube else 'in all'} that are {self.wording.state(state)} "
             f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
@@ -339,8 +338,8 @@ class Findings:
         of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
         return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
 
-    def _untimed(self) -> list[str]:
-        """Return a message if zombies have no timer, though the feature has seconds."""
+    def untimed(self) -> list[str]:
+        """Return a message if zombies have no timer, though the feature has seconds: as an ack(delay=math.inf) does."""
         update = self.installer.in_a_script(self.looks.times_zombies)
         rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
         n = self.store.execute(f"SELECT COUNT(*) FROM {rows}")[0][0] if update else 0

@@ -186,7 +186,7 @@ class Installation(Findings):
         self.refuse_change()
 
     def _warn(self, is_new: bool) -> None:
-        for line in [*self._unowned(), *self._untimed()]:
+        for line in [*self._unowned(), *self.untimed()]:
             log.warning("the queue %s is installed: %s", self.store.name, line)
         machine = self.dialect.machine
         timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
