@@ -204,7 +204,7 @@ class Findings:
         return ""
 
     def _generations(self) -> list[Row]:
-        """Return the definitions that were the newest in turn; none for an earlier layout, or a user without the right."""
+        """Return the definitions that were the newest in turn; none for an earlier layout, or without the right."""
         if GENERATIONS not in self.installer.existing(self.store):
             return []
         try:
