@@ -704,7 +704,9 @@ class QueueMachine(RuleBasedStateMachine):
             lost = [state for state in self.model.states if state not in after.states]
             move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
             both = self.same(
-                lambda: install_anew(self.Task, self.configured(features), move=move, drop_history=True),
+                lambda: install_anew(
+                    self.Task, self.configured(features), move=move, drop_history=True, downgrade=True
+                ),
                 lambda _: self.model.installed_anew(features, move),
             )
             if both is not None:

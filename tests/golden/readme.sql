@@ -15,10 +15,13 @@ CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECI
 CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, tube, whole));
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, name));
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
@@ -99,6 +102,17 @@ UPDATE "page_xq_wait"
     SET event = printf('write'), target = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
 END;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_queue
+    WHERE name = 'page';
 
 -- install: record
 DELETE FROM xq_queue
@@ -555,7 +569,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -707,6 +721,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

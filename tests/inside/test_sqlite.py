@@ -329,7 +329,7 @@ def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_s
     assert Task.xq.History.select().count() == 1
     assert numbers() == before
     for more in ({}, {"history": True}, {"history": True, "limit": 9}, {"history": True}):
-        install_anew(Task, {"buried": True, **more}, drop_history=True)
+        install_anew(Task, {"buried": True, **more}, drop_history=True, downgrade=True)
         assert numbers() == before
         assert Task.xq.check() == []
     Task.put(task(tube="a"))

@@ -539,8 +539,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a migration that alters the table does not bring the triggers back",
         "xq/adapters/django/after_migrate.py",
-        "            queue.install()\n",
-        "            queue.adapter\n",
+        "            queue.install(downgrade=_is_of_a_test(connections[using]))",
+        "            queue.adapter",
         "django/test_migrations.py::test_migrations_of_other_columns_leave_a_queue_exact_and_one_that_fails_is_mended_by_the_next",
     ),
     Mutant(

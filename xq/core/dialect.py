@@ -195,6 +195,8 @@ class Records(ABC):
 
     installed = Sql()
     generations = Sql()
+    forget_noted = Sql()
+    note_installed = Sql()
     note_schedules = Sql()
     forget_schedules = Sql()
     forget = Sql()

@@ -171,10 +171,9 @@ def test_the_ddl_to_uninstall_leaves_the_plain_table_and_changes_nothing_by_itse
 @pytest.mark.parametrize("database", [pw.PostgresqlDatabase, pw.MySQLDatabase])
 def test_the_ddl_needs_no_server(database):
     db = database("app", host="127.0.0.1", port=1)
-    model = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
-    for uninstall in (False, True):
-        assert "task_xq_count" in xq.upgrade(model, {}, {}, methods=False).ddl(uninstall=uninstall)
-        del model.xq
+    model: Any = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
+    queue = xq.upgrade(model, {}, {})
+    assert all("task_xq_count" in queue.ddl(uninstall=uninstall) for uninstall in (False, True))
 
 
 def test_the_ddl_of_other_features_drops_what_the_earlier_ones_had(make):
@@ -299,9 +298,9 @@ def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
     for call in (Old.xq.install, Old.create_table, Old.xq.ddl, lambda: Old.xq.install(drop_history=True)):
         with pytest.raises(
             xq.ConfigurationError, match=r"another one has replaced it .*install\(downgrade=True\)"
-        ) as told:
+        ) as refused:
             call()
-        said.append(str(told.value))
+        said.append(str(refused.value))
     assert not [each for each in said if "drop_history" in each or "xq install" in each]
     with pytest.raises(xq.ConfigurationError):
         Old.xq.install(online=True)

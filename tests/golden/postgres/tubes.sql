@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 
 -- install: the table xq_session
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN host TEXT, ADD COLUMN pid BIGINT, ADD COLUMN program TEXT;
+    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host TEXT, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program TEXT;
 END IF;
 END $$;
 
@@ -22,21 +22,24 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 
 -- install: the table xq_pause
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor TEXT, ADD COLUMN reason TEXT;
+    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, name));
 
 -- install: the table xq_schedule
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
+
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
@@ -224,6 +227,17 @@ RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "mail_xq_update" AFTER UPDATE ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting('xq.context', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
 END $xqx$;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_queue
+    WHERE name = 'mail';
 
 -- install: record
 DELETE FROM xq_queue
@@ -879,7 +893,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -1066,6 +1080,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'mail';
 
 -- forget the queue in xq_queue

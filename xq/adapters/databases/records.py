@@ -59,7 +59,7 @@ class Records(interface.Records):
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         """Return SQL that records this queue as installed, in place of an earlier record, and as the newest."""
         values = {"version": self.of.literal(version), "fingerprint": self.of.in_any_mode(fingerprint)}
-        noted = self.text("forget_noted"), self.text("note_installed")  # the earlier one too: it may not be noted yet
+        noted = self.forget_noted, self.note_installed  # also of the earlier one, which may not be noted yet
         return *noted, self.forget, self.text("recorded", **values), *noted
 
     @property
