@@ -171,7 +171,8 @@ def test_the_ddl_to_uninstall_leaves_the_plain_table_and_changes_nothing_by_itse
 @pytest.mark.parametrize("database", [pw.PostgresqlDatabase, pw.MySQLDatabase])
 def test_the_ddl_needs_no_server(database):
     db = database("app", host="127.0.0.1", port=1)
-    queue = xq.upgrade(type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})}), {}, {})
+    model: Any = type("Task", (pw.Model,), {"Meta": type("Meta", (), {"database": db})})
+    queue = xq.upgrade(model, {}, {})
     assert all("task_xq_count" in queue.ddl(uninstall=uninstall) for uninstall in (False, True))
 
 

@@ -215,7 +215,7 @@ class Findings:
         return ""
 
     def _generations(self) -> list[Row]:
-        """Return the definitions that were the newest in turn; none in an earlier layout, or without the right."""
+        """Return the definitions that were the newest in turn; none for an earlier layout, or without the right."""
         if GENERATIONS not in self.installer.existing(self.store):
             return []
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -148,21 +147,17 @@ class Installation(Findings):
             self._admitted({})
 
     def refuse_if_reached(self) -> list[str]:
-        """Return SQL that drops what an earlier definition had, but its history. Raises what install() raises.
+        """Raise what install() raises, and return SQL that drops what an earlier definition had, but its history.
 
-        Both only if the database answers, has the table, and lets this user look.
+        Do nothing if the database does not answer.
         """
         history = self.installer.objects.drop("table", self.dialect.name("history"))
         try:
-            # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
-            with self.store.atomic() if self.store.in_transaction() else nullcontext():
-                if not self.missing_columns() and self.missing():
-                    self.refuse_all()
-                return [sql for sql in self.installer.stale(self.store) if sql != history]
-        except ConfigurationError:
-            raise
+            if not self.missing_columns() and self.missing():
+                self.refuse_all()
+            return [sql for sql in self.installer.stale(self.store) if sql != history]
         except Exception as error:
-            if self.store.classify(error) not in (ErrorKind.DENIED, *UNANSWERED):
+            if isinstance(error, ConfigurationError) or self.store.classify(error) not in UNANSWERED:
                 raise
             return []
 
