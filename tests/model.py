@@ -254,6 +254,8 @@ class Model:
             return [self.put_one(*one, on_conflict or "raise") for one in puts]
         except Refused as refused:  # a batch that is too large and has a key twice is refused for either
             both = {"Full", "IntegrityError"} if len(tasks) > 1 and "limit" in self.on and not self.alone else set()
+            if len(tasks) > 1 and self.alone and self.rows.keys() & {*keys}:  # its row may also hold a value twice
+                both |= {"Duplicate", "IntegrityError"}
             raise Refused(*refused.errors, *both, state=refused.state) from None
 
     def put_one(self, key: Any, task: Row, given: Options, on_conflict: str) -> tuple[Any, Row]:

@@ -703,9 +703,10 @@ class QueueMachine(RuleBasedStateMachine):
             after = Model(features, (), (), 0)
             lost = [state for state in self.model.states if state not in after.states]
             move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
+            named = {self.words[state]: to for state, to in move.items()}  # a letter may be the word of another state
             both = self.same(
                 lambda: install_anew(
-                    self.Task, self.configured(features), move=move, drop_history=True, downgrade=True
+                    self.Task, self.configured(features), move=named, drop_history=True, downgrade=True
                 ),
                 lambda _: self.model.installed_anew(features, move),
             )
