@@ -414,7 +414,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    WHERE "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AND "runat" <= :asked AND substr(COALESCE("xq_owner", ''), 1, 36) IN (SELECT value FROM json_each(:expired))
     ORDER BY "runat" LIMIT :n)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 

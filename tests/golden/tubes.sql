@@ -670,7 +670,7 @@ DELETE FROM "mail"
 UPDATE "mail"
     SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
     WHERE "id" IN (SELECT "id" FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "id" IS NOT NULL AND "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)
+    WHERE "id" IS NOT NULL AND "status" = 'T' AND "runat" <= COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AND "runat" <= :asked AND substr(COALESCE("owner", ''), 1, 36) IN (SELECT value FROM json_each(:expired))
     ORDER BY "runat" LIMIT :n)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 

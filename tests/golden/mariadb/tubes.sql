@@ -76,6 +76,10 @@ CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
 
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, ends DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
+
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS `mail_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER
@@ -888,7 +892,8 @@ DELETE FROM `mail`
 
 -- T ttr R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL

@@ -47,6 +47,9 @@ CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, s
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid TEXT NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
 
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token TEXT PRIMARY KEY, ends DOUBLE PRECISION NOT NULL);
+
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube text, source text, target text, n bigint NOT NULL);
 
@@ -683,7 +686,8 @@ DELETE FROM "mail"
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail"
-    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AND COALESCE(CAST("owner" AS text) COLLATE "default", '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)))
     ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
