@@ -5,14 +5,14 @@
 -- install: the table xq_queue
 CREATE TABLE IF NOT EXISTS xq_queue (name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, version VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, fingerprint LONGTEXT NOT NULL, puts BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_session
 CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_session
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
@@ -24,14 +24,14 @@ END;
 
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_pause
 CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, tube VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_pause
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
@@ -44,7 +44,7 @@ END;
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_schedule
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
@@ -55,29 +55,29 @@ END;
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (name, slot)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table page_xq_count
 CREATE TABLE IF NOT EXISTS `page_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, source VARCHAR(1) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, target VARCHAR(1) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, n BIGINT NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table page_xq_wait
 CREATE TABLE IF NOT EXISTS `page_xq_wait` (waiter VARCHAR(64) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', session VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT '', since DOUBLE, event VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, target VARCHAR(1) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB AS
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (k0, waiter)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC AS
     SELECT `id` AS k0 FROM `page` LIMIT 0;
 
 -- install: the index page_xq_oldest_R

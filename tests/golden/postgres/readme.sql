@@ -51,12 +51,18 @@ CREATE TABLE IF NOT EXISTS "page_xq_count" (tube text, source text, target text,
 ALTER TABLE "page_xq_count"
     SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
 
+-- install: the table page_xq_count
+ALTER TABLE "page_xq_count" REPLICA IDENTITY FULL;
+
 -- install: the table page_xq_wait
 CREATE TABLE IF NOT EXISTS "page_xq_wait" AS
     SELECT "id" AS k0, CAST('' AS text) AS waiter, CAST('' AS text) AS session, CAST(0 AS float8) AS since, CAST('' AS text) AS event, CAST('' AS text) AS target FROM "page" WITH NO DATA;
 
 -- install: the table page_xq_wait
 CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_wait_key" ON "page_xq_wait" (k0, waiter);
+
+-- install: the table page_xq_wait
+ALTER TABLE "page_xq_wait" REPLICA IDENTITY FULL;
 
 -- install: the index page_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
@@ -191,7 +197,7 @@ UPDATE "page"
     SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8), "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'R'
-    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T: oldest
@@ -199,7 +205,7 @@ UPDATE "page"
     SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(60.0 AS float8), "xq_owner" = :owner
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'R'
-    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -208,7 +214,7 @@ UPDATE "page"
     SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8), "xq_owner" = :owner
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'R'
-    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R take T with ttr: oldest
@@ -216,7 +222,7 @@ UPDATE "page"
     SET "status" = 'T', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttr AS float8), "xq_owner" = :owner
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'R'
-    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -290,7 +296,7 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :first0 AND ("xq_owner" COLLATE "C") < :end0 LIMIT :n FOR UPDATE SKIP LOCKED)
+    WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :first0 AND ("xq_owner" COLLATE "C") < :end0 LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -380,7 +386,7 @@ UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'W' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
-    ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -419,7 +425,7 @@ UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'B'
-    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig R: oldest
@@ -427,7 +433,7 @@ UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'B'
-    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -442,7 +448,7 @@ UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
-    ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -481,7 +487,7 @@ UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = (SELECT "id" FROM "page"
     WHERE "status" = 'B'
-    ORDER BY "id" LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: oldest
@@ -489,7 +495,7 @@ UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'B'
-    ORDER BY "id" LIMIT :n FOR UPDATE SKIP LOCKED)
+    ORDER BY "id" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -563,7 +569,7 @@ SELECT uuid FROM xq_session
 
 -- session over
 SELECT uuid FROM xq_session
-    WHERE uuid IN (:uuids) AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR UPDATE;
+    WHERE uuid IN (:uuids) AND ends <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FOR NO KEY UPDATE;
 
 -- deregister session
 DELETE FROM xq_session
@@ -598,7 +604,7 @@ INSERT INTO xq_schedule (queue, name, spec, task, next_us)
 
 -- schedule
 SELECT spec, task, next_us FROM xq_schedule
-    WHERE queue = 'page' AND name = :name FOR UPDATE;
+    WHERE queue = 'page' AND name = :name FOR NO KEY UPDATE;
 
 -- set schedule
 UPDATE xq_schedule
@@ -620,7 +626,7 @@ SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(ext
 
 -- due schedule
 SELECT spec, task, next_us, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
-    WHERE queue = 'page' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR UPDATE SKIP LOCKED;
+    WHERE queue = 'page' AND name = :name AND paused IS NULL AND next_us <= CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FOR NO KEY UPDATE SKIP LOCKED;
 
 -- begin wait
 INSERT INTO "page_xq_wait" (k0, waiter, session, since)
@@ -766,7 +772,7 @@ DELETE FROM xq_queue
 
 -- lock before a kill in several states
 SELECT COUNT(*) FROM (SELECT 1 FROM "page"
-    WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR UPDATE) AS held;
+    WHERE "status" IN ('R', 'T', 'W', 'B', 'D') FOR NO KEY UPDATE) AS held;
 
 -- R T W B D by_state
 SELECT "id", "url", "title", "status", "runat", "xq_owner" FROM "page"
