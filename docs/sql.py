@@ -136,8 +136,9 @@ index serves a comparison with it.
 One INSERT puts the task as ready. `RETURNING` returns the row as PostgreSQL stored it, with its new key.
 """,
         "take": """
-One UPDATE chooses the oldest ready task, writes state, expiry and token, and returns the row. `FOR UPDATE` locks the
-row until the commit. `SKIP LOCKED` skips the rows that other takes have locked, so takes do not wait for each other.
+One UPDATE chooses the oldest ready task, writes state, expiry and token, and returns the row. `FOR NO KEY UPDATE` locks
+the row until the commit. `SKIP LOCKED` skips the rows that other takes have locked, so takes do not wait for each
+other.
 """,
         "ack": """
 One UPDATE finds the task by its key, checks state and token, and writes the caller's fields with the new state. If
