@@ -1,7 +1,6 @@
 """The clocks of the system, by which xq waits. Each module imports this one in place of Python's `time`.
 
-A test that freezes time (freezegun) replaces the functions of Python's module, and a wait by them would never end. It
-leaves `clock_gettime` as it is, also if this module is imported while time is frozen.
+freezegun replaces the functions of Python's module, and a wait by them would never end. It leaves `clock_gettime`.
 """
 
 import time as system
@@ -9,6 +8,5 @@ from functools import partial
 
 sleep = system.sleep
 monotonic = partial(system.clock_gettime, system.CLOCK_MONOTONIC)
-monotonic_ns = partial(system.clock_gettime_ns, system.CLOCK_MONOTONIC)
 time = partial(system.clock_gettime, system.CLOCK_REALTIME)
 time_ns = partial(system.clock_gettime_ns, system.CLOCK_REALTIME)

@@ -309,7 +309,7 @@ class Schedules(Generic[T]):
 
         A process that has just started has not seen what the clock was before, so it computes them, too.
         """
-        ahead = now - time.monotonic_ns() // 1000
+        ahead = now - int(time.monotonic() * 1_000_000)
         changed = ahead < self._ahead - NEW_TIME and self.database.transaction(lambda: self._reset(now))
         self._ahead = ahead
         return changed

@@ -85,10 +85,8 @@ class PeeweeModel(OrmModel[M]):
         if meta.primary_key is False:
             raise ConfigurationError(f"{model.__name__} has no primary key: a queue needs one to name its tasks")
         if meta.temporary:
-            raise ConfigurationError(
-                f"{model.__name__} is temporary (class Meta): only the connection that makes such a table sees it, and "
-                "a queue has several. Leave temporary out; for tests, xq_memory has a database that is gone after them"
-            )
+            seen = "only the connection that makes such a table sees it, and a queue has several: leave temporary out"
+            raise ConfigurationError(f"{model.__name__} is temporary (class Meta): {seen}, or use xq_memory in tests")
         self.model = model
         self.name = model.__name__
         self.table = meta.table_name
