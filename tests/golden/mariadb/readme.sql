@@ -16,8 +16,8 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
 
 -- install: the table xq_session
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN pid BIGINT, ADD COLUMN program VARCHAR(60) CHARACTER
+    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program VARCHAR(60) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
@@ -35,8 +35,8 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
 
 -- install: the table xq_pause
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN reason VARCHAR(1000) CHARACTER
+    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
@@ -44,11 +44,15 @@ END;
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_schedule
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
 
@@ -56,6 +60,12 @@ END;
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, kind VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, generation INTEGER NOT NULL, version VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, definition LONGTEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
@@ -65,6 +75,10 @@ CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, ends DOUBLE PRECISION NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table page_xq_count
 CREATE TABLE IF NOT EXISTS `page_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
@@ -104,6 +118,13 @@ CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE ON `page` FOR EACH ROW B
 DECLARE new_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
 DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+IF (OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write') = 'write' THEN
+    INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
+END IF;
 IF old_state <> new_state THEN
     INSERT INTO `page_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
@@ -132,6 +153,17 @@ IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN U
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
 END;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_queue
+    WHERE name = 'page';
 
 -- install: record
 DELETE FROM xq_queue
@@ -259,7 +291,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -268,7 +300,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -277,7 +309,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -286,7 +318,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -295,7 +327,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`xq_owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -304,21 +336,21 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
 UPDATE `page`
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
 -- T release R: each
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -327,7 +359,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -350,7 +382,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- W D restart R: key
+-- W restart R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -359,7 +391,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- R W B D switch R: key
+-- D restart R: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- R W B switch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -368,7 +409,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- R W B D switch W with delay: key
+-- R W B switch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -391,6 +432,24 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- D switch R: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- D switch W with delay: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -541,10 +600,11 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 
 -- T ttr R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`xq_owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -553,7 +613,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -562,7 +622,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -571,16 +631,25 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- W restart W with delay: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- W D restart W with delay: key
+-- D restart W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -720,7 +789,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -768,7 +837,7 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     ORDER BY `runat` LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -864,7 +933,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -890,6 +959,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

@@ -16,8 +16,8 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
 
 -- install: the table xq_session
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN host VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN pid BIGINT, ADD COLUMN program VARCHAR(60) CHARACTER
+    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program VARCHAR(60) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
@@ -35,8 +35,8 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
 
 -- install: the table xq_pause
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN reason VARCHAR(1000) CHARACTER
+    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
@@ -44,11 +44,15 @@ END;
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_schedule
 BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 END IF;
 END;
 
@@ -56,6 +60,12 @@ END;
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, bucket VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, kind VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, generation INTEGER NOT NULL, version VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, definition LONGTEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
@@ -65,6 +75,10 @@ CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, ends DOUBLE PRECISION NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS `mail_xq_count` (id BIGINT AUTO_INCREMENT PRIMARY KEY, tube VARCHAR(255) CHARACTER
@@ -163,6 +177,10 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
+IF (OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
+END IF;
 IF old_state <> new_state THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
@@ -239,6 +257,17 @@ IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN U
     WHERE k0 = OLD.`id` AND event IS NULL;
 END IF;
 END;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_queue
+    WHERE name = 'mail';
 
 -- install: record
 DELETE FROM xq_queue
@@ -863,7 +892,8 @@ DELETE FROM `mail`
 
 -- T ttr R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + NULLIF(COALESCE(`ttl`, 10.0), 1267650600228229401496703205376e0), `owner` = NULL
@@ -1111,7 +1141,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -1171,7 +1201,7 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
     UNION ALL
     SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -1298,7 +1328,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -1324,6 +1354,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'mail';
 
 -- forget the queue in xq_queue

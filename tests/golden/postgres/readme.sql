@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 
 -- install: the table xq_session
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN host TEXT, ADD COLUMN pid BIGINT, ADD COLUMN program TEXT;
+    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host TEXT, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program TEXT;
 END IF;
 END $$;
 
@@ -22,27 +22,33 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 
 -- install: the table xq_pause
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor TEXT, ADD COLUMN reason TEXT;
+    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, name));
 
 -- install: the table xq_schedule
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
 
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
+
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
 
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid TEXT NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token TEXT PRIMARY KEY, ends DOUBLE PRECISION NOT NULL);
 
 -- install: the table page_xq_count
 CREATE TABLE IF NOT EXISTS "page_xq_count" (tube text, source text, target text, n bigint NOT NULL);
@@ -144,7 +150,11 @@ DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
+BEGIN IF (OLD."status" IN (''T'', ''D'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1);
 END IF;
@@ -163,6 +173,17 @@ RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "page_xq_update" AFTER UPDATE ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) EXECUTE FUNCTION "page_xq_update"();
 END $xqx$;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_queue
+    WHERE name = 'page';
 
 -- install: record
 DELETE FROM xq_queue
@@ -264,37 +285,37 @@ UPDATE "page"
 
 -- T release R: key, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, each of its take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :first0 AND ("xq_owner" COLLATE "C") < :end0 LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
@@ -302,18 +323,18 @@ UPDATE "page"
 
 -- T release R: all
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T';
 
 -- T release R: each
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -329,10 +350,16 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- W D restart R: key
+-- W restart R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D restart R: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R switch R: key
@@ -341,7 +368,7 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- R B D switch W with delay: key
+-- R B switch W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -359,7 +386,7 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- W B D switch R: key
+-- W B switch R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
@@ -369,6 +396,18 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D switch R: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D switch W with delay: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: key
@@ -445,28 +484,29 @@ UPDATE "page"
 
 -- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
-    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AND COALESCE(CAST("xq_owner" AS text) COLLATE "default", '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)))
     ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -478,7 +518,7 @@ UPDATE "page"
 
 -- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -616,7 +656,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'page' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'page' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -664,7 +704,7 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     ORDER BY "runat" LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
@@ -738,7 +778,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page"
@@ -764,6 +804,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'page';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, 
 
 -- install: the table xq_session
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN host TEXT, ADD COLUMN pid BIGINT, ADD COLUMN program TEXT;
+    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host TEXT, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program TEXT;
 END IF;
 END $$;
 
@@ -22,27 +22,33 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, wh
 
 -- install: the table xq_pause
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN since_us BIGINT, ADD COLUMN actor TEXT, ADD COLUMN reason TEXT;
+    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_schedule
-CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, PRIMARY KEY (queue, name));
+CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, name));
 
 -- install: the table xq_schedule
 DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'paused') THEN ALTER TABLE xq_schedule ADD COLUMN last_us BIGINT, ADD COLUMN paused INTEGER;
+    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
 END IF;
 END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
 
+-- install: the table xq_generation
+CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
+
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
 
 -- install: the table xq_alive
 CREATE TABLE IF NOT EXISTS xq_alive (uuid TEXT NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, PRIMARY KEY (uuid, process));
+
+-- install: the table xq_lease
+CREATE TABLE IF NOT EXISTS xq_lease (token TEXT PRIMARY KEY, ends DOUBLE PRECISION NOT NULL);
 
 -- install: the table mail_xq_count
 CREATE TABLE IF NOT EXISTS "mail_xq_count" (tube text, source text, target text, n bigint NOT NULL);
@@ -184,7 +190,11 @@ DROP TRIGGER IF EXISTS "mail_xq_update" ON "mail";
 -- install: the trigger mail_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
-BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
+BEGIN IF (OLD."status" IN (''T'', ''Z'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."owner" = ''-'' || OLD."owner") IS NOT TRUE AND event_name = ''write'') THEN
+    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
 END IF;
@@ -230,6 +240,17 @@ RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "mail_xq_update" AFTER UPDATE ON "mail" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR OLD."tube" IS DISTINCT FROM NEW."tube" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0)) OR COALESCE(current_setting('xq.context', true), '') <> '') EXECUTE FUNCTION "mail_xq_update"();
 END $xqx$;
+
+-- install: record
+DELETE FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail');
+
+-- install: record
+INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
+    SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_queue
+    WHERE name = 'mail';
 
 -- install: record
 DELETE FROM xq_queue
@@ -671,7 +692,8 @@ DELETE FROM "mail"
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "mail"
-    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
+    WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AND COALESCE(CAST("owner" AS text) COLLATE "default", '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)))
     ORDER BY "runat" LIMIT :n FOR NO KEY UPDATE SKIP LOCKED)
     SELECT * FROM picked)
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
@@ -885,7 +907,7 @@ DELETE FROM xq_schedule
     WHERE queue = 'mail' AND name = :name;
 
 -- schedules
-SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), paused_us, actor, reason FROM xq_schedule
     WHERE queue = 'mail' AND next_us IS NOT NULL
     ORDER BY name;
 
@@ -945,7 +967,7 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
     UNION ALL
     SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
@@ -1046,7 +1068,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail"
@@ -1072,6 +1094,10 @@ DELETE FROM xq_schedule
 
 -- forget the queue in xq_rate
 DELETE FROM xq_rate
+    WHERE queue = 'mail';
+
+-- forget the queue in xq_generation
+DELETE FROM xq_generation
     WHERE queue = 'mail';
 
 -- forget the queue in xq_queue
