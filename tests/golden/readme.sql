@@ -62,6 +62,11 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update";
 -- install: the trigger page_xq_update
 CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status" ON "page" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
     INSERT INTO "page_xq_count"
+    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
+    WHERE (OLD."status" = 'T' OR OLD."status" = 'D') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+    INSERT INTO "page_xq_count"
     SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
     WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
     ON CONFLICT DO UPDATE
@@ -76,6 +81,11 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update_task";
 
 -- install: the trigger page_xq_update_task
 CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id" ON "page" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) BEGIN
+    INSERT INTO "page_xq_count"
+    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
+    WHERE (OLD."status" = 'T' OR OLD."status" = 'D') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
     INSERT INTO "page_xq_count"
     SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
     WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
@@ -603,7 +613,7 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     ORDER BY "runat" LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
@@ -684,7 +694,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"

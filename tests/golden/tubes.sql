@@ -67,7 +67,13 @@ END;
 DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN UPDATE "mail_xq_wait"
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
+    INSERT INTO "mail_xq_count"
+    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
+    WHERE (OLD."status" = 'T' OR OLD."status" = 'Z') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "mail_xq_wait"
     SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
@@ -78,7 +84,13 @@ END;
 DROP TRIGGER IF EXISTS "main"."mail_xq_update_task";
 
 -- install: the trigger mail_xq_update_task
-CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN UPDATE "mail_xq_count"
+CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN
+    INSERT INTO "mail_xq_count"
+    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
+    WHERE (OLD."status" = 'T' OR OLD."status" = 'Z') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+UPDATE "mail_xq_count"
     SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
     WHERE tube = '' AND source = '' AND target = '';
 DELETE FROM "mail_xq_count"
@@ -926,7 +938,7 @@ SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
     UNION ALL
     SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
@@ -1054,7 +1066,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"

@@ -104,6 +104,13 @@ CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE ON `page` FOR EACH ROW B
 DECLARE new_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
 DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
+IF (OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+    SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write') = 'write' THEN
+    INSERT INTO `page_xq_count` (tube, source, target, n)
+    VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
+END IF;
 IF old_state <> new_state THEN
     INSERT INTO `page_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
@@ -259,7 +266,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -268,7 +275,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -277,7 +284,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -286,7 +293,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -295,7 +302,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` IN (:listed) AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`id`, CONCAT(`xq_owner`)) IN (:takes) FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -304,21 +311,21 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
 
 -- T release R: all
 UPDATE `page`
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T');
 
 -- T release R: each
 SELECT `page`.`id` FROM `page`
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -327,7 +334,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -350,7 +357,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- W D restart R: key
+-- W restart R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -359,7 +366,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- R W B D switch R: key
+-- D restart R: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- R W B switch R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -368,7 +384,7 @@ UPDATE `page` FORCE INDEX (PRIMARY)
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- R W B D switch W with delay: key
+-- R W B switch W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
@@ -391,6 +407,24 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'D' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- D switch R: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- D switch W with delay: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -544,7 +578,7 @@ SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
     ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `runat` = NULL, `xq_owner` = NULL
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
@@ -553,7 +587,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND substr(`xq_owner`, 1, 37) = :session FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -562,7 +596,7 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` = :token FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -571,16 +605,25 @@ SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE IND
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- W restart W with delay: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
 
--- W D restart W with delay: key
+-- D restart W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
-    WHERE `id` = :k0 AND (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') FOR UPDATE;  -- lock the tasks
+    WHERE `id` = :k0 AND (`status` = 'D' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'D') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
-    SET `status` = 'W', `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'W' END, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :delay, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -768,7 +811,7 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     ORDER BY `runat` LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
@@ -864,7 +907,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)

@@ -163,6 +163,10 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
+IF (OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write' THEN
+    INSERT INTO `mail_xq_count` (tube, source, target, n)
+    VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
+END IF;
 IF old_state <> new_state THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES ('', old_state, new_state, 1);
@@ -1171,7 +1175,7 @@ SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
     UNION ALL
     SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times;
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -1298,7 +1302,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` IS NULL AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)

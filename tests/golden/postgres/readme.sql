@@ -138,7 +138,11 @@ DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
-BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
+BEGIN IF (OLD."status" IN (''T'', ''D'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
+    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1);
 END IF;
@@ -258,37 +262,37 @@ UPDATE "page"
 
 -- T release R: key, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this session
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this very take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, each of its take
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (SELECT CAST(listed ->> 0 AS bigint) FROM json_array_elements(CAST(:keys AS json)) AS listed) AND '' || "status" = 'T' AND ("id", '' || "xq_owner") IN (SELECT CAST(listed ->> 0 AS bigint), CAST(listed ->> 1 AS text) FROM json_array_elements(CAST(:keys AS json)) AS listed)
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: owned
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'T' AND ("xq_owner" COLLATE "C") >= :first0 AND ("xq_owner" COLLATE "C") < :end0 LIMIT :n FOR UPDATE SKIP LOCKED)
     SELECT * FROM picked)
@@ -296,18 +300,18 @@ UPDATE "page"
 
 -- T release R: all
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T';
 
 -- T release R: each
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch R: key
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -323,10 +327,16 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- W D restart R: key
+-- W restart R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D restart R: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R switch R: key
@@ -335,7 +345,7 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- R B D switch W with delay: key
+-- R B switch W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'R'
@@ -353,7 +363,7 @@ UPDATE "page"
     WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
--- W B D switch R: key
+-- W B switch R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
@@ -363,6 +373,18 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'W'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D switch R: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- D switch W with delay: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: key
@@ -439,7 +461,7 @@ UPDATE "page"
 
 -- T ttr R: due by runat
 UPDATE "page"
-    SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
     WHERE "id" IN (WITH picked AS MATERIALIZED (SELECT "id" FROM "page"
     WHERE "status" = 'T' AND "runat" <= COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))
     ORDER BY "runat" LIMIT :n FOR UPDATE SKIP LOCKED)
@@ -448,19 +470,19 @@ UPDATE "page"
 
 -- T release W with delay: key, of this session
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this very take
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -472,7 +494,7 @@ UPDATE "page"
 
 -- D restart W with delay: key
 UPDATE "page"
-    SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
@@ -658,7 +680,7 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     ORDER BY "runat" LIMIT 1) AS at
     UNION ALL
     SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
@@ -732,7 +754,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND "xq_owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page"

@@ -178,7 +178,11 @@ DROP TRIGGER IF EXISTS "mail_xq_update" ON "mail";
 -- install: the trigger mail_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
-BEGIN IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
+BEGIN IF (OLD."status" IN (''T'', ''Z'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."owner" = ''-'' || OLD."owner") IS NOT TRUE AND event_name = ''write'') THEN
+    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
 END IF;
@@ -939,7 +943,7 @@ SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statemen
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
     UNION ALL
     SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times;
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
 
 -- next to ready
 SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
@@ -1040,7 +1044,7 @@ SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - 
     ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
     UNION ALL
     SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND "owner" IS NULL AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
     GROUP BY place
     UNION ALL
     SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail"
