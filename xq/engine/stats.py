@@ -101,8 +101,8 @@ def writes(counters: Iterable[Counter]) -> dict[str, int]:
 def told_of(writes: Mapping[str, int]) -> list[str]:
     """Return a sentence for each transition of `writes`."""
     names = {**NAMES, ABSENT: "a status that is none of this queue's"}
-    moved = ((n, *(names.get(state, state) for state in name.split("-"))) for name, n in writes.items() if n > 0)
-    return [f"{n:,} task{'s' * (n > 1)} went from {left} to {to} by other programs" for n, left, to in moved]
+    moves = [(n, " to ".join(names.get(state, state) for state in name.split("-"))) for name, n in writes.items()]
+    return [f"{n:,} task{'s' * (n > 1)} went from {move} by other programs" for n, move in moves if n > 0]
 
 
 def room(database: Database, counts: Mapping[str, int]) -> int | None:

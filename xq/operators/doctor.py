@@ -26,8 +26,7 @@ PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which 
 LISTED: Final = 5  # keys that a message names
 WRITTEN: Final = (
     "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
-    "save of a stale row; SQL that ends a task by its token is not counted (docs/howto/plain-sql.md); "
-    "xq reset {0} counts anew"
+    "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); xq reset {0} counts anew"
 )
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
