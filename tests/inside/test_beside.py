@@ -205,7 +205,7 @@ def test_a_binary_log_of_statements_is_refused_by_name_and_a_text_that_a_column_
         with closing(server.peewee("app")) as database:
             database.execute_sql("ALTER DATABASE app CHARACTER SET latin1")
             maker = Maker(database)
-            model = maker.model(error=pw.TextField(null=True))
+            model: Any = maker.model(error=pw.TextField(null=True))
             with pytest.raises(xq.ConfigurationError, match="SET GLOBAL binlog_format = MIXED"):
                 maker({"buried": True}, model=model, fields={"status": "status", "error": "error"})
             database.close()
