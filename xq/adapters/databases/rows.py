@@ -86,7 +86,8 @@ class Rows(TokenBuckets):
 
     def due(self, rows: Selector) -> str:
         """Return the condition of due tasks."""
-        return f"{self.fell_due(rows.column)}{self.not_held * ((rows.state, rows.column) == (TAKEN, 'runat'))}"
+        held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
+        return f"{self.fell_due(rows.column)}{held}"
 
     def fell_due(self, role: str) -> str:
         return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
