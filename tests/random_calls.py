@@ -779,6 +779,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not leave:
             with pytest.raises(xq.UnknownSession):
                 context.run(self.queue.take)
+            self.model.sweep()  # as a take does before it needs a session
 
     # another program
 

@@ -98,6 +98,7 @@ class Database:
                 self.close()
                 raise lacking
             self.binding = binding
+            self._review_at = time.monotonic() + REVIEW
         return binding
 
     def begin(self, *, locks: bool = False, looks: bool = False) -> Begun:
