@@ -112,6 +112,20 @@ def test_a_task_that_another_takes_away_is_lost_with_a_warning(make_shared, capl
     assert "its task is lost" in told
 
 
+def test_the_ack_of_a_process_that_stood_still_for_longer_than_the_ttr_is_lost_where_another_has_done_the_task(
+    make_shared, caplog
+):
+    Task = make_shared(FEATURES, roles=("runat", "owner"))
+    worker = Worker(Task)
+    Task.xq.clock.tick(61)
+    Task.take().ack()  # by another worker
+    worker.lease.touched_at -= 61
+    worker.attempts.ack(worker.leases)
+    (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert "its task is lost" in told
+    assert transitions(Task) == {"X-R": 1, "R-T": 2, "T-R": 1, "T-D": 1}
+
+
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_an_ack_whose_row_is_locked_lets_the_others_pass_and_says_who_has_it(make_shared, caplog, monkeypatch):
     monkeypatch.setattr("xq.engine.one.WARNED", 0.0)

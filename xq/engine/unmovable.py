@@ -54,7 +54,7 @@ class Unmovable:
         # If it is the driver that cannot read a row, the take is committed.
         self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
         log, passed, n = self.batches.log, self.passed, 0
-        while (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)) and n < MOST:
+        while len(passed) < MOST and (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)):
             n, (parts, error, is_buried) = n + 1, fault
             key = self.tasks.app_key(parts)
             if is_buried:
@@ -64,8 +64,6 @@ class Unmovable:
             level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
             log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
             self._passed[parts] = time.monotonic() + AGAIN
-            if len(self._passed) > MOST:
-                self._passed.pop(next(iter(self._passed)), None)
         return n > 0
 
     def first(

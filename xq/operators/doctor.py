@@ -12,7 +12,7 @@ from xq.core.compile import Selector
 from xq.core.errors import BadValue, NotFound, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
-from xq.core.values import Parts, named
+from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting
 from xq.engine.run import retried
 from xq.engine.stats import counters, told_of, writes
@@ -66,7 +66,8 @@ class Doctor(Inspection):
             self.database.store.read(rows[0])
         except BadValue as error:
             return [f"it cannot be taken: {error}"]
-        return [*self._held(task, parts, now)] or [self._in_line()]
+        refused = [f"it cannot be taken: {error}" for found, error in self._faults() if found == parts]
+        return refused or [*self._held(task, parts, now)] or [self._in_line()]
 
     def _running(self, task: Any, token: str, now: float) -> Iterator[str]:
         session, since = owner_of(token)
@@ -166,14 +167,20 @@ class Doctor(Inspection):
         now = self.snapshot()
         yield from self._of_takers(now)
         yield from self._of_the_queue(now)
-        yield from self._of_the_first_task()
+        do = "mend the row, or delete it, with plain SQL, or mend the trigger or index"
+        for parts, why in self._faults():
+            yield Finding(f"task {shown(self.tasks.app_key(parts))} cannot be taken: {why}", do)
         yield from self._of_the_database()
 
-    def _of_the_first_task(self) -> Iterator[Finding]:
-        store, do = self.database.store, "mend the row, or delete it, with plain SQL, or mend the trigger or index"
+    def _faults(self) -> Iterator[tuple[Parts, Exception]]:
+        """Yield the first ready tasks, if they cannot be taken, and why."""
+        store, found = self.database.store, list[Parts]()
         try:
-            if found := self.unmovable.first(Selector("first", READY), {}):
-                yield Finding(f"task {shown(self.tasks.app_key(found[0]))} cannot be taken: {found[1]}", do)
+            while len(found) < LISTED and (
+                fault := self.unmovable.first(Selector("first", READY), numbered(found), len(found))
+            ):
+                found.append(fault[0])
+                yield fault[0], fault[1]
         except Exception as error:
             if not (store.may_pass(error) or store.classify(error) is ErrorKind.DENIED):  # it may only read, say
                 raise

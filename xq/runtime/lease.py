@@ -85,6 +85,11 @@ class Lease:
             self.touch_at = now + self.ttr / HEARTBEATS
 
     @property
+    def has_passed(self) -> bool:
+        """Whether its ttr has passed since the last heartbeat, as after a stop of the process."""
+        return self.ttr is not None and time.monotonic() > self.touched_at + self.ttr
+
+    @property
     def lost(self) -> threading.Event:
         """The event that is set when this take does not own the task any more."""
         if self._lost is None:

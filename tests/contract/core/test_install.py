@@ -318,6 +318,16 @@ def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
     New.xq.install()  # begins anew
 
 
+def test_no_definition_is_older_than_a_table_that_was_dropped_by_sql_and_made_anew(make):
+    for features in ({"keep": True}, {"keep": True, "delayed": True}, {"keep": True}):
+        Task = upgraded(make, make.model(), features)
+        Task.create_table()
+        Task.xq.install()
+        assert (Task.put({}).status, Task.xq.check()) == ("R", [])
+        Task.xq.adapter.maintenance.leave()
+        make.db.execute_sql("DROP TABLE task")
+
+
 def test_a_version_of_xq_does_not_replace_a_newer_one_and_replaces_an_older_one(make):
     Task = make(FEATURES)
     ((mine,),) = make.db.execute_sql("SELECT version FROM xq_queue").fetchall()

@@ -80,6 +80,7 @@ def test_takes_pass_over_a_task_that_the_database_refuses_to_move_and_doctor_nam
     bad, *_ = Task.xq.put_many([task(name=name, tube="x") for name in "abc"])
     fail_for(Task, f"NEW.id = {bad.id} AND NEW.status = 'T'")
     assert [each.what for each in Task.xq.doctor() if each.what.startswith(f"task {bad.id} cannot be taken: ")]
+    assert "it cannot be taken: " in Task.xq.why(bad.id)[0]
     assert names([Task.take(tube="x"), *Task.xq.take_many(5)]) == ["b", "c"]
     assert (Task.take(), Task.xq.peek(bad.id).status) == (None, "R")
     assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 1

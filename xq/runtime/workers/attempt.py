@@ -32,6 +32,7 @@ class Attempt:
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
     locked: Locked[Any] | None = None  # the ack that waits for its row
+    may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
 
     @property
     def is_open(self) -> bool:
@@ -41,14 +42,15 @@ class Attempt:
     def has_ended(self, error: Exception) -> bool:
         """Return whether an error means that the task has ended, without another take, and note how. Else it is lost.
 
-        A fenced UPDATE in the function's own transaction proves a release by the token that it leaves, after a "-".
+        A fenced UPDATE in the function's own transaction proves its end by the token that it leaves, after a "-".
         """
         ended = ""
         if isinstance(error, WrongState):
             proof, token = error.owner or "", self.taken.token
-            released = proof == f"-{token}" if token else proof.startswith("-")
-            ended = {"D": "ack", "Z": "ack", "B": "bury"}.get(error.state, "release" if released else "")
-        elif isinstance(error, NotFound) and not error.found:
+            proven = proof == f"-{token}" if token else proof.startswith("-")
+            if proven or not self.may_be_taken:
+                ended = {"D": "ack", "Z": "ack", "B": "bury"}.get(error.state, "release" if proven else "")
+        elif isinstance(error, NotFound) and not error.found and not self.may_be_taken:
             ended = "ack"
         if ended:
             self.finished, self.in_doubt = ended, False

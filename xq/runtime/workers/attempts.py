@@ -167,6 +167,7 @@ class Attempts(Generic[T]):
                         moves.hold(attempt.taken, lease.ttr)
                 except LOST as error:
                     self.log.debug("%s", error)
+                    attempt.may_be_taken = lease.has_passed and not attempt.late
                     if not attempt.has_ended(error):
                         lost.append(error)
             if lost and not touched and not locked:
@@ -234,6 +235,7 @@ class Attempts(Generic[T]):
     def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> bool:
         for attempt in _done(lease):
             if attempt.is_open and attempt.taken.parts not in acked:
+                attempt.may_be_taken = lease.has_passed and not attempt.late
                 ack = partial(self._moves.one, "ack", attempt.taken)
                 attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
                 failed = partial(self.failures.failed, attempt)

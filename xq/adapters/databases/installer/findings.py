@@ -206,13 +206,17 @@ class Findings:
             changed, rows = self._is_unlike(there), list[Row]()
             if changed or version != mine:
                 rows = self._generations()
-            if rows and tuple(rows[-1][:2]) != (there, version):
-                return ""  # a version of xq that notes no generations has installed it since
+            if rows and (tuple(rows[-1][:2]) != (there, version) or self._is_made_anew()):
+                return ""  # a version of xq that notes no generations has installed it since, or the table was dropped
             for definition, layout, at_us in rows:
                 if not self._is_unlike(definition) and (changed or layout == mine):
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
                     return f"this definition was installed here before, and another one has replaced it ({at})"
         return ""
+
+    def _is_made_anew(self) -> bool:
+        existing = self.installer.existing(self.store)
+        return not any(item.kind == "trigger" and item.name in existing for item in self.installer.objects.all())
 
     def _generations(self) -> list[Row]:
         """Return the definitions that were the newest in turn; none for an earlier layout, or without the right."""
@@ -340,11 +344,12 @@ class Findings:
 
     def untimed(self) -> list[str]:
         """Return a message if zombies have no timer, though the feature has seconds: as an ack(delay=math.inf) does."""
-        update = self.installer.in_a_script(self.looks.times_zombies)
+        update = self.looks.times_zombies
         rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
         n = self.store.execute(f"SELECT COUNT(*) FROM {rows}")[0][0] if update else 0
         of = f"tasks that are {self.wording.state('Z')} and have no timer"
-        return [f"{of}: {n}; they are never deleted, unless you give them one: {update}"] if n else []
+        mend = self.installer.in_a_script(update)
+        return [f"{of}: {n}; they are never deleted, unless you give them one: {mend}"] if n else []
 
     @property
     def end_of_unowned(self) -> str:

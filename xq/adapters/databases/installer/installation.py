@@ -27,6 +27,7 @@ DELETED: Final = (
     "the queue %s is installed: the table %s has rows, and %s deletes the row of its task; the feature keep leaves it "
     "in the table when it is done, and zombie for a while"
 )
+UNGUARDED: Final = " (the guard refuses that: install the earlier definition with 'guard': 'log' before)"
 BLOCKED: Final = (
     "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
     "install(online=True), and install(plan=True) shows the steps"
@@ -243,6 +244,7 @@ class Installation(Findings):
             raise ConfigurationError(
                 f"{self.store.name} has {full[state]} rows with the status {lost[state]!r}, and this definition calls "
                 f"that {self.wording.state(state)}: change them to {self.dialect.words[state]!r}, and call again"
+                f"{UNGUARDED * (there['features'].get('guard') is True)}"
             )
         stranded = {state: n for state, n in full.items() if state not in known}
         if stranded:
