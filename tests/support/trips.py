@@ -161,7 +161,8 @@ class Counter:
         def executed(connection: Any, command: int, sql: Any) -> Any:
             if command == COM_QUERY:
                 text = sql if isinstance(sql, str) else sql.decode(errors="replace")
-                word, number = text.split(None, 1)[0].upper(), id(connection)
+                # SET STATEMENT is a prefix of the statement that it sets a variable for.
+                word, number = text.removeprefix("SET STATEMENT ").split(None, 1)[0].upper(), id(connection)
                 if word in ("COMMIT", "ROLLBACK") and " TO " not in text:
                     within.discard(number)
                 elif text.startswith("BEGIN NOT ATOMIC"):
