@@ -64,6 +64,8 @@ class Unmovable:
             level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
             log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
             self._passed[parts] = time.monotonic() + AGAIN
+            if len(self._passed) > MOST:  # forget the oldest, whose time has passed
+                self._passed.pop(next(iter(self._passed)), None)
         return n > 0
 
     def first(
