@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self, Unpack, overload
 
-from xq.core.options import PutOptions, Span, Times
+from xq.core.options import DigOptions, PutOptions, ReleaseOptions, Span, Times
 from xq.engine.stats import Stats
 from xq.handle import Queue
 
@@ -24,22 +24,21 @@ class Verbs:
     def take(cls, timeout: Span = ..., *, tube: str | None = ..., **options: Unpack[Times]) -> Self | None: ...
     @classmethod
     def ack(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
-
-    release = ack
-
+    @classmethod
+    def release(cls, key: object = ..., *, update: Update = ..., **options: Unpack[ReleaseOptions]) -> Self: ...
     @classmethod
     def bury(cls, key: object = ..., *, update: Update = ...) -> Self: ...
     @overload
     @classmethod
-    def dig(cls, key: object = ..., *, update: Update = ..., **options: Unpack[Times]) -> Self: ...
+    def dig(cls, key: object = ..., *, update: Update = ..., **options: Unpack[DigOptions]) -> Self: ...
     @overload
     @classmethod
-    def dig(cls, *, n: int | None, update: Update = ..., **options: Unpack[Times]) -> list[Self]: ...
+    def dig(cls, *, n: int | None, update: Update = ..., **options: Unpack[DigOptions]) -> list[Self]: ...
 
     kick = dig
 
     @classmethod
-    def plow(cls, n: int | None = ..., *, update: Update = ..., **options: Unpack[Times]) -> list[Self]: ...
+    def plow(cls, n: int | None = ..., *, update: Update = ..., **options: Unpack[DigOptions]) -> list[Self]: ...
     @classmethod
     def kill(cls, key: object = ...) -> Self: ...
     @classmethod

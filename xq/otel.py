@@ -16,7 +16,7 @@ from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.handle import Queue
 from xq.runtime.lease import current
-from xq.runtime.workers.outcomes import Discard, Retry, outcome_of
+from xq.runtime.workers.outcomes import Discard, Next, Retry, outcome_of
 
 # The kinds of the spans, and of their operations. By the last four calls an owner ends its take.
 SPAN_KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
@@ -74,7 +74,7 @@ class _Spans:
                 yield span
             except BaseException as error:
                 span.set_attribute("xq.outcome", outcome_of(error))
-                if not isinstance(error, (Retry, Discard)):  # these are decisions of the function
+                if not isinstance(error, (Retry, Discard, Next)):  # these are decisions of the function
                     span.record_exception(error)
                     span.set_attribute("error.type", error.__class__.__qualname__)
                     span.set_status(StatusCode.ERROR)  # without the message: it may hold the data of a task

@@ -116,15 +116,16 @@ def dig(
     key: o.AnyKey = None,
     n: o.Oldest = None,
     every: o.Every = False,
+    fresh: o.Fresh = False,
     reason: o.Reason = None,
     actor: o.Actor = None,
 ) -> Answer:
-    """Make buried tasks ready again: one by its key, the oldest ones, or --all. Their attempts count on."""
+    """Make buried tasks ready again: one by its key, the oldest ones, or --all. Attempts count on, unless --fresh."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
     one = key_of(queue, key)
     with queue.acting(actor, reason):
-        return _moved(queue, queue.dig(n=n) if key is None else [queue.dig(one)], "dug")
+        return _moved(queue, queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh)], "dug")
 
 
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
@@ -168,6 +169,7 @@ def act(
     reason: o.Reason = None,
     actor: o.Actor = None,
     delay: o.Delay = None,
+    fresh: o.Fresh = False,
     chunk: Annotated[int, Option(min=1, max=1000, help="Tasks of one transaction.")] = 500,
     dry_run: Annotated[bool, o.flag("--dry-run", help="Show what would move, and move nothing.")] = False,
     yes: o.Yes = False,
@@ -175,7 +177,7 @@ def act(
     """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks. Ctrl-C ends it after its chunk."""
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
-    options = {} if delay is None else {"delay": delay}
+    options = ({} if delay is None else {"delay": delay}) | ({"fresh": True} if fresh else {})
     operation = queue.act(event, filter, actor=actor, reason=reason, chunk=chunk, **options)
     preview = operation.preview
     n = f"{preview.n:,}" if preview.exact else f"at least {preview.n:,}"

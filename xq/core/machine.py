@@ -189,7 +189,7 @@ RESERVED: Final = frozenset(
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
-    + ("filter", "actor", "reason", "chunk", "look")
+    + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh")
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
 

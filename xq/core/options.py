@@ -23,9 +23,11 @@ NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 PARAMETERS = {
     "put": ("wait", "timeout"),
     "take": ("timeout", "tube"),
-    **dict.fromkeys(("ack", "release", "bury"), ("update",)),
-    "dig": ("n", "update"),
+    **dict.fromkeys(("ack", "bury"), ("update",)),
+    "release": ("update", "tube", "attempts"),
+    "dig": ("n", "update", "fresh"),
 }
+WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",)}  # options that write roles: see `Tasks.called`
 ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 
 
@@ -36,6 +38,19 @@ class Times(TypedDict, total=False):
     at: datetime | None
     ttl: Span
     ttr: Span
+
+
+class ReleaseOptions(Times, total=False):
+    """The options of release, for type checkers."""
+
+    tube: str | None
+    attempts: int | None
+
+
+class DigOptions(Times, total=False):
+    """The options of dig, for type checkers."""
+
+    fresh: bool
 
 
 class PutOptions(Times, total=False):

@@ -15,15 +15,18 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple
 
 from xq.core import generated
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
-from xq.core.options import Catalogue, Options, seconds_of
+from xq.core.options import WRITES, Catalogue, Options, Spans, seconds_of
 from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
 SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
 _NOTHING: Mapping[str, Any] = {}
+MOST_ATTEMPTS = 2**31 - 1  # an integer of each database holds it
+# What sets a role that update= may not set.
+_SET_BY = {"tube": "; release(tube=...) moves it", "attempts": "; release(attempts=...) and dig(fresh=True) set it"}
 
 
 class Taken(NamedTuple):
@@ -415,6 +418,38 @@ class Tasks(Generic[T]):
             raise BadValue(f"a task of {self.store.name} must bring its key (id='required'): {names} is missing")
         return new
 
+    def called(
+        self, event: str, options: Mapping[str, Any], update: object, sets: tuple[str, ...] = ()
+    ) -> tuple[Spans, dict[str, Any]]:
+        """Return the options of a call in seconds, and the values by field name that it writes, also by options.
+
+        Raises FeatureOff, BadType and BadValue.
+        """
+        own = WRITES.get(event, ()) if options else ()
+        brought = {name: options[name] for name in own if options.get(name) is not None}
+        seconds = self.options.check(event, {name: options[name] for name in options if name not in own})
+        fields = {} if update is None else self.updates(update, sets)
+        if roles := {role: value for name in brought for role, value in self._roles_by(event, name, brought[name])}:
+            by_name = {self.table.roles[role].name: value for role, value in roles.items()}
+            fields |= self.updates(by_name, tuple(roles))
+        return seconds, fields
+
+    def _roles_by(self, event: str, option: str, value: object) -> Iterator[tuple[str, Any]]:
+        """Yield the roles that an option writes, and their values. A task that begins anew has no error."""
+        role = option
+        if option == "fresh":
+            if not isinstance(value, bool):
+                raise BadType(f"fresh is True or False, not {shown(value)}")
+            if not value:
+                return
+            role, value = "attempts", 0
+        if role not in self.table.roles:
+            raise FeatureOff(f"{event}({option}=) needs the role {role!r}: map it to a field", role=role)
+        check_role(role, value)
+        yield role, value
+        if role == "attempts" and (error := self.table.roles.get("error")):
+            yield "error", None if error.null else ""
+
     def updates(self, update: object, sets: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the values of `update=`, converted, by field name. Only xq itself `sets` roles, such as error.
 
@@ -436,7 +471,9 @@ class Tasks(Generic[T]):
         field = self._written(name)
         role = self._role_of.get(field.name)
         if role and role not in sets:
-            raise BadValue(f"update sets the application's own fields: {shown(name)} is the queue's {role}")
+            raise BadValue(
+                f"update sets the application's own fields: {shown(name)} is the queue's {role}{_SET_BY.get(role, '')}"
+            )
         if field in self.table.key:
             raise BadValue(f"update cannot change the key {shown(name)}")
         return field
@@ -469,6 +506,11 @@ def check_role(role: str, value: Any) -> None:
             raise BadValue("the priority is a number that can be ordered, not NaN")
     elif role == "tube" and not isinstance(value, str):
         raise BadType(f"a tube is named by text, not by {shown(value)}")
+    elif role == "attempts":
+        if not is_integer(value):
+            raise BadType(f"attempts is an integer, not {shown(value)}")
+        if not 0 <= value <= MOST_ATTEMPTS:
+            raise BadValue(f"attempts is an integer from 0 to {MOST_ATTEMPTS:,}, not {shown(value)}")
 
 
 def named(parts: Parts) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.options import NONE, Spans
+from xq.core.options import NONE
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.in_doubt import InDoubtTakes
@@ -234,12 +234,12 @@ class Finish(One[T]):
                 for parts, token in some:
                     yield self._move(begun, asked, "key", transition, token, named(parts))
 
-    def checked(self, event: str, options: Mapping[str, Any]) -> Spans:
-        """Return the options of a call in seconds. Raises BadType, BadValue and FeatureOff, as the call would."""
+    def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a call, with times in seconds. Raises as the call would."""
         asked = self._asked(event, options, None)
         if only := self._only.get(event) or self._only_source(asked):
             self.tasks.options.choose(only, event, asked.seconds)
-        return asked.seconds
+        return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
 
     def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
         """Move the tasks in this state by an event without a fence, and return their number."""

@@ -209,8 +209,7 @@ class One(Generic[T]):
     ) -> Asked:
         if not options and update is None and to is None and event in self._plain:
             return self._plain[event]
-        seconds: Spans = self.tasks.options.check(event, options) if options or event not in self._only else NONE
-        return Asked(event, seconds, NONE if update is None else self.tasks.updates(update, sets), to)
+        return Asked(event, *self.tasks.called(event, options, update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
         """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""

@@ -70,8 +70,7 @@ class Takes(Generic[T]):
         Without `tube` they are of any tube that is not in `but`. If there are any, `then` is called with their token as
         the last action.
         """
-        seconds: Spans = self.tasks.options.check(event, options) if options else NONE
-        fields = self.tasks.updates(update) if update is not None else NONE
+        seconds, fields = (NONE, NONE) if not options and update is None else self.tasks.called(event, options, update)
         transition = None if seconds else self.tasks.options.usual.get(event)
         if transition is None:
             self.tasks.options.check(event, NONE)  # raises FeatureOff for an event that this queue lacks

@@ -249,7 +249,7 @@ class WorkerCounts:
         os.set_blocking(self.writer.fileno(), False)
         maintenance.count = lambda duty: self._write((duty, 1))
         for name, worker in zip(names, workers, strict=True):
-            for outcome in ("returned", "failed", "retry", "bury", "discard"):
+            for outcome in ("returned", "failed", "retry", "next", "bury", "discard"):
                 self.metrics["attempt"].labels(name, outcome)  # from 0 on
             worker.around(partial(self._around, name))
 

@@ -86,7 +86,7 @@ class Operation(Generic[T]):
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         self.event, self.filter, self.chunk = event, filter, size
-        self.options = dict(finish.checked(ACTS[event], options))
+        self.options = finish.checked(ACTS[event], options)
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
         self.state = NEW

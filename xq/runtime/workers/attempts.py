@@ -19,6 +19,7 @@ from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
 from xq.runtime.workers.lines import Lines
+from xq.runtime.workers.outcomes import Next
 from xq.runtime.workers.worker import Supply, Worker
 
 # What a line of the log says of the task, by the event by which the function has finished it.
@@ -224,7 +225,7 @@ class Attempts(Generic[T]):
                 self.log.debug("a function has ended whose task was lost", exc_info=error)
             elif error is not None:
                 for attempt in lease.taken:
-                    self.failures.failed(attempt, error)
+                    self._fail(lease, attempt, error)
             else:
                 ended = self._ack_each(lease, acked)
         finally:
@@ -321,14 +322,25 @@ class Attempts(Generic[T]):
 
     def _fail_named(self, lease: Lease) -> None:
         for place, error in _named(lease).items():
-            self.failures.failed(lease.taken[place], error)
+            self._fail(lease, lease.taken[place], error)
 
-    def _log_done(self, lease: Lease, *attempts: Attempt) -> None:
+    def _fail(self, lease: Lease, attempt: Attempt, error: BaseException) -> None:
+        failed = partial(self.failures.failed, attempt)
+        if not isinstance(error, Next):
+            failed(error)
+            return
+        options = {"tube": error.tube, "delay": error.delay, "attempts": 0 if self._counts else None}
+        move = partial(self._moves.one, "release", attempt.taken, options, error.update)
+        if self.calls.finish(move, failed) is not None:  # what the queue cannot do is the error of the attempt
+            self._log_done(lease, attempt, told=f"goes on in {error.tube!r}")
+
+    def _log_done(self, lease: Lease, *attempts: Attempt, told: str = "") -> None:
         for attempt in attempts:
             if not self.log.isEnabledFor(level := self.lines.level()):
                 continue
             event = "ack" if attempt.is_open else attempt.finished
-            ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
+            ended = told or ENDED.get(event, f"is finished by {event}")
+            took = lasting(time.monotonic() - lease.started_at)
             key, extra = self.calls.key(attempt.taken), self.calls.extra(attempt, event)
             self.log.log(level, "task %s %s after %s", key, ended, took, extra=extra)
 

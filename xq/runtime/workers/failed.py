@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic
 
-from xq.core.ports import T
+from xq.core.ports import ErrorKind, T
 from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.runtime.lease import LOST
@@ -38,7 +38,7 @@ class FailedAttempts(Generic[T]):
             return
         asks_to_bury = isinstance(error, Bury) and bool(self._moves.machine.sources("bury"))
         if not isinstance(error, (Retry, Bury)):
-            self._call_hooks(self._worker.failure_hooks, attempt, error)
+            self._call_hooks(self._worker.failure_hooks[False], attempt, error)
         if asks_to_bury:
             self._bury(attempt, text_of(error) or type(error).__name__, by=error)
         elif self._most and attempt.number >= self._most:
@@ -84,15 +84,46 @@ class FailedAttempts(Generic[T]):
             self.tried.add(task.parts)
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
-        self._calls.finish_or_leave(task, lambda: self._moves.one("release", task, options, **self._counted(attempt)))
+        hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.failure_hooks[True]
+        self._move(attempt, error, hooks, lambda: self._moves.one("release", task, options, **self._counted(attempt)))
+
+    def _move(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
+        """Release or bury a task, with `hooks` in the same transaction. Return the task; None if it did not move.
+
+        An error of a hook undoes it all: the task is released, with one attempt more, so that it all comes again.
+        """
+        if not hooks:
+            return self._calls.finish_or_leave(attempt.taken, move)
+        moves, given = self._moves, self._worker.given(attempt.task)
+
+        def move_and_call() -> Any:
+            moved = move()
+            for hook in hooks:
+                try:
+                    hook(given, error)
+                except Exception as failure:
+                    if moves.store.classify(failure) is ErrorKind.CONFLICT:
+                        raise  # the transaction is run again
+                    raise RuntimeError(f"a function in the transaction has failed: {line_of(failure)}") from failure
+            return moved
+
+        def undone(failure: Exception) -> None:
+            told = "the end of the attempt at task %s is undone, and it is tried again: %s"
+            self._log.error(told, self._calls.key(attempt.taken), failure, exc_info=failure)
+            attempt.undone, attempt.number = True, min(attempt.number, (self._most or attempt.number + 1) - 1)
+            self._retry(attempt, error, waits=True)
+
+        return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
-        if self._calls.finish_or_leave(task, partial(self._bury_with_error, attempt, why, trace)) is not None:
+        bury = partial(self._bury_with_error, attempt, why, trace)
+        hooks = [*(self._worker.failure_hooks[True] if error is not None else ()), *self._worker.bury_hooks[True]]
+        if self._move(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
             self._log.error("task %s is buried: %s", self._calls.key(task), why, exc_info=error, extra=extra)
-            self._call_hooks(self._worker.bury_hooks, attempt, by)
+            self._call_hooks(self._worker.bury_hooks[False], attempt, by)
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
@@ -121,8 +152,8 @@ class FailedAttempts(Generic[T]):
 
     def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
         """Return the update of a task whose function has failed, and the roles set by it."""
-        counted = {"attempts": attempt.number} if self.uncounted and attempt.number else {}
         known = self._moves.tasks.table.roles
+        counted = {"attempts": attempt.number} if (self.uncounted or attempt.undone) and "attempts" in known else {}
         update = {known[role].name: value for role, value in {**roles, **counted}.items()}
         return {"update": update or None, "sets": (*roles, *counted)}
 

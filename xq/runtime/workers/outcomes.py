@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from xq.core.errors import ConfigurationError, is_number, shown
+from xq.core.errors import BadType, ConfigurationError, is_number, shown
 from xq.core.machine import LONGEST
+from xq.core.options import Span
 from xq.core.words import lasting
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0  # seconds: the first pause of the default backoff, and its longest
@@ -35,6 +36,22 @@ class Retry(Outcome):
             delay = seconds("xq.Retry(delay=)", delay)
         super().__init__("retry" if delay is None else f"retry in {lasting(delay)}")
         self.delay = delay
+
+
+class Next(Outcome):
+    """Release the task to another tube with fresh attempts, as the next step of a chain. It is no failure.
+
+    `update` has fields to write, and `delay` the seconds until the next step. The attempt has failed if the queue lacks
+    the role tube, or for a `delay` the feature delayed, or cannot hold a value.
+    """
+
+    outcome = "next"
+
+    def __init__(self, tube: str, *, update: Mapping[str, Any] | None = None, delay: Span = None) -> None:
+        if not isinstance(tube, str):
+            raise BadType(f"xq.Next names a tube by text, not by {shown(tube)}")
+        super().__init__(f"next in {tube!r}")
+        self.tube, self.update, self.delay = tube, update, delay
 
 
 class Bury(Outcome):

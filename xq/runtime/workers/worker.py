@@ -28,6 +28,7 @@ from xq.runtime.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
+Hooks = dict[bool, list[Hook]]
 Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 
@@ -119,8 +120,9 @@ class Worker(Generic[T]):
         self.options = options
         self.given = given
         self.backoff = Backoff(options.backoff)
-        self.failure_hooks: list[Hook] = []
-        self.bury_hooks: list[Hook] = []
+        # By whether they run in the transaction.
+        self.failure_hooks: Hooks = {False: [], True: []}
+        self.bury_hooks: Hooks = {False: [], True: []}
         self._run = run
         self._around: list[Callable[..., Any]] = []
         functools.update_wrapper(self, function)
@@ -152,15 +154,20 @@ class Worker(Generic[T]):
         self._around.append(made)
         return function
 
-    def on_failure(self, function: F) -> F:
-        """Call `function` with the task and the exception after each failed attempt. Its own exception is logged."""
-        self.failure_hooks.append(_hook("on_failure", function))
-        return function
+    def on_failure(self, function: F | None = None, *, in_transaction: bool = False) -> Any:
+        """Call `function` with the task and the exception after each failed attempt. Its own exception is logged.
 
-    def on_buried(self, function: F) -> F:
-        """Call `function` with the task and the exception after the worker has buried a task."""
-        self.bury_hooks.append(_hook("on_buried", function))
-        return function
+        With `in_transaction` it runs in the transaction that releases or buries the task, as in `on_buried`.
+        """
+        return _add_hook(self.failure_hooks, "on_failure", function, in_transaction)
+
+    def on_buried(self, function: F | None = None, *, in_transaction: bool = False) -> Any:
+        """Call `function` with the task and the exception after the worker has buried a task, at most once.
+
+        With `in_transaction` it runs in the transaction of the burial, so what it writes to this database is there
+        exactly once. Its own exception undoes the burial: the task is tried again after the pause of the backoff.
+        """
+        return _add_hook(self.bury_hooks, "on_buried", function, in_transaction)
 
     def run(self, *, until_empty: bool = False) -> None:
         """Run this worker, as `Queue.run`."""
@@ -188,9 +195,12 @@ class Worker(Generic[T]):
             await self.function(task)
 
 
-def _hook(name: str, function: F) -> F:
+def _add_hook(hooks: Hooks, name: str, function: F | None, in_transaction: bool) -> Any:
+    if function is None:  # a decorator with arguments
+        return lambda function: _add_hook(hooks, name, function, in_transaction)
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
+    hooks[bool(in_transaction)].append(function)
     return function
 
 

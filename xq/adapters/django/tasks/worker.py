@@ -17,7 +17,7 @@ from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.runtime.lease import current
 from xq.runtime.workers.failed import storable
-from xq.runtime.workers.outcomes import Bury, Discard, Retry
+from xq.runtime.workers.outcomes import Bury, Discard, Next, Retry
 
 Finish = Callable[..., Any]
 
@@ -109,12 +109,12 @@ def perform(row: Task) -> None:
 
 
 def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
-    """Return whether the worker retries or discards the task, so that it has not failed for good."""
+    """Return whether the worker retries, moves or discards the task, so that it has not failed for good."""
     if backend is None or not isinstance(error, Exception) or isinstance(error, Bury):
         return False
     limit = backend.option("max_attempts")
     may_retry = (not limit or row.attempts < limit) and (backend.retries or isinstance(error, Retry))
-    return may_retry or isinstance(error, Discard)
+    return may_retry or isinstance(error, (Discard, Next))
 
 
 def _call(result: Any) -> Any:
