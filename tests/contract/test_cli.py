@@ -285,9 +285,13 @@ def test_failures_are_shown_in_groups(make, run, monkeypatch):
 
 
 def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
-    Task = make(FULL)
+    Task = with_roles(make)
     Task.xq.put_many(tasks(4))
     Task.xq.bury_many(Task.xq.take_many(4))
+    assert run(Task, "act", "dig", "key:1", "--fresh").errors == "dig: 1 tasks moved\n"
+    assert run(Task, "dig", 2, "--fresh").errors == "dug: 2\n"
+    assert [found.attempts for found in Task.select().order_by(Task.id)] == [0, 0, 1, 1]
+    Task.xq.bury_many(Task.xq.take_many(2))
     for arguments, dug in {(3,): "3", ("-n", 1): "1", ("--all",): "2, 4", ("-n", 5): "none"}.items():
         assert run(Task, "dig", *arguments).errors == f"dug: {dug}\n"
     assert (run(Task, "reset", "--yes").code, transitions(Task), Task.xq.count()) == (0, {}, 4)

@@ -139,6 +139,7 @@ OUTCOMES = [
     (xq.Retry(delay=60), "retry", StatusCode.UNSET),
     (xq.Bury("no"), "bury", StatusCode.ERROR),
     (xq.Discard(), "discard", StatusCode.UNSET),
+    (xq.Next("upload"), "next", StatusCode.UNSET),
 ]
 
 

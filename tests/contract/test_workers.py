@@ -684,6 +684,93 @@ def test_failures_and_burials_are_reported_and_a_report_that_fails_changes_nothi
     assert "the report fails" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("event", "most", "becomes"), [("buried", 1, "WWB"), ("failure", 1, "WWB"), ("failure", None, "WWW")]
+)
+def test_what_is_put_in_the_transaction_of_a_failure_is_there_once_and_an_error_undoes_both(
+    make_shared, caplog, event, most, becomes
+):
+    Task, wrong = with_errors(make_shared), [xq.NotFound("Task", 9), pw.OperationalError("no such table"), None]
+
+    @Task.xq.worker(max_attempts=most, backoff=[5])
+    def work(found: Any) -> None:
+        if found.name == "first":
+            raise Failed
+
+    @getattr(work, f"on_{event}")(in_transaction=True)
+    def report(found: Any, error: BaseException) -> None:
+        Task.put(task(name=f"report of {found.name}: {error!r}"))
+        if (mistake := wrong.pop(0)) is not None:
+            raise mistake
+
+    put = Task.put(task(name="first"))
+    for there in becomes:
+        Task.xq.run(until_empty=True)
+        assert state(Task, put) == there
+        Task.xq.clock.tick(6)
+    assert [found.name for found in Task.select() if found.id != put.id] == ["report of first: Failed()"]
+    assert caplog.text.count(f"task {put.id} is undone, and it is tried again: a function in the transaction") == 2
+    assert is_exact(Task)
+
+
+# steps
+
+
+@pytest.mark.parametrize("given", ["task", "batch", "coroutine"])
+def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure(make_shared, caplog, given):
+    caplog.set_level(logging.INFO)
+    Task = make_shared(KEPT, roles=(*ROLES, "tube"), attributes=ERROR, tube_stats=["resize", "upload"])
+    seen, told = list[tuple[str, int]](), list[str]()
+
+    def step(found: Any) -> None:
+        seen.append((found.tube, found.attempts))
+        if found.tube == "resize":
+            raise Failed if found.attempts == 1 else xq.Next("upload", update={"name": "small"})
+
+    async def coroutine(found: Any) -> None:
+        step(found)
+
+    def batch(several: Any) -> None:
+        for found in several:
+            try:
+                step(found)
+            except Exception as error:
+                several.fail(found, error)
+
+    function = {"task": step, "batch": batch, "coroutine": coroutine}[given]
+    work = Task.xq.worker(function, max_attempts=2, backoff=[5], batch=2 if given == "batch" else None)
+    work.on_failure(lambda found, error: told.append(repr(error)))
+    put = Task.put(task(tube="resize"))
+    for _ in range(2):
+        Task.xq.run(until_empty=True)
+        Task.xq.clock.tick(6)
+    found, tubes = row(Task, put), Task.stats().tube
+    assert (seen, told) == ([("resize", 1), ("resize", 2), ("upload", 1)], ["Failed()"])
+    assert (found.status, found.tube, found.name, found.attempts) == ("D", "upload", "small", 1)
+    assert tubes["resize"].transition == {"X-R": 1, "R-T": 2, "T-W": 1, "W-R": 1, "T-S": 1}
+    assert tubes["upload"].transition == {"S-R": 1, "R-T": 1, "T-D": 1}
+    assert f"task {put.id} goes on in 'upload' after" in caplog.text
+    assert is_exact(Task)
+
+
+NEXT = {
+    "without the role tube": ((), lambda: xq.Next("upload"), "FeatureOff: release(tube=) needs the role 'tube'"),
+    "without delayed": (("tube",), lambda: xq.Next("upload", delay=5), "FeatureOff: release(delay=) needs the feature"),
+    "with a wrong field": (("tube",), lambda: xq.Next("upload", update={"nmae": "a"}), "BadValue:"),
+    "to no tube": (("tube",), lambda: xq.Next(None), "BadType: xq.Next names a tube by text"),
+}
+
+
+@pytest.mark.parametrize(("roles", "made", "error"), NEXT.values(), ids=NEXT)
+def test_a_next_that_the_queue_cannot_do_is_a_failed_attempt(make_shared, roles, made, error):
+    Task = make_shared({"buried": True}, roles=("attempts", "error", *roles), attributes=ERROR)
+    Task.xq.worker(lambda found: raises(made())(), max_attempts=1)
+    put = Task.put(task())
+    Task.xq.run(until_empty=True)
+    found = row(Task, put)
+    assert (found.status, found.error[: len(error)]) == ("B", error)
+
+
 # taken together
 
 

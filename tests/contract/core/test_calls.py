@@ -18,6 +18,7 @@ ALL = {"buried": True, "delayed": True, "ttl": 10, "ttr": 20}
 QUEUES: dict[str, dict[str, Any]] = {
     "zombie": {"features": ALL | {"zombie": 30}, "roles": ("runat", "priority", "owner", "attempts")},
     "keep": {"features": {"buried": True, "delayed": True, "keep": True}, "roles": ("runat", "attempts")},
+    "chain": {"features": {"buried": True, "delayed": True}, "roles": ("runat", "tube", "attempts")},
     "delete": {},
     "any": {"features": {"buried": "any", "delayed": True, "keep": True}},
     "forever": {"features": {"ttl": True, "ttr": True, "zombie": True}},
@@ -62,6 +63,14 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("T", "release", {"update": {}}, "R", None, {"name": "put"}),
         ("T", "bury", {"update": NEW}, "B", None, NEW),
         ("T", "ack", {"update": None}, "D", None, {"name": "put", "attempts": 1}),
+    ],
+    "chain": [
+        ("T", "release", {"tube": "next", "update": NEW}, "R", None, {"tube": "next", "attempts": 1, **NEW}),
+        ("T", "release", {"tube": "next", "attempts": 0, "delay": 5}, "W", 5, {"tube": "next", "attempts": 0}),
+        ("T", "release", {"tube": None, "attempts": None}, "R", None, {"tube": None, "attempts": 1}),
+        ("B", "dig", {"fresh": True, "delay": 5}, "W", 5, {"attempts": 0}),
+        ("B", "dig", {"fresh": False}, "R", None, {"attempts": 1}),
+        ("B", "plow", {"fresh": True, "update": NEW}, "R", None, {"attempts": 0, **NEW}),
     ],
     "delete": [
         ("T", "ack", {}, "X", None, {"name": "put"}),
@@ -118,7 +127,21 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *(("B", "plow", {"n": n}, WRONG, "") for n in (-1, True, 1.5, "2")),
         *(("R", call, {"state": at}, xq.BadValue, "") for call in ("by_state", "count") for at in ("D", "X", "?", 5)),
     ],
-    "keep": [("T", "touch", {"increment": 5}, xq.FeatureOff, "ttr")],
+    "keep": [
+        ("T", "touch", {"increment": 5}, xq.FeatureOff, "ttr"),
+        ("T", "release", {"tube": "next"}, xq.FeatureOff, {"role": "tube"}),
+    ],
+    "chain": [
+        *(("T", "release", {"tube": tube}, xq.BadType, "named by text") for tube in (5, True, b"next")),
+        *(("T", "release", {"attempts": n}, WRONG, "attempts is an integer") for n in (-1, True, "1", 2**31)),
+        ("T", "release", {"update": {"tube": "next"}}, xq.BadValue, "tube=...\\) moves it"),
+        ("T", "ack", {"tube": "next"}, xq.BadType, "no option 'tube'"),
+        ("B", "dig", {"fresh": 1}, xq.BadType, "fresh is True or False"),
+    ],
+    "delete": [
+        ("T", "release", {"attempts": 0}, xq.FeatureOff, {"role": "attempts"}),
+        ("T", "dig", {"fresh": True}, xq.FeatureOff, "buried"),
+    ],
     "ttl": [("T", "touch", {"increment": 5}, xq.WrongState, {"state": "T", "allowed": ("R",)})],
     "own seconds": [
         *(("X", "put", {"task": {own: 5}, own: 5}, xq.BadValue, own) for own in ("ttl", "ttr")),

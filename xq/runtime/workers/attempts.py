@@ -329,7 +329,7 @@ class Attempts(Generic[T]):
         if not isinstance(error, Next):
             failed(error)
             return
-        options = {"tube": error.tube, "delay": error.delay, "attempts": 0 if self._counts else None}
+        options = {**error.options, "attempts": 0 if self._counts else None}
         move = partial(self._moves.one, "release", attempt.taken, options, error.update)
         if self.calls.finish(move, failed) is not None:  # what the queue cannot do is the error of the attempt
             self._log_done(lease, attempt, told=f"goes on in {error.tube!r}")

@@ -51,7 +51,8 @@ class Next(Outcome):
         if not isinstance(tube, str):
             raise BadType(f"xq.Next names a tube by text, not by {shown(tube)}")
         super().__init__(f"next in {tube!r}")
-        self.tube, self.update, self.delay = tube, update, delay
+        self.tube, self.update = tube, update
+        self.options = {"tube": tube} if delay is None else {"tube": tube, "delay": delay}
 
 
 class Bury(Outcome):
