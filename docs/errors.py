@@ -49,7 +49,7 @@ def _sections() -> Iterator[str]:
             yield from _section(found[name], found)
     yield "## What a function raises on purpose"
     yield OUTCOMES.strip()
-    for name in ("Retry", "Bury", "Discard"):
+    for name in ("Retry", "Next", "Bury", "Discard"):
         outcome = find(name)
         yield f"### {name}"
         if (told := signature(outcome)) != name:

@@ -36,7 +36,7 @@ SECTIONS = (
     Section(
         "Workers",
         "What `@Page.xq.worker` returns, and what its function uses. [workers.md](workers.md) explains them.",
-        ("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency", "Retry", "Bury", "Discard"),
+        ("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency", "Retry", "Next", "Bury", "Discard"),
     ),
     Section("Sessions", "Who owns taken tasks: see [workers.md](workers.md#who-owns-a-taken-task).", ("Session",)),
     Section(
@@ -107,6 +107,7 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Bury": frozenset(("outcome",)),
     "Discard": frozenset(("outcome",)),
     "Retry": frozenset(("outcome",)),
+    "Next": frozenset(("outcome", "options")),
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
     | {"before_take", "remembers", "accepts", "choose"},
     "Lease": frozenset(("start", "lose", "touched", "taken", "ttr", "finish", "is_lost", "on_loss"))
@@ -189,7 +190,7 @@ def signature(found: griffe.Object) -> str:
 
 
 # Classes that a program makes itself. The arguments of a dataclass are its fields.
-MADE = frozenset(("Tubes", "Machine", "Retry", "Bury", "Clock", "Metrics"))
+MADE = frozenset(("Tubes", "Machine", "Retry", "Next", "Bury", "Clock", "Metrics"))
 
 
 def _arguments(function: griffe.Function) -> str:

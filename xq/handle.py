@@ -166,9 +166,9 @@ class Queue(Operators[T]):
 
         `backoff` gives the pause in seconds: None (1 s, doubled by each attempt where the role attempts is mapped, at
         most an hour, up to a tenth more or less), a list of pauses, or a function of the task and the exception. The
-        function may raise `xq.Retry(delay=)`, `xq.Bury(why)` and `xq.Discard`. After `max_attempts` takes (role
-        attempts, feature buried) the task is buried. The role error, if mapped, then holds `Type: message` and the
-        traceback. A task whose workers died that often is buried at its next take.
+        function may raise `xq.Retry(delay=)`, `xq.Next(tube)`, `xq.Bury(why)` and `xq.Discard`. After `max_attempts`
+        takes (role attempts, feature buried) the task is buried. The role error, if mapped, then holds `Type: message`
+        and the traceback. A task whose workers died that often is buried at its next take.
 
         While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
         lease of the task. An `async def` is cancelled when the lease is lost. A function that runs for longer than

@@ -137,6 +137,8 @@ ENDS = {
     "asks for another attempt": End(raises(xq.Retry(delay=30)), "W", options={"max_attempts": 2}),
     "asks for another attempt in vain": End(raises(xq.Retry(delay=30)), "B", "Retry"),
     "has it buried": End(raises(xq.Bury("no such page")), "B", "no such page"),
+    "goes on, without the role tube": End(raises(xq.Next("upload")), "B", "FeatureOff: release(tube=) needs the role"),
+    "goes on to no tube": End(lambda Task, found: raises(xq.Next(found.size))(), "B", "BadType: xq.Next names"),
     "discards it": End(raises(xq.Discard()), "X"),
     "returns a coroutine": End(lambda Task, found: has_not_run(Task, found), "B", "which has not run: decorate"),
     "returns a generator": End(generator, "B", "which has not run: decorate"),
@@ -716,8 +718,8 @@ def test_what_is_put_in_the_transaction_of_a_failure_is_there_once_and_an_error_
 # steps
 
 
-@pytest.mark.parametrize("given", ["task", "batch", "coroutine"])
-def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure(make_shared, caplog, given):
+@pytest.mark.parametrize("batch", [None, 2])
+def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure(make_shared, caplog, batch):
     caplog.set_level(logging.INFO)
     Task = make_shared(KEPT, roles=(*ROLES, "tube"), attributes=ERROR, tube_stats=["resize", "upload"])
     seen, told = list[tuple[str, int]](), list[str]()
@@ -727,18 +729,14 @@ def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure
         if found.tube == "resize":
             raise Failed if found.attempts == 1 else xq.Next("upload", update={"name": "small"})
 
-    async def coroutine(found: Any) -> None:
-        step(found)
-
-    def batch(several: Any) -> None:
+    def steps(several: Any) -> None:
         for found in several:
             try:
                 step(found)
             except Exception as error:
                 several.fail(found, error)
 
-    function = {"task": step, "batch": batch, "coroutine": coroutine}[given]
-    work = Task.xq.worker(function, max_attempts=2, backoff=[5], batch=2 if given == "batch" else None)
+    work = Task.xq.worker(steps if batch else step, max_attempts=2, backoff=[5], batch=batch)
     work.on_failure(lambda found, error: told.append(repr(error)))
     put = Task.put(task(tube="resize"))
     for _ in range(2):
@@ -751,24 +749,6 @@ def test_next_moves_a_task_to_another_tube_with_fresh_attempts_and_is_no_failure
     assert tubes["upload"].transition == {"S-R": 1, "R-T": 1, "T-D": 1}
     assert f"task {put.id} goes on in 'upload' after" in caplog.text
     assert is_exact(Task)
-
-
-NEXT = {
-    "without the role tube": ((), lambda: xq.Next("upload"), "FeatureOff: release(tube=) needs the role 'tube'"),
-    "without delayed": (("tube",), lambda: xq.Next("upload", delay=5), "FeatureOff: release(delay=) needs the feature"),
-    "with a wrong field": (("tube",), lambda: xq.Next("upload", update={"nmae": "a"}), "BadValue:"),
-    "to no tube": (("tube",), lambda: xq.Next(None), "BadType: xq.Next names a tube by text"),
-}
-
-
-@pytest.mark.parametrize(("roles", "made", "error"), NEXT.values(), ids=NEXT)
-def test_a_next_that_the_queue_cannot_do_is_a_failed_attempt(make_shared, roles, made, error):
-    Task = make_shared({"buried": True}, roles=("attempts", "error", *roles), attributes=ERROR)
-    Task.xq.worker(lambda found: raises(made())(), max_attempts=1)
-    put = Task.put(task())
-    Task.xq.run(until_empty=True)
-    found = row(Task, put)
-    assert (found.status, found.error[: len(error)]) == ("B", error)
 
 
 # taken together

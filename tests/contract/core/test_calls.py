@@ -69,7 +69,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("T", "release", {"tube": "next", "attempts": 0, "delay": 5}, "W", 5, {"tube": "next", "attempts": 0}),
         ("T", "release", {"tube": None, "attempts": None}, "R", None, {"tube": None, "attempts": 1}),
         ("B", "dig", {"fresh": True, "delay": 5}, "W", 5, {"attempts": 0}),
-        ("B", "dig", {"fresh": False}, "R", None, {"attempts": 1}),
         ("B", "plow", {"fresh": True, "update": NEW}, "R", None, {"attempts": 0, **NEW}),
     ],
     "delete": [
