@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.options import PutOptions, ReleaseOptions, Span, Times, count_of, seconds_of
+from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
 from xq.engine.one import LOCKED, Locked
@@ -142,9 +142,7 @@ class Aio(Generic[T]):
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         return await self._finish("ack", key, update, options)
 
-    async def release(
-        self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[ReleaseOptions]
-    ) -> T:
+    async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         return await self._finish("release", key, update, options)
 
     async def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:

@@ -11,7 +11,7 @@ from xq.core.acting import By, block
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
-from xq.core.options import DigOptions, PutOptions, ReleaseOptions, Span, Times, count_of, seconds_of
+from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
@@ -284,11 +284,10 @@ class Queue(Operators[T]):
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self._finish.one("ack", key, options, update)
 
-    def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[ReleaseOptions]) -> T:
+    def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr, tube, attempts.
 
-        `tube` moves it to another tube, for the workers there, and `attempts` (0: fresh ones) sets the number of its
-        takes so far and empties the role error.
+        `tube` moves it to another tube. `attempts` sets the number of its takes so far, and empties the role error.
         """
         return self._finish.one("release", key, options, update)
 
@@ -313,9 +312,7 @@ class Queue(Operators[T]):
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
         return self._finish.many("ack", keys, options, update)
 
-    def release_many(
-        self, keys: Iterable[object], *, update: Update = None, **options: Unpack[ReleaseOptions]
-    ) -> list[T]:
+    def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Moves]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self._finish.many("release", keys, options, update)
 
@@ -340,12 +337,10 @@ class Queue(Operators[T]):
     # operators
 
     @overload
-    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[DigOptions]) -> T: ...
+    def dig(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T: ...
 
     @overload
-    def dig(
-        self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[DigOptions]
-    ) -> list[T]: ...
+    def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> list[T]: ...
 
     def dig(
         self,
@@ -353,12 +348,11 @@ class Queue(Operators[T]):
         *,
         n: int | None = MISSING,
         update: Mapping[str, Any] | None = None,
-        **options: Unpack[DigOptions],
+        **options: Unpack[Moves],
     ) -> T | list[T]:
         """Dig a buried task: to R, or to W with `delay`. With n=, dig the n oldest (None: all) and return a list.
 
-        With `fresh` its attempts begin at 0, and the role error is emptied. Else its attempts count on, and a task
-        that a worker has buried is tried once more.
+        With `fresh` its attempts begin at 0, and the role error is emptied.
         """
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
@@ -369,7 +363,7 @@ class Queue(Operators[T]):
     kick = dig  # its older name; a number is a key here too
 
     def plow(
-        self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[DigOptions]
+        self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
     ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all). Options: as `dig`."""
         return self._takes.oldest("dig", None if n is None else count_of(n), options, update)

@@ -40,16 +40,11 @@ class Times(TypedDict, total=False):
     ttr: Span
 
 
-class ReleaseOptions(Times, total=False):
-    """The options of release, for type checkers."""
+class Moves(Times, total=False):
+    """The options of release and dig, for type checkers."""
 
     tube: str | None
     attempts: int | None
-
-
-class DigOptions(Times, total=False):
-    """The options of dig, for type checkers."""
-
     fresh: bool
 
 

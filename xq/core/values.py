@@ -24,7 +24,6 @@ from xq.core.words import PLAIN, Wording
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
 SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
 _NOTHING: Mapping[str, Any] = {}
-MOST_ATTEMPTS = 2**31 - 1  # an integer of each database holds it
 # What sets a role that update= may not set.
 _SET_BY = {"tube": "; release(tube=...) moves it", "attempts": "; release(attempts=...) and dig(fresh=True) set it"}
 
@@ -426,29 +425,27 @@ class Tasks(Generic[T]):
         Raises FeatureOff, BadType and BadValue.
         """
         own = WRITES.get(event, ()) if options else ()
-        brought = {name: options[name] for name in own if options.get(name) is not None}
         seconds = self.options.check(event, {name: options[name] for name in options if name not in own})
         fields = {} if update is None else self.updates(update, sets)
-        if roles := {role: value for name in brought for role, value in self._roles_by(event, name, brought[name])}:
-            by_name = {self.table.roles[role].name: value for role, value in roles.items()}
-            fields |= self.updates(by_name, tuple(roles))
+        for name in own:
+            roles = self._roles_by(event, name, options.get(name))
+            fields |= self.updates({self.table.roles[role].name: value for role, value in roles.items()}, (*roles,))
         return seconds, fields
 
-    def _roles_by(self, event: str, option: str, value: object) -> Iterator[tuple[str, Any]]:
-        """Yield the roles that an option writes, and their values. A task that begins anew has no error."""
+    def _roles_by(self, event: str, option: str, value: object) -> dict[str, Any]:
+        """Return the roles that an option writes, and their values. A task that begins anew has no error."""
         role = option
         if option == "fresh":
-            if not isinstance(value, bool):
+            if not (value is None or isinstance(value, bool)):
                 raise BadType(f"fresh is True or False, not {shown(value)}")
-            if not value:
-                return
-            role, value = "attempts", 0
+            role, value = "attempts", 0 if value else None
+        if value is None:
+            return {}
         if role not in self.table.roles:
             raise FeatureOff(f"{event}({option}=) needs the role {role!r}: map it to a field", role=role)
         check_role(role, value)
-        yield role, value
-        if role == "attempts" and (error := self.table.roles.get("error")):
-            yield "error", None if error.null else ""
+        error = self.table.roles.get("error") if role == "attempts" else None
+        return {role: value} | ({"error": None if error.null else ""} if error else {})
 
     def updates(self, update: object, sets: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the values of `update=`, converted, by field name. Only xq itself `sets` roles, such as error.
@@ -471,9 +468,8 @@ class Tasks(Generic[T]):
         field = self._written(name)
         role = self._role_of.get(field.name)
         if role and role not in sets:
-            raise BadValue(
-                f"update sets the application's own fields: {shown(name)} is the queue's {role}{_SET_BY.get(role, '')}"
-            )
+            its = f"{shown(name)} is the queue's {role}{_SET_BY.get(role, '')}"
+            raise BadValue(f"update sets the application's own fields: {its}")
         if field in self.table.key:
             raise BadValue(f"update cannot change the key {shown(name)}")
         return field
@@ -509,8 +505,8 @@ def check_role(role: str, value: Any) -> None:
     elif role == "attempts":
         if not is_integer(value):
             raise BadType(f"attempts is an integer, not {shown(value)}")
-        if not 0 <= value <= MOST_ATTEMPTS:
-            raise BadValue(f"attempts is an integer from 0 to {MOST_ATTEMPTS:,}, not {shown(value)}")
+        if not 0 <= value < 2**31:  # an integer of each database holds it
+            raise BadValue(f"attempts is an integer from 0 to {2**31 - 1:,}, not {shown(value)}")
 
 
 def named(parts: Parts) -> dict[str, Any]:

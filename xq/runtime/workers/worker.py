@@ -28,7 +28,7 @@ from xq.runtime.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
-Hooks = dict[bool, list[Hook]]
+Hooks = dict[bool, list[Hook]]  # by whether they run in the transaction
 Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 
@@ -120,7 +120,6 @@ class Worker(Generic[T]):
         self.options = options
         self.given = given
         self.backoff = Backoff(options.backoff)
-        # By whether they run in the transaction.
         self.failure_hooks: Hooks = {False: [], True: []}
         self.bury_hooks: Hooks = {False: [], True: []}
         self._run = run
