@@ -121,6 +121,7 @@ class Worker(Generic[T]):
         self.backoff = Backoff(options.backoff)
         self.failure_hooks: list[Hook] = []
         self.bury_hooks: list[Hook] = []
+        self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
         self._run = run
         self._around: list[Callable[..., Any]] = []
         functools.update_wrapper(self, function)

@@ -1,0 +1,196 @@
+"""How the processes of kind="process" start: by a forkserver where the worker can be imported, else by a fork.
+
+A forked process shares the connections that other libraries have opened. One of a forkserver gets names, and imports.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial, reduce
+from importlib import import_module
+from importlib.metadata import entry_points
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+from xq.core.errors import ConfigurationError
+from xq.runtime.workers.kinds import KINDS
+from xq.runtime.workers.options import Options
+from xq.runtime.workers.pool import Assignment
+from xq.runtime.workers.processes import PASSED_ON, UNFIT, SharedMemory
+from xq.runtime.workers.worker import Supply, Worker
+from xq.sessions.process import name_program, this_process
+
+log = logging.getLogger("xq")
+
+FORKED = (
+    "worker processes are forked: %s. A connection that another library has opened before is shared with them, and "
+    "results get mixed up. os.register_at_fork(after_in_child=lambda: engine.dispose(close=False)) forgets an engine's"
+)
+Names = Sequence[tuple[str, str]]  # the modules and names of a function and of its model
+RunChild = Callable[[Assignment, bool, int | None, SharedMemory], None]
+
+
+class Launch:
+    """How a process for an assignment starts; `run` runs the assignment there."""
+
+    def __init__(self, part: Assignment, until_empty: bool, max_tasks: int | None, run: RunChild) -> None:
+        self.part, self._given = part, (run, until_empty, max_tasks)
+        self.why = _why_fork(part.worker)
+        self.context: Any = multiprocessing.get_context("fork" if self.why else "forkserver")
+
+    def process(self, shared: SharedMemory) -> BaseProcess:
+        """Return a process that is not started yet."""
+        if self.why:
+            forked: BaseProcess = self.context.Process(target=_run, args=(lambda: self.part, *self._given, shared))
+            return forked
+        worker, named, chosen = self.part.worker, this_process()["program"], multiprocessing.get_start_method(True)
+        sources = [(source.tube, source.but) for source in self.part.sources]
+        options = replace(self.part.options, backoff=None)  # which may be a function
+        facts = named, chosen, worker._run, worker.in_child, _facts(worker)
+        return _Process(
+            target=_run, args=(partial(_made, _names(worker), sources, options, *facts), *self._given, shared)
+        )
+
+
+def launches(parts: Iterable[Assignment], until_empty: bool, max_tasks: int | None, run: RunChild) -> list[Launch]:
+    """Return how the processes of a program start. Log why any is forked."""
+    found = [Launch(part, until_empty, max_tasks, run) for part in parts]
+    if forked := dict.fromkeys(each.why for each in found if each.why):
+        log.warning(FORKED, "; ".join(forked))
+    resource_tracker.ensure_running()  # now, as it unblocks the signals
+    return found
+
+
+class _Process(ForkServerProcess):
+    """A process of xq's own forkserver, which no signal ends, and which has not imported `__main__`."""
+
+    def start(self) -> None:
+        main, chosen = sys.modules["__main__"], multiprocessing.get_start_method(allow_none=True)
+        usual, before = forkserver.connect_to_new_process, signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        sys.modules["__main__"] = ModuleType("__main__")  # a child would import it, and start the program again
+        forkserver.connect_to_new_process = _server(os.getpid()).connect_to_new_process
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"], forkserver.connect_to_new_process = main, usual
+            multiprocessing.set_start_method(chosen, force=True)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@cache
+def _server(pid: int) -> forkserver.ForkServer:
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload([__name__])  # and no module of the application, which may open connections
+    return server
+
+
+def _run(make: Callable[[], Assignment], run: RunChild, *given: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    try:
+        part = make()
+    except ConfigurationError as error:
+        logging.basicConfig()  # does nothing if there is a log
+        log.error("%s", error)
+        os._exit(UNFIT)
+    try:
+        run(part, *given)
+    except Exception:
+        log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
+        os._exit(1)
+
+
+def _made(
+    names: Names,
+    sources: Sequence[tuple[str | None, tuple[str, ...]]],
+    options: Options,
+    program: str,
+    start_method: str | None,
+    run: Callable[..., None],
+    prepare: Sequence[Callable[[Worker[Any]], object]],
+    facts: str,
+) -> Assignment:
+    """Import a worker, and return its assignment as the program has it. Raises ConfigurationError."""
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # the server outlives no program
+    multiprocessing.set_start_method(start_method, force=True)  # for what the function starts
+    name_program(program)
+    named = ".".join(names[0])
+    try:
+        for adapter in entry_points(group="xq.targets"):  # sets Django up
+            adapter.load()(named)
+        for module, _ in names:
+            import_module(module)
+        worker = _found(names, options.tube, run)
+        for each in prepare:
+            each(worker)
+        if (here := _facts(worker)) != facts:
+            raise ConfigurationError(f"it has {here} there, and {facts} in the program")
+    except Exception as error:
+        raise ConfigurationError(
+            f"{named} cannot work in a process of its own ({type(error).__name__}: {error}). Set it up where its "
+            "module is imported, not in main(); or choose multiprocessing.set_start_method('fork')"
+        ) from error
+    options = replace(options, backoff=worker.options.backoff)
+    return Assignment(worker, [Supply(worker.queue, *each) for each in sources], options, KINDS[options.kind])
+
+
+def _facts(worker: Worker[Any]) -> str:
+    """Return what must be the same in the program and in its processes."""
+    store, hooks = worker.queue.adapter.store, (worker._around, worker.failure_hooks, worker.bury_hooks)
+    try:
+        place = {name: each for name, each in store.address().parameters.items() if type(each) in (str, int)}
+    except ConfigurationError as error:
+        place = {"": str(error)}
+    return f"the database {place} and {sum(map(len, hooks))} hooks"
+
+
+def _names(worker: Worker[Any]) -> Names:
+    things = worker.function, worker.queue.adapter.store.model
+    return [(getattr(each, "__module__", ""), getattr(each, "__qualname__", "")) for each in things]
+
+
+def _found(names: Names, tube: str | None, run: Callable[..., None]) -> Worker[Any]:
+    """Return the worker that a name leads to, or that the queue knows by it; else one of the bare function."""
+    function, model = (
+        reduce(lambda thing, each: getattr(thing, each, None), name.split("."), sys.modules.get(module))
+        for module, name in names
+    )
+    if isinstance(function, Worker):
+        return function
+    if not hasattr(model, "xq") or not function:
+        raise ConfigurationError("no worker has this name")
+    known: Worker[Any] | None = model.xq.handlers.get(tube)
+    if known is not None and _names(known)[0] == names[0]:
+        return known
+    return Worker(model.xq, function, Options(), lambda task: task, run)
+
+
+def _why_fork(worker: Worker[Any]) -> str:
+    """Return why the processes of a worker are forked; "" if they can import it."""
+    (module, name), _ = names = _names(worker)
+    if getattr(sys, "frozen", False):
+        return "the program is frozen"
+    if multiprocessing.get_start_method(allow_none=True) == "fork":  # chosen, or by an earlier use of multiprocessing
+        return "the start method of multiprocessing is fork"
+    move = "move it to a module that can be imported"
+    if module in ("__main__", "__mp_main__"):
+        return f"{name} stands in __main__: {move}"
+    if "<locals>" in name:
+        return f"{name} stands in a function: {move}"
+    try:
+        found = _found(names, worker.options.tube, worker._run)
+    except ConfigurationError:
+        return f"{worker} cannot be found by its name: {move}, with its model"
+    return (
+        "" if (found.queue, found.function) == (worker.queue, worker.function) else f"{worker} is not what {name} names"
+    )
