@@ -149,9 +149,10 @@ def _facts(worker: Worker[Any]) -> str:
     store, hooks = worker.queue.adapter.store, (worker._around, worker.failure_hooks, worker.bury_hooks)
     try:
         place = {name: each for name, each in store.address().parameters.items() if type(each) in (str, int)}
-    except ConfigurationError as error:
-        place = {"": str(error)}
-    return f"the database {place} and {sum(map(len, hooks))} hooks"
+    except Exception as error:  # it has no name yet
+        place = {type(error).__name__: str(error)}
+    backoff = getattr(worker.options.backoff, "__qualname__", worker.options.backoff)
+    return f"the database {place}, {sum(map(len, hooks))} hooks, and the backoff {backoff}"
 
 
 def _names(worker: Worker[Any]) -> Names:
