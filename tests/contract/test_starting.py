@@ -43,7 +43,7 @@ def idle(task):
 
 def work(task):
     opened, got = ask(task.id)
-    os.write(1, b"%d %d %d %d\n" % (os.getpid(), opened, got, task.id))  # a line is written as a whole
+    os.write(1, b"%d %d %d %d\\n" % (os.getpid(), opened, got, task.id))  # a line is written as a whole
     if task.id == 1 and not os.path.exists("killed"):
         open("killed", "w").close()
         os.kill(os.getppid(), signal.SIGTERM)  # as a signal to the whole group

@@ -49,16 +49,16 @@ class Launch:
 
     def process(self, shared: SharedMemory) -> BaseProcess:
         """Return a process that is not started yet."""
-        if self.why:
-            forked: BaseProcess = self.context.Process(target=_run, args=(lambda: self.part, *self._given, shared))
-            return forked
-        worker, named, chosen = self.part.worker, this_process()["program"], multiprocessing.get_start_method(True)
-        sources = [(source.tube, source.but) for source in self.part.sources]
-        options = replace(self.part.options, backoff=None)  # which may be a function
-        facts = named, chosen, worker._run, worker.in_child, _facts(worker)
-        return _Process(
-            target=_run, args=(partial(_made, _names(worker), sources, options, *facts), *self._given, shared)
-        )
+        make: Callable[[], Assignment] = lambda: self.part  # noqa: E731
+        if not self.why:
+            worker, method = self.part.worker, multiprocessing.get_start_method(allow_none=True)
+            sources = [(source.tube, source.but) for source in self.part.sources]
+            options = replace(self.part.options, backoff=None)  # which may be any function
+            here = str(this_process()["program"]), method, worker.in_child, _facts(worker)
+            make = partial(_made, _names(worker), sources, options, *here)
+        kind: Any = self.context.Process if self.why else _Process
+        process: BaseProcess = kind(target=_run, args=(make, *self._given, shared))
+        return process
 
 
 def launches(parts: Iterable[Assignment], until_empty: bool, max_tasks: int | None, run: RunChild) -> list[Launch]:
@@ -66,7 +66,8 @@ def launches(parts: Iterable[Assignment], until_empty: bool, max_tasks: int | No
     found = [Launch(part, until_empty, max_tasks, run) for part in parts]
     if forked := dict.fromkeys(each.why for each in found if each.why):
         log.warning(FORKED, "; ".join(forked))
-    resource_tracker.ensure_running()  # now, as it unblocks the signals
+    if not all(each.why for each in found):
+        resource_tracker.ensure_running()  # now, as it unblocks the signals
     return found
 
 
@@ -98,31 +99,22 @@ def _run(make: Callable[[], Assignment], run: RunChild, *given: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     try:
-        part = make()
+        run(make(), *given)
     except ConfigurationError as error:
         logging.basicConfig()  # does nothing if there is a log
-        log.error("%s", error)
+        log.error("a worker process ends: %s", error)
         os._exit(UNFIT)
-    try:
-        run(part, *given)
     except Exception:
         log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
         os._exit(1)
 
 
 def _made(
-    names: Names,
-    sources: Sequence[tuple[str | None, tuple[str, ...]]],
-    options: Options,
-    program: str,
-    start_method: str | None,
-    run: Callable[..., None],
-    prepare: Sequence[Callable[[Worker[Any]], object]],
-    facts: str,
+    names: Names, sources: Any, options: Options, program: str, method: str | None, prepare: Any, facts: str
 ) -> Assignment:
     """Import a worker, and return its assignment as the program has it. Raises ConfigurationError."""
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # the server outlives no program
-    multiprocessing.set_start_method(start_method, force=True)  # for what the function starts
+    multiprocessing.set_start_method(method, force=True)  # for what the function starts
     name_program(program)
     named = ".".join(names[0])
     try:
@@ -130,7 +122,7 @@ def _made(
             adapter.load()(named)
         for module, _ in names:
             import_module(module)
-        worker = _found(names, options.tube, run)
+        worker = _found(names, options.tube)
         for each in prepare:
             each(worker)
         if (here := _facts(worker)) != facts:
@@ -160,7 +152,7 @@ def _names(worker: Worker[Any]) -> Names:
     return [(getattr(each, "__module__", ""), getattr(each, "__qualname__", "")) for each in things]
 
 
-def _found(names: Names, tube: str | None, run: Callable[..., None]) -> Worker[Any]:
+def _found(names: Names, tube: str | None) -> Worker[Any]:
     """Return the worker that a name leads to, or that the queue knows by it; else one of the bare function."""
     function, model = (
         reduce(lambda thing, each: getattr(thing, each, None), name.split("."), sys.modules.get(module))
@@ -171,27 +163,22 @@ def _found(names: Names, tube: str | None, run: Callable[..., None]) -> Worker[A
     if not hasattr(model, "xq") or not function:
         raise ConfigurationError("no worker has this name")
     known: Worker[Any] | None = model.xq.handlers.get(tube)
-    if known is not None and _names(known)[0] == names[0]:
-        return known
-    return Worker(model.xq, function, Options(), lambda task: task, run)
+    known = known if known is not None and _names(known)[0] == names[0] else None
+    return known or Worker(model.xq, function, Options(), lambda task: task, lambda *_: None)
 
 
 def _why_fork(worker: Worker[Any]) -> str:
     """Return why the processes of a worker are forked; "" if they can import it."""
     (module, name), _ = names = _names(worker)
-    if getattr(sys, "frozen", False):
-        return "the program is frozen"
-    if multiprocessing.get_start_method(allow_none=True) == "fork":  # chosen, or by an earlier use of multiprocessing
-        return "the start method of multiprocessing is fork"
-    move = "move it to a module that can be imported"
-    if module in ("__main__", "__mp_main__"):
-        return f"{name} stands in __main__: {move}"
-    if "<locals>" in name:
-        return f"{name} stands in a function: {move}"
+    # An earlier use of multiprocessing may have chosen fork, not the program.
+    if getattr(sys, "frozen", False) or multiprocessing.get_start_method(allow_none=True) == "fork":
+        return "the start method of multiprocessing is fork, or the program is frozen"
     try:
-        found = _found(names, worker.options.tube, worker._run)
-    except ConfigurationError:
-        return f"{worker} cannot be found by its name: {move}, with its model"
-    return (
-        "" if (found.queue, found.function) == (worker.queue, worker.function) else f"{worker} is not what {name} names"
-    )
+        if module in ("__main__", "__mp_main__") or "<locals>" in name:
+            raise ConfigurationError(f"{name} stands in {'a function' if '<locals>' in name else '__main__'}")
+        found = _found(names, worker.options.tube)
+        if (found.queue, found.function) != (worker.queue, worker.function):
+            raise ConfigurationError("another worker has this name")
+    except ConfigurationError as error:
+        return f"{error}: move it to a module that can be imported"
+    return ""
