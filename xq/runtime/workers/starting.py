@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial, reduce
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from multiprocessing import forkserver, resource_tracker
@@ -154,10 +154,11 @@ def _names(worker: Worker[Any]) -> Names:
 
 def _found(names: Names, tube: str | None) -> Worker[Any]:
     """Return the worker that a name leads to, or that the queue knows by it; else one of the bare function."""
-    function, model = (
-        reduce(lambda thing, each: getattr(thing, each, None), name.split("."), sys.modules.get(module))
-        for module, name in names
-    )
+    found: list[Any] = [sys.modules.get(module) for module, _ in names]
+    for n, (_, name) in enumerate(names):
+        for each in name.split("."):
+            found[n] = getattr(found[n], each, None)
+    function, model = found
     if isinstance(function, Worker):
         return function
     if not hasattr(model, "xq") or not function:
