@@ -143,8 +143,8 @@ def _facts(worker: Worker[Any]) -> str:
         place = {name: each for name, each in store.address().parameters.items() if type(each) in (str, int)}
     except Exception as error:  # it has no name yet
         place = {type(error).__name__: str(error)}
-    backoff = getattr(worker.options.backoff, "__qualname__", worker.options.backoff)
-    return f"the database {place}, {sum(map(len, hooks))} hooks, and the backoff {backoff}"
+    backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
+    return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
 
 
 def _names(worker: Worker[Any]) -> Names:
