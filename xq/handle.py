@@ -203,9 +203,9 @@ class Queue(Operators[T]):
         """Run the workers until SIGTERM or SIGINT. They then finish their tasks; a second signal releases these.
 
         With `until_empty`, fire the due schedules, then run until no task is ready; with `max_tasks`, until that many
-        are taken. `workers` replaces the number given to `worker`. With `tubes`, take from these tubes only; `workers`
-        are for each of them. Raises InTransaction within a transaction, and ConfigurationError if several threads
-        would have to share one connection.
+        are taken: by each process, if `kind="process"` is among the workers. `workers` replaces the number given to
+        `worker`. With `tubes`, take from these tubes only; `workers` are for each of them. Raises InTransaction within
+        a transaction, and ConfigurationError if several threads would have to share one connection.
         """
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
 

@@ -233,6 +233,8 @@ def test_a_worker_of_processes_does_all_tasks_and_replaces_a_process_that_is_kil
     done = office.Order.objects.all()
     assert sorted(order.attempts for order in done) == [*[1] * 20, 2]
     assert str(program.pid) not in {order.note for order in done}  # the processes work, not their parent
+    log = (project.folder / "log").read_text()
+    assert ("is done after" in log, "forked" in log) == (True, False)  # they import the project
     assert office.Order.stats().transition["T-D"] == 21
 
 

@@ -131,6 +131,12 @@ def test_a_worker_is_a_handler_a_queue_or_a_plain_function(app):
         xq(app, "put", "app:Page", "{}")
         code, out, _ = xq(app, "worker", *arguments, "--until-empty", "--workers", "2")
         assert (code, out) == (0, f"{'plain' if 'app:plain' in arguments else 'done'} {n}\n")
+    xq(app, "put", "app:Page", "{}")
+    code, out, err = xq(app, "worker", "app:work", "--until-empty", "--kind", "process")
+    assert (code, out, "forked" in err) == (0, "done 4\n", False)
+    assert re.search(r"\d INFO xq.Page: task 4 is done", err), (
+        "the log is the same in a process that imports the module"
+    )
     assert xq(app, "worker", "app:plain")[0] == 1
     assert xq(app, "worker", "app:work", "--kind", "fibre")[0] == 1
 

@@ -19,7 +19,6 @@ from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.options import Options, WorkerKind
-from xq.runtime.workers.pool import Budget
 from xq.serve import charts
 
 
@@ -55,16 +54,6 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     assert (lines.level(), caplog.messages) == (logging.INFO, ["3 more tasks are finished"])
     lines.sum_up()
     assert len(caplog.messages) == 1
-
-
-def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():
-    budget = Budget(3, processes=2)
-    assert budget.share(0).reserve(3) == 3
-    assert (budget.share(1).reserve(1), budget.is_spent) == (0, False)
-    budget.share(0).begin()
-    assert budget.share(1).reserve(5) == 3
-    budget.share(1).settle(3, 3)
-    assert budget.is_spent
 
 
 def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from typer import Argument, Context, Option
@@ -53,7 +54,7 @@ def worker(
     from xq.runtime.workers.worker import Worker
 
     level = logging.DEBUG if verbose > 1 else logging.INFO
-    logging.basicConfig(level=level, format=LINES)
+    _show_log(level)
     options: dict[str, Any] = {name: each for name, each in (("workers", workers), ("kind", kind)) if each is not None}
     assignments = []
     for text in targets:
@@ -65,6 +66,7 @@ def worker(
             raise Error(f"{text} has no worker: decorate a function by @Page.xq.worker, and name it as module:function")
         for each in handlers:
             each.options = checked(each.queue, each.function, replace(each.options, **options))
+            each.in_child.append(partial(_show_log, level))
         alone = isinstance(thing, Worker)
         assignments += [assignment_of(thing, None, tube)] if alone else assignments_of(handlers[0].queue, None, tube)
     with ExitStack() as stack:
@@ -73,6 +75,10 @@ def worker(
 
             stack.enter_context(serving([each.worker for each in assignments], metrics_host, metrics_port))
         run_assignments(assignments, until_empty, max_tasks)
+
+
+def _show_log(level: int, worker: object = None) -> None:
+    logging.basicConfig(level=level, format=LINES)
 
 
 def serve(

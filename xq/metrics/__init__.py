@@ -247,11 +247,18 @@ class WorkerCounts:
         }
         self._reader, self.writer = Pipe(duplex=False)
         os.set_blocking(self.writer.fileno(), False)
-        maintenance.count = lambda duty: self._write((duty, 1))
         for name, worker in zip(names, workers, strict=True):
             for outcome in ("returned", "failed", "retry", "next", "bury", "discard"):
                 self.metrics["attempt"].labels(name, outcome)  # from 0 on
-            worker.around(partial(self._around, name))
+            self._begin(name, worker)
+            worker.in_child.append(partial(self._begin, name))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"writer": self.writer}  # what a process needs that has imported the worker
+
+    def _begin(self, name: str, worker: Worker[Any]) -> None:
+        maintenance.count = lambda duty: self._write((duty, 1))
+        worker.around(partial(self._around, name))
 
     def _around(self, queue: str, task: Any) -> Iterator[None]:
         began, outcome = time.monotonic(), "returned"

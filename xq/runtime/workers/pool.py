@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -69,39 +67,26 @@ def _place(store: Connections) -> str:
 
 
 class Budget:
-    """How many tasks a program may still take, in all of its threads and processes; without a number, any.
+    """How many tasks this process may still take, in all of its threads; without a number, any.
 
     A take reserves the tasks that it may find, and gives back the others. So there may be nothing to
-    reserve before the budget is spent. Each process has a share of the reservations: those of a killed process are
-    dropped when another begins in its place.
+    reserve before the budget is spent.
     """
 
-    def __init__(self, tasks: int | None = None, processes: int = 1) -> None:
+    def __init__(self, tasks: int | None = None) -> None:
         if tasks is not None and (not is_integer(tasks) or tasks < 1):
             raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
-        shared = multiprocessing.get_context("fork")
-        # The tasks that were not taken yet, and how many of them each process has reserved.
-        self._numbers: Any = None if tasks is None else shared.Array("q", [tasks, *[0] * processes])
-        self._mine = 1
-
-    def share(self, process: int) -> Budget:
-        """Return the budget as the process of this number, from 0 on, uses it."""
-        mine = copy(self)
-        mine._mine = 1 + process
-        return mine
-
-    def begin(self) -> None:
-        """Drop the reservations of the process before this one."""
-        if self._numbers is not None:
-            self._numbers[self._mine] = 0
+        self.is_limited = tasks is not None
+        self._left, self._free = tasks or 0, tasks or 0  # not taken; and not reserved
+        self._lock = threading.Lock()
 
     def reserve(self, n: int) -> int:
         """Return how many of `n` tasks may be taken now."""
-        if self._numbers is None:
+        if not self.is_limited:
             return n
-        with self._numbers.get_lock():
-            granted = min(n, self._free())
-            self._numbers[self._mine] += granted
+        with self._lock:
+            granted = min(n, self._free)
+            self._free -= granted
         return granted
 
     def settle(self, reserved: int, taken: int) -> bool:
@@ -109,25 +94,16 @@ class Budget:
 
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
-        if self._numbers is None:
+        if not self.is_limited:
             return False
-        with self._numbers.get_lock():
-            self._numbers[0] -= taken
-            self._numbers[self._mine] -= reserved
-            return self._free() == reserved - taken
-
-    def _free(self) -> int:
-        left, *reserved = self._numbers[:]
-        free: int = left - sum(reserved)
-        return free
-
-    @property
-    def is_limited(self) -> bool:
-        return self._numbers is not None
+        with self._lock:
+            self._left -= taken
+            self._free += reserved - taken
+            return self._free == reserved - taken
 
     @property
     def is_spent(self) -> bool:
-        return self._numbers is not None and not self._numbers[0]
+        return self.is_limited and not self._left
 
 
 @dataclass(frozen=True)

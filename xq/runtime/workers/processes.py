@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import threading
@@ -11,16 +10,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple, Protocol
 
 from xq.core import time
-from xq.core.errors import Error
+from xq.core.errors import ConfigurationError, Error
 
 log = logging.getLogger("xq")
 
 CHILDREN_LOOK = 0.5  # seconds between two looks at the children
 CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
 REPLACED = 75  # the exit code of a process whose function ran past its timeout
+UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 ABORTED = {code for number in PASSED_ON for code in (128 + number, -number)}  # the exit codes after a second signal
 GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
@@ -33,7 +34,12 @@ class SharedMemory(NamedTuple):
     signals: Any  # how many the parent has got. A signal to the whole process group reaches a child twice
 
 
-Start = Callable[[SharedMemory], None]  # runs the worker in the child
+class Launch(Protocol):
+    """How a child starts: see `starting`."""
+
+    context: Any
+
+    def process(self, shared: SharedMemory) -> BaseProcess: ...
 
 
 @contextmanager
@@ -65,23 +71,12 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
 class Child:
     """A process, and what it shares with its parent."""
 
-    def __init__(self, start: Start) -> None:
-        context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
-        self.start = start
-        self.shared = SharedMemory(context.RawValue("d", 0.0), context.RawValue("i", 0))
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.shared = SharedMemory(launch.context.RawValue("d", 0.0), launch.context.RawValue("i", 0))
         self.killed = False
-        self.process = context.Process(target=self._run)
+        self.process = launch.process(self.shared)
         self.process.start()
-
-    def _run(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-        try:
-            self.start(self.shared)
-        except Exception:
-            log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
-            os._exit(1)
 
     def kill_if_overdue(self) -> None:
         """Kill a process whose function ran past its timeout without letting another thread of it run."""
@@ -92,10 +87,10 @@ class Child:
 
 
 class Processes:
-    """A parent without threads, and a child for each of `starts`."""
+    """A parent without threads, and a child for each launch."""
 
-    def __init__(self, starts: Sequence[Start]) -> None:
-        self._starts = starts
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
         self._children: list[Child] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[int] = []
@@ -108,8 +103,8 @@ class Processes:
         """
         with handled_by(self._signalled):
             try:
-                for start in self._starts:
-                    self._start(start)
+                for launch in self._launches:
+                    self._start(launch)
                 while self._children:
                     wait([child.process.sentinel for child in self._children], CHILDREN_LOOK)
                     for child in list(self._children):
@@ -133,19 +128,21 @@ class Processes:
         self._aborted |= len(self._signals) > 1 and code in ABORTED
         if code == 0 or self._signals:
             return
+        if code == UNFIT:
+            raise ConfigurationError("a worker process cannot be set up: the log has the reason")
         if code != REPLACED and not child.killed:
             log.error("worker process %d has ended with code %s, and is replaced", child.process.pid, code)
             self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
                 raise Error(f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why")
-        self._start(child.start)
+        self._start(child.launch)
 
-    def _start(self, start: Start) -> None:
+    def _start(self, launch: Launch) -> None:
         """Start a child, unless the program ends. No signal is handled before it is known, nor in it as here."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
             if not self._signals:
-                self._children.append(Child(start))
+                self._children.append(Child(launch))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
@@ -23,6 +22,7 @@ from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
 from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
+from xq.runtime.workers.starting import launches
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions.process import this_process
 
@@ -113,7 +113,7 @@ def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
     """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready.
 
-    With `max_tasks` the program ends after that many tasks in total.
+    With `max_tasks` it ends after that many tasks in total; each process of kind="process" counts its own.
     """
     if not workers:
         raise ConfigurationError("xq.run needs workers: xq.run(fetch, send)")
@@ -127,13 +127,10 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
     """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     with _shown_log():
         if any(assignment.kind.forks for assignment in assignments):
-            # The parent has no threads, since it forks again when a process crashes.
-            parts = [part for assignment in assignments for part in _parts(assignment)]
-            budget = Budget(max_tasks, len(parts))
+            # The parent has no threads, since it may fork again when a process crashes.
+            parts, budget = [part for assignment in assignments for part in _parts(assignment)], Budget(max_tasks)
             _begin(assignments, until_empty)
-            run = Processes(
-                [partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]
-            ).run
+            run = Processes(launches(parts, until_empty, max_tasks, run_child)).run
             log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
         else:
             _run_here(assignments, until_empty, Budget(max_tasks))
@@ -175,9 +172,13 @@ def _shown_log() -> Iterator[None]:
 def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
     """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
-        schedules = assignment.worker.queue.adapter.maintenance.schedules
-        schedules.pending = until_empty or schedules.declared is not None
+        _await_schedules(assignment, until_empty)
         assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
+
+
+def _await_schedules(assignment: Assignment, until_empty: bool) -> None:
+    schedules = assignment.worker.queue.adapter.maintenance.schedules
+    schedules.pending = until_empty or schedules.declared is not None
 
 
 def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
@@ -219,6 +220,13 @@ def _run_here(
         running.join()
 
 
+def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
+    """Run an assignment in a process that the program has started for it."""
+    _await_schedules(part, until_empty)
+    with _shown_log():
+        _run_here([part], until_empty, Budget(max_tasks), shared)
+
+
 class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
@@ -229,7 +237,6 @@ class Running:
         self._stops = itertools.count()
         self._parent = None if program.shared is None else multiprocessing.parent_process()
         self._program = program
-        program.budget.begin()
         _log_sessions(assignments)
         self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
         self._process = os.getpid()

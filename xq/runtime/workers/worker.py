@@ -122,6 +122,7 @@ class Worker(Generic[T]):
         self.backoff = Backoff(options.backoff)
         self.failure_hooks: Hooks = {False: [], True: []}
         self.bury_hooks: Hooks = {False: [], True: []}
+        self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
         self._run = run
         self._around: list[Callable[..., Any]] = []
         functools.update_wrapper(self, function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,8 @@ class Command(QueueCommand):
         if options["metrics_port"] is not None:
             work = measured(work, workers, options["metrics_host"], options["metrics_port"])
         name_program("manage.py xq_worker")
+        for each in workers:
+            each.in_child.append(partial(_show_log, options["verbosity"], None))
         reloads = settings.DEBUG if options["reload"] is None else options["reload"]
         with self._logged(options["verbosity"]):
             if reloads and not options["until_empty"]:
@@ -93,19 +96,11 @@ class Command(QueueCommand):
 
         The logger of django.tasks has a line when a task begins and when it ends.
         """
-        names = ["xq", import_string(f"{TASKS}.interface.NAME")] if apps.is_installed(TASKS) else ["xq"]
-        handler = logging.StreamHandler(self.stdout)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        shown = [log for log in map(logging.getLogger, names) if not _is_configured(log)]
-        before = [(log, log.level, log.propagate) for log in shown]
-        for log in shown:
-            log.addHandler(handler)
-            log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
-            log.propagate = False  # Django's own handler shows it in DEBUG only
+        before = _show_log(verbosity, self.stdout)
         try:
             yield
         finally:
-            for log, level, propagates in before:
+            for log, handler, level, propagates in before:
                 log.removeHandler(handler)
                 log.setLevel(level)
                 log.propagate = propagates
@@ -175,6 +170,20 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
             work()
 
     return run
+
+
+def _show_log(verbosity: int, stream: Any = None, worker: object = None) -> list[tuple[Any, ...]]:
+    """Show the log on a stream; None: the standard output. Return the loggers, with what to set back."""
+    names = ["xq", import_string(f"{TASKS}.interface.NAME")] if apps.is_installed(TASKS) else ["xq"]
+    handler = logging.StreamHandler(stream or sys.stdout)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    shown = [log for log in map(logging.getLogger, names) if not _is_configured(log)]
+    before = [(log, handler, log.level, log.propagate) for log in shown]
+    for log in shown:
+        log.addHandler(handler)
+        log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+        log.propagate = False  # Django's own handler shows it in DEBUG only
+    return before
 
 
 def _is_configured(log: logging.Logger) -> bool:
