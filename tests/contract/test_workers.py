@@ -898,8 +898,27 @@ def test_each_finished_task_has_a_line_or_is_in_a_sum(make_shared, caplog, kind)
     Task.xq.put_many([task() for _ in range(60)])
     caplog.set_level(logging.INFO, "xq")
     Task.xq.run(until_empty=True)
-    sums = [record.args[0] for record in caplog.records if record.msg == "%d more tasks are finished"]
+    sums = map(int, re.findall(r"(\d+) more tasks are finished", caplog.text))
     assert caplog.text.count(" is done after ") + sum(sums) == 60
+
+
+def test_of_many_failed_attempts_within_a_second_the_rest_is_a_sum_and_each_line_counts_the_attempts(make, caplog):
+    Task = with_errors(make)
+
+    @Task.xq.worker(max_attempts=2, backoff=[1])
+    def work(found: Any) -> None:
+        raise KeyError if found.id % 2 else ValueError("no")
+
+    Task.xq.put_many(tasks(60))
+    for number, line in enumerate((" failed (attempt 1 of 2; next in 1 s): ", " is buried (attempt 2 of 2): ")):
+        caplog.clear()
+        assert run_pending(Task) == 60
+        Task.xq.clock.tick(2)
+        told = [each for each in caplog.records if each.levelno >= logging.WARNING]
+        sums = [int(n) for each in told for n in re.findall(r"^(\d+) more (?:attempts failed|tasks are buried)", each.msg % each.args)]
+        assert {each.levelname for each in told} == {["WARNING", "ERROR"][number]}
+        shown = [each for each in told if line in each.getMessage()]
+        assert (len(shown) >= 20, len(shown) + sum(sums), len(shown) + len(sums)) == (True, 60, len(told))
 
 
 @pytest.mark.parametrize("prefetch", [1, 5])

@@ -28,6 +28,7 @@ from tests.django.shop import jobs
 from tests.steps import eventually, fail_for
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import perform, run
+from xq.metrics import WorkerCounts
 from xq.testing import clock, run_pending
 
 
@@ -200,7 +201,31 @@ def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, op
         result.refresh()
         assert (result.status, result.attempts) == ("FAILED", len(pauses) + 1)
         assert result.errors[0].exception_class.__name__ == raised.removesuffix("()")
-    assert f"task {result.id} failed for good and is buried after " in caplog.text
+    lines, most = [line for line in caplog.messages if line.startswith("task ")], options.get("max_attempts", 5)
+    assert len(lines) == len(pauses) + 1
+    assert "failed for good and is buried" in lines[-1]
+    for number, line in enumerate(lines, 1):
+        assert line.startswith(f"task {result.id} (tests.django.shop.jobs.end) ")
+        assert f"(attempt {number} of {most}" in line if most else f"(attempt {number})" in line
+
+
+def test_the_metrics_of_a_worker_name_the_queues_of_the_settings_and_the_tasks(tasks):
+    counts = WorkerCounts([*Task.xq.handlers.values()], ["Task"], tubes=["mail"])
+    with backend(QUEUES=[]):
+        jobs.note.using(queue_name="mail").enqueue("a")
+        jobs.note.using(queue_name="customer-7").enqueue("a")
+        jobs.fail.enqueue()
+        assert run_pending(Task) == 3
+    counts.writer.close()
+    counts.read()
+    (family,) = counts.metrics["attempt"].collect()
+    found = [tuple(each.labels.values()) for each in family.samples if each.name.endswith("_total") and each.value == 1]
+    path = "tests.django.shop.jobs"
+    assert found == [
+        ("Task", "mail", f"{path}.note", "returned"),
+        ("Task", "", f"{path}.note", "returned"),
+        ("Task", "", f"{path}.fail", "bury"),
+    ]
 
 
 def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):

@@ -49,12 +49,14 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     monkeypatch.setattr("xq.core.time.monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
-    levels = [lines.level() for _ in range(23)]
-    assert levels == [logging.INFO] * 20 + [logging.DEBUG] * 3
+    for level, ended in ((logging.INFO, "tasks are finished"), (logging.ERROR, "tasks are buried")):
+        levels = [lines.level(level, ended, "" if ended == "tasks are finished" else name) for name in "A" * 20 + "BAB"]
+        assert levels == [level] * 20 + [logging.DEBUG] * 3
     now = 11.0
-    assert (lines.level(), caplog.messages) == (logging.INFO, ["3 more tasks are finished"])
+    assert lines.level(logging.INFO, "tasks are finished") == logging.INFO
+    assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: B 2, A 1"]
     lines.sum_up()
-    assert len(caplog.messages) == 1
+    assert len(caplog.messages) == 2
 
 
 def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():
