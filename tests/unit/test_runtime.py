@@ -49,12 +49,13 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     monkeypatch.setattr("xq.core.time.monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
-    for level, ended in ((logging.INFO, "tasks are finished"), (logging.ERROR, "tasks are buried")):
-        levels = [lines.level(level, ended, "" if ended == "tasks are finished" else name) for name in "A" * 20 + "BAB"]
+    for level, ended in ((logging.INFO, "tasks are finished"), (logging.ERROR, "tasks are buried: ValueError")):
+        levels = [lines.level(ended, level) for _ in range(23)]
         assert levels == [level] * 20 + [logging.DEBUG] * 3
+    assert lines.level("tasks are buried: KeyError", logging.ERROR) == logging.ERROR
     now = 11.0
-    assert lines.level(logging.INFO, "tasks are finished") == logging.INFO
-    assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: B 2, A 1"]
+    assert lines.level("tasks are finished") == logging.INFO
+    assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: ValueError"]
     lines.sum_up()
     assert len(caplog.messages) == 2
 

@@ -269,7 +269,7 @@ class WorkerCounts:
         began, outcome, in_role = time.monotonic(), "returned", worker.queue.adapter.finish.tasks.in_role
         taken = current().taken
         found = [tube if (tube := in_role(each.task, "tube")) in tubes else "" for each in taken]
-        runs = [worker.about(each.task)[0][:LONGEST_NAME] for each in taken]
+        runs = [each.task.xq_about()[0][:LONGEST_NAME] if hasattr(each.task, "xq_about") else "" for each in taken]
         try:
             yield
         except BaseException as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -326,13 +325,13 @@ class Attempts(Generic[T]):
 
     def _log_done(self, lease: Lease, *attempts: Attempt) -> None:
         for attempt in attempts:
-            if not self.log.isEnabledFor(level := self.lines.level(logging.INFO, "tasks are finished")):
+            if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
                 continue
             event = "ack" if attempt.is_open else attempt.finished
             ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
-            name, counted = self.failures.told(attempt)
-            ended += f" ({counted})" if counted and event in ("release", "bury") else ""
-            self.log.log(level, "task %s %s after %s", name, ended, took, extra=self.calls.extra(attempt, event))
+            (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
+            ended += counted if event in ("release", "bury") else ""
+            self.log.log(level, "task %s %s after %s", name, ended, took, extra=extra)
 
     def drop(self, *leases: Lease) -> None:
         """End leases, and free the slots of their tasks."""

@@ -48,12 +48,13 @@ class FailedAttempts(Generic[T]):
         else:
             self._retry(attempt, error, waits)
 
-    def told(self, attempt: Attempt) -> tuple[str, str]:
-        """Return what a line calls a task, and which of its attempts this is, as ("7", "attempt 2 of 5")."""
-        path, most = self._worker.about(attempt.task)
+    def told(self, attempt: Attempt, then: str = "") -> tuple[str, str]:
+        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)")."""
         key, number = self._calls.key(attempt.taken), attempt.number
-        counted = f"attempt {number}{f' of {most}' if most else ''}" if 0 < number <= (most or number) else ""
-        return f"{key} ({path})" if path else key, counted
+        path, most = attempt.task.xq_about() if hasattr(attempt.task, "xq_about") else ("", self._most)
+        counted = [f"attempt {number}{f' of {most}' if most else ''}"] * (0 < number <= (most or number))
+        told = "; ".join(counted + [then] * bool(then))
+        return f"{key} ({path})" if path else key, f" ({told})" if told else ""
 
     def may_be_tried_once_more(self, attempt: Attempt) -> bool:
         """Return whether a task whose workers died in all attempts was dug, and may be tried. Bury it if not."""
@@ -81,15 +82,14 @@ class FailedAttempts(Generic[T]):
         if not waits and not self.may_delay:
             pause = 0.0
         extra = self._calls.extra(attempt, "release")
-        name, counted = self.told(attempt)
-        when = f"({counted}{'; ' if counted else ''}next in {lasting(pause)})"
+        name, when = self.told(attempt, f"next in {lasting(pause)}")
         if isinstance(error, Retry):
-            level = self._lines.level(logging.INFO, "tasks are retried")
-            self._log.log(level, "task %s is retried %s", name, when, extra=extra)
+            level = self._lines.level("tasks are retried")
+            self._log.log(level, "task %s is retried%s", name, when, extra=extra)
         else:
             self._log.debug("task %s failed", name, exc_info=error)
-            level = self._lines.level(logging.WARNING, "attempts failed", type(error).__name__)
-            self._log.log(level, "task %s failed %s: %s", name, when, line_of(error), extra=extra)
+            level = self._lines.level(f"attempts failed: {type(error).__name__}", logging.WARNING)
+            self._log.log(level, "task %s failed%s: %s", name, when, line_of(error), extra=extra)
         options = {"delay": pause} if pause and self.may_delay else {}
         if not self.may_delay and self._alone:
             self.tried.add(task.parts)
@@ -101,10 +101,9 @@ class FailedAttempts(Generic[T]):
         task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
         if self._calls.finish_or_leave(task, partial(self._bury_with_error, attempt, why, trace)) is not None:
-            name, counted = self.told(attempt)
-            name, extra = f"{name} is buried{f' ({counted})' if counted else ''}", self._calls.extra(attempt, "bury")
-            level = self._lines.level(logging.ERROR, "tasks are buried", type(by).__name__)
-            self._log.log(level, "task %s: %s", name, why, exc_info=error, extra=extra)
+            extra = self._calls.extra(attempt, "bury")
+            level = self._lines.level(f"tasks are buried: {type(by).__name__}", logging.ERROR)
+            self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
             self._call_hooks(self._worker.bury_hooks, attempt, by)
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T:

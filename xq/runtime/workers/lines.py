@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Final
 
 from xq.core import time
 
-PER_SECOND: Final = 20  # lines of a sum within a second: a line costs a tenth of a fast worker's job
-NAMED: Final = 5  # errors that a sum names
+PER_SECOND: Final = 20  # lines of one sum within a second: a line costs a tenth of a fast worker's job
 
 
 class Lines:
-    """Decides which of a worker's ended attempts have a line of their own. Sums count those of each level apart."""
+    """Decides which of a worker's ended attempts have a line of their own."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._lock = threading.RLock()
-        # The second that runs, by the monotonic clock; and the names of errors of the attempts in it, by sum.
-        self._ends_at, self._counted = 0.0, defaultdict[tuple[int, str], Counter[str]](Counter)
+        # The second that runs, by the monotonic clock, and the attempts that ended in it, by level and text of the sum.
+        self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
 
-    def level(self, level: int, ended: str, name: str = "") -> int:
-        """Return the level of the line of one more attempt. `ended` is the text of the sum, `name` that of an error."""
-        if not self._log.isEnabledFor(level):
+    def level(self, ended: str, usual: int = logging.INFO) -> int:
+        """Return the level of the line of one more attempt. `ended` is what the sum says: "tasks are finished"."""
+        if not self._log.isEnabledFor(usual):
             return logging.DEBUG
         with self._lock:
             if (now := time.monotonic()) >= self._ends_at:
                 self.sum_up()
                 self._ends_at = now + 1
-            counted = self._counted[level, ended]
-            shown = counted[""] < PER_SECOND
-            counted["" if shown else name or ended] += 1
-            return level if shown else logging.DEBUG
+            self._n[usual, ended] += 1
+            return usual if self._n[usual, ended] <= PER_SECOND else logging.DEBUG
 
     def sum_up(self) -> None:
-        """Log how many tasks had no line of their own. Call it when no task is left, and at the end."""
+        """Log how many attempts had no line of their own. Call it when no task is left, and at the end."""
         with self._lock:
-            for (level, ended), counted in self._counted.items():
-                del counted[""]
-                names = ", ".join(f"{name} {n}" for name, n in counted.most_common(NAMED) if name != ended)
-                if counted:
-                    self._log.log(level, "%d more %s%s", counted.total(), ended, f": {names}" if names else "")
-            self._counted.clear()
+            for (level, ended), n in self._n.items():
+                if n > PER_SECOND:
+                    self._log.log(level, "%d more %s", n - PER_SECOND, ended)
+            self._n.clear()

@@ -133,11 +133,6 @@ class Worker(Generic[T]):
     def __repr__(self) -> str:
         return f"<worker {getattr(self.function, '__name__', self.function)} of {self.queue.name}>"
 
-    def about(self, task: Any) -> tuple[str, int | None]:
-        """Return what a task of the queue runs, if its model tells, and how many attempts it has, for those who watch."""
-        tell = getattr(task, "xq_about", None)
-        return tell() if tell else ("", self.options.max_attempts)
-
     def around(self, function: F) -> F:
         """Run each attempt within a context manager: `function` is a generator that yields once, or returns one.
 
