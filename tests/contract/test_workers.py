@@ -22,6 +22,7 @@ from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import (
     PATIENCE,
+    STUCK,
     another_process,
     elsewhere,
     eventually,
@@ -920,6 +921,40 @@ def test_of_many_failed_attempts_within_a_second_the_rest_is_a_sum_and_each_line
         assert (len(shown) >= 20, len(shown) + sum(map(int, sums))) == (True, 60)
         assert len(shown) + len(sums) == len(told)
         assert [each for each in shown if "task 60 " in each], "a rare error has its line"
+
+
+def test_a_run_beside_a_web_server_goes_on_when_its_queue_is_installed_again(make_live, monkeypatch, caplog):
+    monkeypatch.setattr("xq.aio.REVIEW", 0.01)
+    caplog.set_level("INFO", "xq")
+    Task, done = make_live({"keep": True}), list[int]()
+
+    @Task.xq.worker(workers=3)
+    async def work(found):
+        done.append(found.id)
+
+    async def until(look):
+        while not look():
+            await asyncio.sleep(0.01)
+
+    async def program() -> None:
+        run = asyncio.create_task(Task.xq.aio.run())
+        for n in (1, 2):
+            await Task.xq.aio.put(task())
+            await until(lambda n=n: len(done) == n)
+            await Task.xq.aio.uninstall()
+            await until(lambda n=n: caplog.text.count("aio.run() waits until the queue is installed") == n)
+            assert (await Task.xq.aio.health()).state == "error"
+            if n == 1:
+                await Task.xq.aio.install()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(asyncio.wait_for(program(), STUCK))
+    assert [each.levelname for each in caplog.records].count("ERROR") == 2, "one for each end"
+    assert caplog.messages.count("the workers go on") == 1
+    with pytest.raises(xq.NotInstalled):
+        asyncio.run(Task.xq.aio.run(until_empty=True))
 
 
 @pytest.mark.parametrize("prefetch", [1, 5])
