@@ -16,8 +16,7 @@ class Lines:
     """Decides which of a worker's ended attempts have a line of their own."""
 
     def __init__(self, log: logging.Logger) -> None:
-        self._log = log
-        self._lock = threading.RLock()
+        self._log, self._lock = log, threading.RLock()
         # The second that runs, by the monotonic clock, and the attempts that ended in it, by level and text of the sum.
         self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
 
