@@ -895,7 +895,7 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
 def test_each_ended_attempt_has_a_line_or_is_in_a_sum(make_shared, caplog, kind):
     Task = make_shared(KEPT, roles=ROLES, attributes=ERROR)
-    work = of_kind(kind, lambda found: found.name == "good" or {}["no"])
+    work = of_kind(kind, lambda found: found.name == "good" or dict[str, int]()["no"])
     Task.xq.worker(work, kind=kind, max_attempts=2, backoff=[0])
     Task.xq.put_many([task(name=name) for name in ("good", "bad") for _ in range(60)])
     caplog.set_level(logging.INFO, "xq")
