@@ -64,13 +64,11 @@ async def post(parcel: Parcel) -> None:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     with db.connection_context():
         db.create_tables([Order, Mail, Parcel])
-    mails, parcels = Mail.xq.start(), asyncio.create_task(Parcel.xq.aio.run())
+    workers = [asyncio.create_task(model.xq.aio.run()) for model in (Mail, Parcel)]
     yield
-    mails.stop()  # both take no more tasks, and their functions run to their end
-    parcels.cancel()
-    await asyncio.to_thread(mails.join)
-    with suppress(asyncio.CancelledError):
-        await parcels
+    for each in workers:
+        each.cancel()  # it takes no more tasks, and its functions run to their end
+    await asyncio.gather(*workers, return_exceptions=True)  # the log has the error of workers that ended before
 
 
 app = FastAPI(lifespan=lifespan)

@@ -11,7 +11,7 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
-from xq.core.errors import ConfigurationError, LeftOpen
+from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
@@ -26,6 +26,7 @@ from xq.runtime.workers.program import Running, assignments_of, start_assignment
 from xq.sessions.session import Session
 
 P = ParamSpec("P")
+REVIEW = 5.0  # seconds until `run` looks again whether the queue is installed as this process defines it
 
 _blocks: ContextVar[tuple[Block, ...]] = ContextVar("xq_blocks", default=())  # that the coroutine has entered
 
@@ -221,14 +222,29 @@ class Aio(Generic[T]):
 
         A cancellation ends them as the first signal ends `Queue.run`: their functions finish, and then CancelledError
         is raised. A second one releases the tasks. Signals are left to the program. Raises as `Queue.start`.
+
+        A web process outlives a change of the definition in the database. So without `until_empty` and `max_tasks`
+        NotInstalled ends the workers with an ERROR, and not this call: it looks every 5 seconds, and runs them again
+        once the queue is installed as this process defines it. `health` returns "error" meanwhile.
         """
         loop = asyncio.get_running_loop()
 
         def start() -> Running:
             return start_assignments(assignments_of(self._queue, workers, tubes), until_empty, max_tasks, loop)
 
-        running = await self._call(start, lambda running: running.stop())
-        await running.joined()
+        while True:
+            running = await self._call(start, lambda running: running.stop())
+            try:
+                return await running.joined()
+            except NotInstalled:
+                if until_empty or max_tasks is not None:
+                    raise
+            log = self._turns.waiting.finish.log
+            log.info("aio.run() waits until the queue is installed as this process defines it")
+            await asyncio.sleep(REVIEW)
+            while (await self.health()).state == "error":
+                await asyncio.sleep(REVIEW)
+            log.info("the workers go on")
 
     plow = twin(Queue[T].plow)
     snatch = twin(Queue[T].snatch)

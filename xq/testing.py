@@ -93,6 +93,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
                 calls += 1
     finally:
         attempts.release_tried()
+        attempts.lines.sum_up()
     return calls
 
 

@@ -52,6 +52,16 @@ def test_a_burst_is_taken_at_once_after_a_pause_and_no_span_has_more_than_the_li
     assert all(after - before > span - 1e-6 for before, after in zip(taken, taken[limit:], strict=False))
 
 
+def test_without_a_window_the_limit_is_taken_all_the_time_and_a_burst_comes_on_top(make):
+    Task = make({"rate": {"limit": "10/m", "burst": 5, "window": False}})
+    Task.xq.put_many(tasks(60))
+    taken = []
+    for pause in (0, 5.9, 0.1, *[6] * 20, DAY):
+        Task.xq.clock.tick(pause)
+        taken.append(len(Task.xq.take_many(60)))
+    assert taken == [5, 0, *[1] * 21, 5]
+
+
 def test_a_take_that_is_rolled_back_returns_its_token(make):
     Task = make({"rate": "1/m"})
     Task.xq.put_many(tasks(2))

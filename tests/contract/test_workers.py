@@ -22,6 +22,7 @@ from tests.conftest import Maker
 from tests.factories import task, tasks
 from tests.steps import (
     PATIENCE,
+    STUCK,
     another_process,
     elsewhere,
     eventually,
@@ -960,14 +961,44 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
 
 
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
-def test_each_finished_task_has_a_line_or_is_in_a_sum(make_shared, caplog, kind):
-    Task = make_shared()
-    Task.xq.worker(of_kind(kind, lambda found: None), kind=kind)
-    Task.xq.put_many([task() for _ in range(60)])
+def test_each_ended_attempt_has_a_line_or_is_in_a_sum(make_shared, caplog, kind):
+    Task = make_shared(KEPT, roles=ROLES, attributes=ERROR)
+    work = of_kind(kind, lambda found: found.name == "good" or dict[str, int]()["no"])
+    Task.xq.worker(work, kind=kind, max_attempts=2, backoff=[0])
+    Task.xq.put_many([task(name=name) for name in ("good", "bad") for _ in range(60)])
     caplog.set_level(logging.INFO, "xq")
     Task.xq.run(until_empty=True)
-    sums = [record.args[0] for record in caplog.records if record.msg == "%d more tasks are finished"]
-    assert caplog.text.count(" is done after ") + sum(sums) == 60
+    ends = {" is done after ": "tasks are finished", " is buried (attempt 2 of 2): ": "tasks are buried: KeyError"}
+    for line, ended in {**ends, " failed (attempt 1 of 2; next in 0 ms): ": "attempts failed: KeyError"}.items():
+        sums = map(int, re.findall(rf"(\d+) more {ended}", caplog.text))
+        assert caplog.text.count(line) + sum(sums) == 60, line
+
+
+def test_a_run_beside_a_web_server_goes_on_when_its_queue_is_installed_again(make_live, monkeypatch, caplog):
+    monkeypatch.setattr("xq.aio.REVIEW", 0.01)
+    caplog.set_level("INFO", "xq")
+    Task = make_live({"keep": True})
+    Task.xq.worker(of_kind("asyncio", lambda found: None), workers=3)
+
+    async def until(n: int, line: str) -> None:
+        while caplog.text.count(line) < n:
+            await asyncio.sleep(0.01)
+
+    async def program() -> None:
+        run = asyncio.create_task(Task.xq.aio.run())
+        for n in (1, 2):
+            await Task.xq.aio.put(task())
+            await until(n, " is done after ")
+            await Task.xq.aio.uninstall()
+            await until(n, "aio.run() waits until")
+            assert (await Task.xq.aio.health()).state == "error"
+            await (Task.xq.aio.install() if n == 1 else asyncio.sleep(0))
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        assert run.cancelled()
+
+    asyncio.run(asyncio.wait_for(program(), STUCK))
+    assert [each.levelname for each in caplog.records].count("ERROR") == 2
 
 
 @pytest.mark.parametrize("prefetch", [1, 5])

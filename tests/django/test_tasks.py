@@ -28,6 +28,7 @@ from tests.django.shop import jobs
 from tests.steps import eventually, fail_for
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import perform, run
+from xq.metrics import WorkerCounts
 from xq.testing import clock, run_pending
 
 
@@ -200,7 +201,25 @@ def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, op
         result.refresh()
         assert (result.status, result.attempts) == ("FAILED", len(pauses) + 1)
         assert result.errors[0].exception_class.__name__ == raised.removesuffix("()")
-    assert f"task {result.id} failed for good and is buried after " in caplog.text
+    most = options.get("max_attempts", 5)
+    for n, line in enumerate([line for line in caplog.messages if line.startswith("task ")], 1):
+        assert line.startswith(f"task {result.id} (tests.django.shop.jobs.end) ")
+        assert f" (attempt {n} of {most}" in line if most else f" (attempt {n})" in line
+    assert (n, "failed for good and is buried" in line) == (len(pauses) + 1, True)
+
+
+def test_the_metrics_of_a_worker_name_the_queues_of_the_settings_and_the_tasks(tasks):
+    counts = WorkerCounts([*Task.xq.handlers.values()], ["Task"], tubes=["mail"])
+    for name in ("mail", "customer-7"):
+        jobs.note.using(queue_name=name).enqueue("a")
+    jobs.fail.enqueue()
+    assert run_pending(Task) == 3
+    counts.writer.close()
+    counts.read()
+    (family,) = counts.metrics["attempt"].collect()
+    found = [[*each.labels.values()] for each in family.samples if each.name.endswith("_total") and each.value == 1]
+    note, fail = ("tests.django.shop.jobs.note", "returned"), ("tests.django.shop.jobs.fail", "bury")
+    assert found == [["Task", "mail", *note], ["Task", "", *note], ["Task", "", *fail]]
 
 
 def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_failed_at_once(tasks):

@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTED: Mapping[str, tuple[str, ...]] = {
     "pages": (
         "WARNING task 3 failed (attempt 1 of 2; next in 100 ms): KeyError",
-        "ERROR task 3 is buried: KeyError",
+        "ERROR task 3 is buried (attempt 2 of 2): KeyError",
         "'Buried': 1, 'Done': 2}\nBuried after 2 attempts: https://example.org/nwes, KeyError",
         "'Buried': 0, 'Done': 3}\n['Welcome', 'News', 'News']\n",
     ),

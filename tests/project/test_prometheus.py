@@ -99,9 +99,10 @@ SERIES = {
     'xq_transitions_total{queue="Page",source="R",target="T",tube=""}': 21,
     'xq_take_seconds_count{queue="Page"}': 22,
     'xq_ack_seconds_count{queue="Page"}': 21,
-    'xq_attempts_total{outcome="returned",queue="Page"}': 21,
-    'xq_attempts_total{outcome="failed",queue="Page"}': 1,
-    'xq_attempt_seconds_count{queue="Page"}': 22,
+    'xq_attempts_total{outcome="returned",queue="Page",task="",tube=""}': 20,
+    'xq_attempts_total{outcome="returned",queue="Page",task="",tube="news"}': 1,
+    'xq_attempts_total{outcome="failed",queue="Page",task="",tube=""}': 1,
+    'xq_attempt_seconds_count{queue="Page",task="",tube=""}': 21,
     'xq_oldest_ready_seconds{queue="Page"}': 0,
     'xq_paused{queue="Page",tube=""}': 0,
 }

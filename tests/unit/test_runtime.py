@@ -48,12 +48,15 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     monkeypatch.setattr("xq.core.time.monotonic", lambda: now)
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
-    levels = [lines.level() for _ in range(23)]
-    assert levels == [logging.INFO] * 20 + [logging.DEBUG] * 3
+    for level, ended in ((logging.INFO, "tasks are finished"), (logging.ERROR, "tasks are buried: ValueError")):
+        levels = [lines.level(ended, level) for _ in range(23)]
+        assert levels == [level] * 20 + [logging.DEBUG] * 3
+    assert lines.level("tasks are buried: KeyError", logging.ERROR) == logging.ERROR
     now = 11.0
-    assert (lines.level(), caplog.messages) == (logging.INFO, ["3 more tasks are finished"])
+    assert lines.level("tasks are finished") == logging.INFO
+    assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: ValueError"]
     lines.sum_up()
-    assert len(caplog.messages) == 1
+    assert len(caplog.messages) == 2
 
 
 def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:

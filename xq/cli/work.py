@@ -73,7 +73,8 @@ def worker(
         if metrics_port is not None:
             from xq.metrics import serving
 
-            stack.enter_context(serving([each.worker for each in assignments], metrics_host, metrics_port))
+            measured = [each.worker for each in assignments]
+            stack.enter_context(serving(measured, metrics_host, metrics_port, tubes=tube or ()))
         run_assignments(assignments, until_empty, max_tasks)
 
 

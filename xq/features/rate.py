@@ -20,12 +20,15 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
 
     {"limit": "100/m", "by": "utube"} limits each value of the role utube (or tube) by itself; tasks without a value are
     not limited. The takes are evenly spaced. With "burst": 20, up to 20 come at once after a pause, and the others
-    are 1 / (100 - 20 + 1) minutes apart, so that no minute has more than 100.
+    are 1 / (100 - 20 + 1) minutes apart, so that no minute has more than 100. With "window": False, too, the others are
+    1 / 100 minutes apart, as in a token bucket: a queue that is never empty takes 100 a minute, and the minute that
+    begins with a burst has up to 119.
     """
     given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
-    if unknown := given.keys() - {"limit", "by", "burst"}:
-        raise ConfigurationError(f"feature 'rate' knows limit, by and burst, not {shown(sorted(map(str, unknown))[0])}")
-    text, by, burst = given.get("limit"), given.get("by"), given.get("burst")
+    if unknown := given.keys() - {"limit", "by", "burst", "window"}:
+        first = shown(sorted(map(str, unknown))[0])
+        raise ConfigurationError(f"feature 'rate' knows limit, by, burst and window, not {first}")
+    text, by, burst, window = given.get("limit"), given.get("by"), given.get("burst"), given.get("window", True)
     found = RATE.fullmatch(text) if isinstance(text, str) else None
     span = int(found[2] or 1) * SPANS[found[3]] * 1_000_000 if found else 0
     if not found or not span:
@@ -35,10 +38,12 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     most, burst = int(found[1]), 1 if burst is None else burst
     if not is_integer(burst) or not 0 < burst <= most:
         raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
-    interval = -(-span // (most - burst + 1))  # see token_buckets.py
+    if not isinstance(window, bool):
+        raise ConfigurationError(f"feature 'rate': window is True or False, not {shown(window)}")
+    interval = -(-span // (most - burst + 1 if window else most))  # see token_buckets.py
     if burst * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
     guard = Guard("rate", role=by or "", value=(interval, interval * (burst - 1)))
     needs = (by,) if by else ()
-    canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {})
+    canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {}) | ({} if window else {"window": False})
     return Feature("rate", needs=needs, guards=(guard,), structure=canonical)

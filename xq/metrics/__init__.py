@@ -24,6 +24,7 @@ from xq.core.machine import READY, TAKEN
 from xq.handle import Queue
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
+from xq.runtime.lease import current
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.outcomes import outcome_of
 from xq.runtime.workers.worker import Worker
@@ -35,7 +36,10 @@ LATE: Final = 5_000  # transitions with greater ids, up to which one may be comm
 KEPT: Final = 200_000  # tasks whose last transition is kept; of more, the durations are not counted
 # Seconds: from a task that a waiting worker takes at once to a wait of an hour.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-Seconds: Final = partial(Histogram, labelnames=["queue"], registry=None, buckets=BUCKETS)
+Seconds: Final = partial(Histogram, registry=None, buckets=BUCKETS)
+FINISHED: Final = {"release": "retry", "bury": "bury", "kill": "discard"}  # outcomes, where the function has done so
+LONGEST_NAME: Final = 500  # characters
+OF_ATTEMPTS: Final = ("queue", "tube", "task")  # labels
 
 # Of each metric: whether it only grows, what it is, and its labels after `queue`.
 FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
@@ -65,8 +69,8 @@ class Metrics(Collector):
     def __init__(
         self, queues: Iterable[Queue[Any]] | Mapping[str, Queue[Any]], *, fresh_for: float = 1.0, past: bool = False
     ) -> None:
-        takes = Seconds("xq_take_seconds", "Time in Ready before a take (history).")
-        acks = Seconds("xq_ack_seconds", "Time in Taken before an ack (history).")
+        takes = Seconds("xq_take_seconds", "Time in Ready before a take (history).", ["queue"])
+        acks = Seconds("xq_ack_seconds", "Time in Taken before an ack (history).", ["queue"])
         self.collectors: list[Collector] = [takes, acks]  # those of prometheus_client that it shows as well
         self._readers: dict[str, QueueReader] = {}
         for name, queue in queues.items() if isinstance(queues, Mapping) else ((each.name, each) for each in queues):
@@ -197,16 +201,19 @@ class QueueReader:
 
 
 @contextmanager
-def serving(workers: list[Worker[Any]], host: str, port: int, names: Sequence[str] | None = None) -> Iterator[None]:
+def serving(
+    workers: list[Worker[Any]], host: str, port: int, names: Sequence[str] | None = None, tubes: Sequence[str] = ()
+) -> Iterator[None]:
     """Serve the metrics of workers, of their queues and of this program, while the block runs them.
 
-    The queues have these names, in the order of the workers; None: their own. Port 0 chooses a free one. A parent of
-    worker processes has no threads, since it forks again when one crashes: then a process of its own serves.
+    The queues have these names, in the order of the workers; None: their own. `tubes` are tubes to show beside those
+    of `tube_stats` and of the workers. Port 0 chooses a free one. A parent of worker processes has no threads, since
+    it forks again when one crashes: then a process of its own serves.
     """
     named = [worker.queue.name for worker in workers] if names is None else names
     queues: dict[str, Any] = {name: worker.queue for name, worker in zip(named, workers, strict=True)}
     metrics = Metrics(queues)
-    work = WorkerCounts(workers, named)
+    work = WorkerCounts(workers, named, tubes)
     metrics.collectors += work.metrics.values()
     try:
         with socket.create_server((host, port)) as free:
@@ -236,12 +243,15 @@ class WorkerCounts:
     """Counts what the workers of a program do. Its processes write records into a pipe, which one of them reads.
 
     A record is shorter than PIPE_BUF, so a process that is killed spoils none. If the pipe is full, the record is lost.
+    The labels have names of the code alone: `tubes`, those that the queue or a worker names, and what a task runs.
     """
 
-    def __init__(self, workers: Sequence[Worker[Any]], names: Sequence[str]) -> None:
+    def __init__(self, workers: Sequence[Worker[Any]], names: Sequence[str], tubes: Sequence[str] = ()) -> None:
         self.metrics: dict[str, Counter | Histogram] = {
-            "attempt": Counter("xq_attempts", "Calls of a worker's function.", ["queue", "outcome"], registry=None),
-            "spent": Seconds("xq_attempt_seconds", "Time in a worker's function."),
+            "attempt": Counter(
+                "xq_attempts", "Calls of a worker's function.", [*OF_ATTEMPTS, "outcome"], registry=None
+            ),
+            "spent": Seconds("xq_attempt_seconds", "Time in a worker's function.", OF_ATTEMPTS),
             "sweep": Counter("xq_sweeps", "Runs of the duty that expires timers.", registry=None),
             "wakeup": Counter("xq_wakeups", "Notifications that woke a maintenance thread.", registry=None),
         }
@@ -249,37 +259,45 @@ class WorkerCounts:
         os.set_blocking(self.writer.fileno(), False)
         for name, worker in zip(names, workers, strict=True):
             for outcome in ("returned", "failed", "retry", "next", "bury", "discard"):
-                self.metrics["attempt"].labels(name, outcome)  # from 0 on
-            self._begin(name, worker)
-            worker.in_child.append(partial(self._begin, name))
+                self.metrics["attempt"].labels(name, worker.options.tube or "", "", outcome)  # from 0 on
+            known = (*tubes, *worker.queue.handlers, *worker.queue.adapter.waiting.database.definition.tube_stats)
+            named = frozenset(sorted({tube for tube in known if tube is not None})[:TUBES])
+            self._begin(name, named, worker)
+            worker.in_child.append(partial(self._begin, name, named))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"writer": self.writer}  # what a process needs that has imported the worker
 
-    def _begin(self, name: str, worker: Worker[Any]) -> None:
-        maintenance.count = lambda duty: self._write((duty, 1))
-        worker.around(partial(self._around, name))
+    def _begin(self, name: str, tubes: frozenset[str], worker: Worker[Any]) -> None:
+        maintenance.count = lambda duty: self._write(duty, 1)
+        worker.around(partial(self._around, name, worker, tubes))
 
-    def _around(self, queue: str, task: Any) -> Iterator[None]:
-        began, outcome = time.monotonic(), "returned"
+    def _around(self, queue: str, worker: Worker[Any], tubes: frozenset[str], task: Any) -> Iterator[None]:
+        began, outcome, in_role = time.monotonic(), "returned", worker.queue.adapter.finish.tasks.in_role
+        taken = current().taken
+        found = [tube if (tube := in_role(each.task, "tube")) in tubes else "" for each in taken]
+        runs = [each.task.xq_about()[0][:LONGEST_NAME] if hasattr(each.task, "xq_about") else "" for each in taken]
         try:
             yield
         except BaseException as error:
             outcome = outcome_of(error)
             raise
         finally:
-            n, failed = (len(task), len(getattr(task, "failed", ()))) if isinstance(task, list) else (1, 0)
-            done, seconds = ("attempt", n - failed, queue, outcome), ("spent", time.monotonic() - began, queue)
-            self._write(done, ("attempt", failed, queue, "failed"), seconds)
+            self._write("spent", time.monotonic() - began, queue, found[0], runs[0])
+            failed = getattr(task, "failed", ()) if isinstance(task, list) else ()  # by their places
+            ended = [FINISHED.get(each.finished, outcome) for each in taken]
+            ended = ["failed" if place in failed else each for place, each in enumerate(ended)]
+            for labels, n in Totals(zip(found, runs, ended, strict=True)).items():
+                self._write("attempt", n, queue, *labels)
 
-    def _write(self, *counted: tuple[Any, ...]) -> None:  # each is (metric, number, *labels)
+    def _write(self, metric: str, n: float, *labels: str) -> None:
         with suppress(OSError):  # the pipe is full, or nothing reads any more
-            self.writer.send(counted)
+            self.writer.send((metric, n, *labels))
 
     def read(self) -> None:
         """Count the records, until no process writes any more."""
         with self._reader, suppress(EOFError, KeyboardInterrupt):
             while True:
-                for what, n, *labels in self._reader.recv():
-                    metric = self.metrics[what].labels(*labels) if labels else self.metrics[what]
-                    metric.inc(n) if isinstance(metric, Counter) else metric.observe(n)
+                what, n, *labels = self._reader.recv()
+                metric = self.metrics[what].labels(*labels) if labels else self.metrics[what]
+                metric.inc(n) if isinstance(metric, Counter) else metric.observe(n)

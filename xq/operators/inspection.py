@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
-from xq.core.errors import shown
+from xq.core.errors import NotInstalled, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING, ErrorKind
 from xq.core.words import lasting
@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The state of a queue, which is healthy, unknown, late, failing or unreachable, and a sentence about it."""
+    """The state of a queue: healthy, unknown, late, failing, unreachable or error; and a sentence about it."""
 
     state: str
     sentence: str
@@ -283,6 +283,8 @@ class Inspection:
         """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""
         try:
             now, takers = self.snapshot(), self.takers()
+        except NotInstalled as error:
+            return Health("error", str(error))
         except Exception as error:
             if self.database.store.classify(error) not in PASSING:
                 raise

@@ -6,7 +6,8 @@ at the time t needs `full <= t + slack`, and sets `full = max(full, t) + interva
 With slack = (burst - 1) * interval, any half-open window of a span S has at most burst - 1 + ceil(S / interval) takes.
 The first of m of them, at t, leaves full >= t + interval, and each one adds an interval. So the last one, at u, needs
 t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. That holds in any order of the times.
-So interval = ceil(S / (n - burst + 1)) bounds the window by n, also in whole microseconds.
+So interval = ceil(S / (n - burst + 1)) bounds the window by n, also in whole microseconds. Without that promise
+("window": False) interval = ceil(S / n): n in S in the long run, and up to n + burst - 1 in a window.
 
 The time of a take is read once, before it: the charge, the task and its history have the same. So the bound is exact
 for the times in the history, even if the take then waits for a lock.

@@ -60,7 +60,7 @@ class Attempts(Generic[T]):
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
-        self.failures = FailedAttempts(worker, self.calls, alone)
+        self.failures = FailedAttempts(worker, self.calls, alone, self.lines)
         # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
         self._end_unacked = end_unacked
         self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
@@ -336,13 +336,13 @@ class Attempts(Generic[T]):
 
     def _log_done(self, lease: Lease, *attempts: Attempt, told: str = "") -> None:
         for attempt in attempts:
-            if not self.log.isEnabledFor(level := self.lines.level()):
+            if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
                 continue
             event = "ack" if attempt.is_open else attempt.finished
-            ended = told or ENDED.get(event, f"is finished by {event}")
-            took = lasting(time.monotonic() - lease.started_at)
-            key, extra = self.calls.key(attempt.taken), self.calls.extra(attempt, event)
-            self.log.log(level, "task %s %s after %s", key, ended, took, extra=extra)
+            ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
+            (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
+            ended = told or ended + (counted if event in ("release", "bury") else "")
+            self.log.log(level, "task %s %s after %s", name, ended, took, extra=extra)
 
     def drop(self, *leases: Lease) -> None:
         """End leases, and free the slots of their tasks."""
@@ -373,7 +373,7 @@ class Attempts(Generic[T]):
         for lease in list(self.heart.leases):
             for attempt in lease.taken:
                 if lease.begun:
-                    self.log.warning("released task %s, which was being worked on", self.calls.key(attempt.taken))
+                    self.log.warning("released task %s, which was being worked on", self.failures.told(attempt)[0])
                 self._give_back(attempt, lease.begun)
 
     def _give_back(self, attempt: Attempt, called: bool) -> None:

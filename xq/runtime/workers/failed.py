@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.runtime.lease import LOST
 from xq.runtime.workers.attempt import Attempt, RetriedCalls, line_of, text_of
+from xq.runtime.workers.lines import Lines
 from xq.runtime.workers.outcomes import Bury, Discard, Retry
 from xq.runtime.workers.worker import Hook, Worker
 
@@ -22,11 +24,11 @@ LEFT_OUT = " [...] "
 class FailedAttempts(Generic[T]):
     """The failed attempts of one worker."""
 
-    def __init__(self, worker: Worker[T], calls: RetriedCalls[T], alone: bool) -> None:
+    def __init__(self, worker: Worker[T], calls: RetriedCalls[T], alone: bool, lines: Lines) -> None:
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
-        self._alone = alone
+        self._alone, self._lines = alone, lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
@@ -45,6 +47,14 @@ class FailedAttempts(Generic[T]):
             self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
         else:
             self._retry(attempt, error, waits)
+
+    def told(self, attempt: Attempt, then: str = "") -> tuple[str, str]:
+        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)")."""
+        key, number = self._calls.key(attempt.taken), attempt.number
+        path, most = attempt.task.xq_about() if hasattr(attempt.task, "xq_about") else ("", self._most)
+        counted = [f"attempt {number}{f' of {most}' if most else ''}"] * (0 < number <= (most or number))
+        told = "; ".join(counted + [then] * bool(then))
+        return f"{key} ({path})" if path else key, f" ({told})" if told else ""
 
     def may_be_tried_once_more(self, attempt: Attempt) -> bool:
         """Return whether a task whose workers died in all attempts was dug, and may be tried. Bury it if not."""
@@ -65,20 +75,21 @@ class FailedAttempts(Generic[T]):
         return True
 
     def _retry(self, attempt: Attempt, error: BaseException, waits: bool) -> None:
-        task, number, most = attempt.taken, attempt.number, self._most
+        task, number = attempt.taken, attempt.number
         pause = error.delay if isinstance(error, Retry) else None
         if pause is None:
             pause = self._worker.backoff.pause(self._worker.given(attempt.task), number, error, self._log)
         if not waits and not self.may_delay:
             pause = 0.0
         extra = self._calls.extra(attempt, "release")
-        counted = f"attempt {number}{f' of {most}' if most else ''}; " if number else ""
-        key, when = self._calls.key(task), f"({counted}next in {lasting(pause)})"
+        name, when = self.told(attempt, f"next in {lasting(pause)}")
         if isinstance(error, Retry):
-            self._log.info("task %s is retried %s", key, when, extra=extra)
+            level = self._lines.level("tasks are retried")
+            self._log.log(level, "task %s is retried%s", name, when, extra=extra)
         else:
-            self._log.debug("task %s failed", key, exc_info=error)
-            self._log.warning("task %s failed %s: %s", key, when, line_of(error), extra=extra)
+            self._log.debug("task %s failed", name, exc_info=error)
+            level = self._lines.level(f"attempts failed: {type(error).__name__}", logging.WARNING)
+            self._log.log(level, "task %s failed%s: %s", name, when, line_of(error), extra=extra)
         options = {"delay": pause} if pause and self.may_delay else {}
         if not self.may_delay and self._alone:
             self.tried.add(task.parts)
@@ -122,7 +133,8 @@ class FailedAttempts(Generic[T]):
         hooks = [*(self._worker.failure_hooks[True] if error is not None else ()), *self._worker.bury_hooks[True]]
         if self._move(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
-            self._log.error("task %s is buried: %s", self._calls.key(task), why, exc_info=error, extra=extra)
+            level = self._lines.level(f"tasks are buried: {type(by).__name__}", logging.ERROR)
+            self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
             self._call_hooks(self._worker.bury_hooks[False], attempt, by)
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T:

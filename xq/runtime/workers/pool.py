@@ -168,9 +168,9 @@ class Pool(ABC):
         """
         if self.attempts.calls.is_unfinished(error):
             return
-        known = isinstance(error, Error)
-        self.attempts.log.error(
-            "a worker ends, and the others with it%s", f": {error}" if known else "", exc_info=not known
-        )
-        self._program.errors.append(error)
+        known, errors = isinstance(error, Error), self._program.errors
+        errors.append(error)
+        if not known or next(each for each in errors if type(each) is type(error)) is error:  # one line for all threads
+            told = f": {error}" if known else ""
+            self.attempts.log.error("a worker ends, and the others with it%s", told, exc_info=not known)
         self._stop.set()

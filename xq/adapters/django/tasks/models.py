@@ -68,6 +68,13 @@ class Task(models.Model):
         options = {"queue_name": self.queue_name, "run_after": self.run_after, "backend": self.backend}
         return found.using(priority=-self.rank, **options)
 
+    def xq_about(self) -> tuple[str, int | None]:
+        """Return what this task runs, and how many attempts it has, for the log and the metrics of its worker."""
+        try:
+            return self.task_path, interface.task_backends[self.backend].option("max_attempts")
+        except Exception:  # the setting TASKS has no such backend any more
+            return self.task_path, None
+
     def result(self, task: Any = None) -> Any:
         """Return the TaskResult of this row. Raises as `task` unless that is given."""
         failed = self.status == STATUSES["B"]

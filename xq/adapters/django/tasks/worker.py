@@ -49,7 +49,7 @@ def run(
     """
     _check_names([*(queues or ()), *(excluded or ())])
     if excluded:
-        if not (names := queues or _known_names()):
+        if not (names := queues or known_names()):
             raise ConfigurationError("to leave queues out, name all queues in QUEUES of each backend in TASKS")
         if not (queues := [name for name in names if name not in excluded]):
             raise ConfigurationError("no queue is left to work on: all that are named are left out, too")
@@ -57,14 +57,14 @@ def run(
     Task.xq.run(until_empty=until_empty, workers=workers, tubes=queues, max_tasks=max_tasks)
 
 
-def _known_names() -> list[str]:
+def known_names() -> list[str]:
     """Return the names of the queues in the setting TASKS; none if a backend accepts any name."""
     known = [backend.queues for backend in interface.task_backends.all() if isinstance(backend, XQBackend)]
     return sorted({name for names in known for name in names}) if all(known) else []
 
 
 def _check_names(queues: Sequence[str]) -> None:
-    names = _known_names()
+    names = known_names()
     for name in queues if names else ():
         if name not in names:
             raise ConfigurationError(

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -77,7 +77,8 @@ class Command(QueueCommand):
         found: Queue[Any] | None = options["model"]
         workers, work = self._on_tasks(options) if found is None else self._on_queue(found, options)
         if options["metrics_port"] is not None:
-            work = measured(work, workers, options["metrics_host"], options["metrics_port"])
+            tubes = (options["names"] or import_string(f"{TASKS}.worker.known_names")()) if found is None else ()
+            work = measured(work, workers, options["metrics_host"], options["metrics_port"], tubes)
         name_program("manage.py xq_worker")
         for each in workers:
             each.in_child.append(partial(_show_log, options["verbosity"], None))
@@ -153,8 +154,10 @@ def _end_with_the_parent(parent: int) -> None:
     os._exit(1)
 
 
-def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int) -> Callable[[], object]:
-    """Return a call that serves the metrics of a queue and of its workers while they run.
+def measured(
+    work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int, tubes: Sequence[str]
+) -> Callable[[], object]:
+    """Return a call that serves the metrics of a queue and of its workers, also by these tubes, while they run.
 
     The label is the name of the model; with that of the app if another app has a queue of the same name.
     """
@@ -166,7 +169,7 @@ def measured(work: Callable[[], object], workers: list[Worker[Any]], host: str, 
     name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
 
     def run() -> None:
-        with serving(workers, host, port, [name] * len(workers)):
+        with serving(workers, host, port, [name] * len(workers), tubes):
             work()
 
     return run
