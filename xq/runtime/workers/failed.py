@@ -127,7 +127,6 @@ class FailedAttempts(Generic[T]):
         return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
-        task = attempt.taken
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
         hooks = [*(self._worker.failure_hooks[True] if error is not None else ()), *self._worker.bury_hooks[True]]
