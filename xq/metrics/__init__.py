@@ -24,6 +24,7 @@ from xq.core.machine import READY, TAKEN
 from xq.handle import Queue
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
+from xq.runtime.lease import current
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.outcomes import outcome_of
 from xq.runtime.workers.worker import Worker
@@ -249,7 +250,7 @@ class WorkerCounts:
         os.set_blocking(self.writer.fileno(), False)
         maintenance.count = lambda duty: self._write((duty, 1))
         for name, worker in zip(names, workers, strict=True):
-            for outcome in ("returned", "failed", "retry", "bury", "discard"):
+            for outcome in ("returned", "failed", "retry", "bury", "discard", "cancelled"):
                 self.metrics["attempt"].labels(name, outcome)  # from 0 on
             worker.around(partial(self._around, name))
 
@@ -261,6 +262,7 @@ class WorkerCounts:
             outcome = outcome_of(error)
             raise
         finally:
+            outcome = "cancelled" if current().cancelled else outcome
             n, failed = (len(task), len(getattr(task, "failed", ()))) if isinstance(task, list) else (1, 0)
             done, seconds = ("attempt", n - failed, queue, outcome), ("spent", time.monotonic() - began, queue)
             self._write(done, ("attempt", failed, queue, "failed"), seconds)
