@@ -377,7 +377,7 @@ class Queue(Operators[T]):
         coroutine is cancelled. Nothing is retried, and a later ack raises. Raises WrongState for a finished task, and
         FeatureOff for `to` without the feature buried.
         """
-        letter = None if to is None else self._tasks.wording.letter(to, "B")
+        letter = None if to is None else self._tasks.wording.letter(to, ("B",))
         if to is not None and letter is None:
             raise BadValue(f"cancel buries a task with to='B', and deletes it without: {shown(to)} is neither")
         if letter is not None and letter not in self.machine.states:

@@ -279,7 +279,7 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ({}, BadType, "names", [ask("sql", event, update=n) for n in NO_NAMES for event in ("put", "ack")]),
     (OWNED, BadValue, "actor is", [ask("acting", actor) for actor in ("", "  ", "a" * 256, "a\0b")]),
     (OWNED, BadType, "actor is", [ask("acting", actor) for actor in (7, b"ann")]),
-    (OWNED, BadValue, "act does one of dig, release, restart, kill to", [ask("act", "ack", "")]),
+    (OWNED, BadValue, "act does one of dig, release, restart, cancel, kill to", [ask("act", "ack", "")]),
     (OWNED, BadValue, "act does one of", [ask("act", 7, "")]),
     (OWNED, BadType, "a filter is text", [ask("act", "dig", None)]),
     (OWNED, BadValue, "has the states", [ask("act", "dig", "state:Q")]),

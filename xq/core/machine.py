@@ -177,7 +177,7 @@ CORE: Final = Feature(
         Transition("WZD", "restart", "R"),
         Transition("^T", "switch", "^T"),
         Transition("*", "kill", ABSENT),
-        Transition("RWT", "cancel", ABSENT),
+        Transition("RTW", "cancel", ABSENT),
     ),
 )
 

@@ -34,8 +34,8 @@ class QueueAdmin(admin.ModelAdmin):
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
     the model, cancel and kill with the right to delete. Fields that only xq writes are read-only, and left out when a
-    row is added. The status of a row that is not a task can be edited. Raises ConfigurationError for a model that is not a
-    queue.
+    row is added. The status of a row that is not a task can be edited. Raises ConfigurationError for a model that is
+    not a queue.
     """
 
     state_words: Mapping[str, str] = {}  # words for states, by letter, in place of those of the model
