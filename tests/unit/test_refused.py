@@ -174,6 +174,9 @@ def test_a_method_never_hides_what_the_model_or_a_base_has(make):
             xq.upgrade(model, MAPPED)
         xq.upgrade(model, MAPPED, methods=False)
         assert model().kill() == "mine"
+    own = type("Page", (make.model(),), {"cancel": lambda self: "mine"})  # the method is newer than many a model
+    assert callable(xq.upgrade(own, MAPPED).cancel)
+    assert own().cancel() == "mine"
     model = make.model()
     reference = pw.ForeignKeyField(model, backref="touch")
     type("Note", (pw.Model,), {"page": reference, "Meta": type("Meta", (), {"database": make.db})})

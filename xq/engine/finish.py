@@ -34,7 +34,8 @@ ACK: Final = Asked("ack", NONE, NONE)
 
 def cancelled(task: Taken) -> str:
     """Return the name in the database of a cancelled task and its take."""
-    return f"cancelled:{task.token} {task.parts}"[:255]
+    parts = [bytes(part) if isinstance(part, memoryview) else part for part in task.parts]
+    return f"cancelled:{task.token} {parts}"[:255]
 
 
 class Finish(One[T]):
