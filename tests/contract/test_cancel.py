@@ -32,29 +32,14 @@ def test_a_cancelled_task_is_counted_and_in_the_history_and_its_late_ack_raises(
             late()
 
 
-def test_a_task_whose_cancelling_is_rolled_back_goes_on(make):
-    Task = make(FEATURES)
-    Task.put(task())
-    taken = Task.take()
-    with Task._meta.database.atomic() as outer:
-        Task.cancel(taken)
-        outer.rollback()
-    assert taken.ack().status == "D"
-
-
-def cancels(Task: Any, key: Any) -> Any:
-    def script() -> Any:
-        yield
-        Task.xq.cancel(key)
-        yield
-
-    return script
-
-
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
 def test_a_function_is_asked_to_stop_by_another_process_and_has_not_failed(make_live, kind, caplog):
     Task, ended, failed = make_live(FEATURES, roles=("attempts",)), threading.Event(), list[Any]()
     put = Task.put(task())
+
+    def cancels() -> Any:
+        yield
+        yield Task.xq.cancel(put.id).status
 
     async def awaits(found: Any) -> None:
         try:
@@ -72,7 +57,7 @@ def test_a_function_is_asked_to_stop_by_another_process_and_has_not_failed(make_
 
     worker = Task.xq.worker(awaits if kind == "asyncio" else sees, max_attempts=1)
     worker.on_failure(lambda found, error: failed.append(error))
-    with caplog.at_level(logging.INFO, "xq"), another_process(make_live.db, cancels(Task, put.id)) as other:
+    with caplog.at_level(logging.INFO, "xq"), another_process(make_live.db, cancels) as other:
         next(other)
         running = Task.xq.start()
         eventually(lambda: state(Task, put) == "T")

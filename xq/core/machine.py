@@ -431,10 +431,7 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations and names of features.
-
-        And without cancel: what is installed does not depend on it, so a version of xq without it may share the queue.
-        """
+        """The table without durations and names of features, nor cancel: nothing that is installed depends on it."""
         rows = [row for row in self.rows if row.event != "cancel"]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]

@@ -30,9 +30,7 @@ class Form:
             self.keys = list(dict.fromkeys(visit.parameters.get("keys", [])))
         if not 1 <= len(self.keys) <= SELECTED and self.scope != "all":
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
-        self.asks = (
-            self.verb in ("cancel", "kill") and self.scope == "all"
-        )  # for the name of the queue: it cannot be undone
+        self.asks = self.scope == "all" and self.verb in ("cancel", "kill")  # for the name of the queue
 
     def move(self, by: str, reason: str | None) -> list[str]:
         """Move the selected tasks in one transaction. Return why others were skipped."""
