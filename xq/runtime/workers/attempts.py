@@ -361,7 +361,7 @@ class Attempts(Generic[T]):
 
     def give_back(self, lease: Lease) -> None:
         """Release the tasks of a lease, whose function has not been called or was interrupted."""
-        for attempt in lease.taken:
+        for attempt in () if lease.cancelled else lease.taken:
             self._give_back(attempt, lease.begun)
         self.drop(lease)
 
