@@ -58,7 +58,7 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 - xq_queue has the definition of each installed queue.
 - xq_generation has the definitions, and digests of the sets of schedules, that were the newest of each queue in turn.
 - xq_session has the open sessions, their processes, and the queues in which each may own tasks.
-- xq_setting has the settings of `configure`.
+- xq_setting has the settings of `configure` and, for a minute, the tasks that were cancelled while they were taken.
 - xq_pause has the pauses, and xq_schedule the schedules of `every`.
 - xq_rate has the token buckets of the feature rate, and xq_slot the slots of `xq.Concurrency`.
 - xq_lease has, on a server, the tokens whose ttr does not pass: a transaction has locked the row.

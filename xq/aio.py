@@ -252,6 +252,7 @@ class Aio(Generic[T]):
     switch = twin(Queue[T].switch)
     pauses = twin(Queue[T].pauses)
     kill = twin(Queue[T].kill)
+    cancel = twin(Queue[T].cancel)
     kill_many = twin(Queue[T].kill_many)
     release_all = twin(Queue[T].release_all)
     truncate = twin(Queue[T].truncate)

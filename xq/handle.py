@@ -376,6 +376,20 @@ class Queue(Operators[T]):
         """Delete all of the tasks, or none."""
         return self._finish.many("kill", keys, {}, None)
 
+    def cancel(self, key: object, to: str | int | None = None) -> T:
+        """End a task that is ready, waiting or taken, whoever has it: delete it, or with `to="B"` bury it.
+
+        The worker that has it learns it within a second: `xq.current().cancelled` is True, and `lost` is set. A
+        coroutine is cancelled. Nothing is retried, and a later ack raises. Raises WrongState for a finished task, and
+        FeatureOff for `to` without the feature buried.
+        """
+        letter = None if to is None else self._tasks.wording.letter(to, ("B",))
+        if to is not None and letter is None:
+            raise BadValue(f"cancel buries a task with to='B', and deletes it without: {shown(to)} is neither")
+        if letter is not None and letter not in self.machine.states:
+            self._tasks.options.refuse_option("cancel", "to")
+        return self._finish.cancel(key, letter)
+
     def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
         return self._finish.one("snatch", key, options)
@@ -400,7 +414,7 @@ class Queue(Operators[T]):
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
-        if ABSENT in self.machine.sources(event) or any(row.named for row in self.machine.rows if row.event == event):
+        if event in ("cancel", *(row.event for row in self.machine.rows if row.named or row.source == ABSENT)):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self._finish.one(event, key, options, update)
 

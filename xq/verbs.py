@@ -13,6 +13,7 @@ from xq.handle import Queue
 
 VERBS: Final = (
     *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),
+    "cancel",  # last: the newest. A model that has such an attribute already keeps it
 )
 OF_MANY: Final = tuple(name for name in dir(Queue) if name.endswith("_many"))  # of the queue only
 TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
@@ -72,7 +73,9 @@ def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[s
         if any(isinstance(vars(base).get(name), (Verb, QueueAttribute)) for base in store.model.__mro__):
             continue  # inherited from a queue with another table: replace it
         taken = store.attribute(name)
-        if taken:
+        if taken and name == "cancel" and methods is True:
+            wanted = wanted[:-1]
+        elif taken:
             raise ConfigurationError(
                 f"{store.name}.{name} is {taken} already, and the method {name}() would hide it: "
                 f"pass methods=False and use the queue that upgrade returns, or methods=(...) with those you want"

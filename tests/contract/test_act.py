@@ -98,6 +98,7 @@ def test_an_operation_moves_the_tasks_of_a_filter_chunk_by_chunk(make):
         ("dig", "B", {}, "R"),
         ("dig", "B", {"delay": 5}, "W"),
         ("kill", "RWTBD", {}, "X"),
+        ("cancel", "RWT", {}, "X"),
         ("release", "T", {}, "R"),
         ("release", "T", {"delay": 5}, "W"),
         ("restart", "WD", {}, "R"),

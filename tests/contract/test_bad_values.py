@@ -34,6 +34,7 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kick": ("K['B']", ()),
     "plow": ("", ("update", "ttl")),
     "kill": ("K['T']", ()),
+    "cancel": ("K['T']", ("to",)),
     "snatch": ("K['T']", ("delay",)),
     "restart": ("K['Z']", ("delay",)),
     "ack_many": ("[K['T']]", ("update", "delay")),

@@ -90,7 +90,8 @@ def fail(Task, error):
 # refusals
 
 
-DESTROY: list[tuple[str, ...]] = [("kill", "1"), ("release", "1"), ("truncate",), ("reset",), ("uninstall",)]
+DESTROY: list[tuple[str, ...]] = [(each, "1") for each in ("kill", "cancel", "release")]
+DESTROY += [("truncate",), ("reset",), ("uninstall",)]
 REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     *((("put", wrong), 2, "a task is a JSON object") for wrong in ("", "nothing", "[1]", "7", '{"name": ')),
     *((("list", *wrong), 2, "Invalid value") for wrong in (["state:Q"], ["colour:red"], ["--after", "x"], ["state:"])),
@@ -299,15 +300,18 @@ def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
 
 
 MOVES = {"dig": "B dig dug", "kill": "B kill killed", "release": "T snatch released", "bury": "T bury buried"}
+MOVES |= {"cancel": "T cancel cancelled", "cancel --bury": "T cancel cancelled"}
 
 
 @pytest.mark.parametrize(("command", "words"), [*MOVES.items(), ("restart", "D restart restarted")])
 def test_a_command_for_one_task_says_who_and_why(make, run, command, words):
     Task, (before, event, done) = make(FULL | {"buried": "any"}), words.split()
     key = bring(Task, before).id
-    yes = ["--yes"] if command in ("kill", "release") else []
-    said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes)
+    command, *bury = command.split()
+    yes = ["--yes"] if command in ("cancel", "kill", "release") else []
+    said = run(Task, command, key, "--reason", "bad deploy", "--actor", "ann", *yes, *bury)
     assert (said.code, said.errors) == (0, f"{done}: {key}\n")
+    assert not bury or state(Task, key) == "B"
     last = Task.xq.history()[-1]
     assert (last.event, last.actor, last.reason) == (event, "ann", "bad deploy")
     if command in ("release", "restart"):

@@ -87,7 +87,7 @@ def test_a_queue_on_another_database_is_shown_and_moved_and_written_there(django
     assert [task.name for task in Task.objects.using(other).order_by("pk")] == ["changed"]
 
 
-MAY = {"view": [], "change": ["dig", "release", "restart"], "view delete": ["delete_selected", "kill"]}
+MAY = {"view": [], "change": ["dig", "release", "restart"], "view delete": ["delete_selected", "cancel", "kill"]}
 
 
 def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_delete(manage):
@@ -96,7 +96,7 @@ def test_actions_are_for_those_who_may_change_tasks_and_kill_for_those_who_may_d
     for may, offered in MAY.items():
         client = site.client(*may.split())
         assert actions_of(client.get(site.list)) == offered, may
-        for action in {"dig", "kill"} - set(offered):
+        for action in {"dig", "cancel", "kill"} - set(offered):
             site.act(client, action, [buried], post="yes")
             assert state_of(buried) == "B", (may, action)
 
@@ -108,6 +108,7 @@ ACTIONS = {
     "dig": ("BDTRW", ["1 task was dug out.", f"4 tasks were not dug out: {NOT_DUG}."], "Dug out.", "RDTRW"),
     "restart": ("DW", ["2 tasks were restarted."], "Restarted.", "BRTRR"),
     "release": ("T", ["1 task was released."], "Released.", "BDRRW"),
+    "cancel": ("TRW", ["3 tasks were cancelled."], "Cancelled.", "BDXXX"),
     "kill": ("BDTRW", ["5 tasks were killed."], "Killed.", "XXXXX"),
 }
 
@@ -119,7 +120,7 @@ def test_an_action_tells_how_many_it_moved_and_names_the_others_with_the_reason(
     keys = [Task.objects.create(name=f"a task in {letter}", status=letter).pk for letter in "BDTRW"]
     tasks = [task for task in Task.objects.order_by("pk") if task.status in letters]
     client = site.client()
-    if action in ("release", "kill"):  # which ask first
+    if action in ("release", "cancel", "kill"):  # which ask first
         assert site.act(client, action, tasks) == []
         assert "".join(Task.objects.order_by("pk").values_list("status", flat=True)) == "BDTRW"
     assert site.act(client, action, tasks, post="yes") == told

@@ -120,7 +120,8 @@ def test_a_task_has_buttons_for_what_its_state_and_the_rights_of_the_user_allow(
     tasks["not mine"] = Task.objects.create(name="not mine", status="B")
     client = site.client()
     offered = {letter: " ".join(buttons(page_of(site, client, task))) for letter, task in tasks.items()}
-    own = {"B": "dig kill", "D": "restart kill", "T": "release kill", "R": "kill", "W": "restart kill"}
+    own = {"B": "dig kill", "D": "restart kill", "T": "release cancel kill", "R": "cancel kill"}
+    own |= {"W": "restart cancel kill"}
     assert offered == own | {"draft": "", "not mine": "kill"}
     refused = ["1 task was not dug out: not mine (you may not)."]
     assert messages_of(press(site, client, tasks["not mine"], "dig")) == refused

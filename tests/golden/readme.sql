@@ -350,6 +350,11 @@ DELETE FROM "page"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
+-- R T W cancel X: key
+DELETE FROM "page"
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
 -- W delay R: due by runat
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
@@ -408,6 +413,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- R T W cancel B: key
+UPDATE "page"
+    SET "status" = 'B', "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
@@ -613,6 +624,10 @@ SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+
 -- any ready
 SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R' LIMIT 1;
@@ -696,7 +711,10 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE next_us IS NOT NULL AND paused IS NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
 SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"

@@ -564,6 +564,11 @@ DELETE FROM "mail"
     WHERE "id" IN (SELECT value FROM json_each(:keys)) AND +"status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- R T W cancel X: key
+DELETE FROM "mail"
+    WHERE "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- W delay R: due by runat
 UPDATE "mail"
     SET "status" = 'R', "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + NULLIF(COALESCE("ttl", 10.0), 9e999), "owner" = NULL
@@ -644,6 +649,12 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = 'R', "ttl" = :own_ttl, "ttr" = :own_ttr, "runat" = COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) + :ttl, "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W cancel B: key
+UPDATE "mail"
+    SET "status" = 'B', "runat" = NULL, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- Z zombie X: due by runat
@@ -928,6 +939,10 @@ SELECT k0, session, since FROM "mail_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+
 -- any ready
 SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
@@ -1058,7 +1073,10 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
-    WHERE next_us IS NOT NULL AND paused IS NULL;
+    WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
 SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"

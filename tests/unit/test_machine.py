@@ -40,6 +40,7 @@ CORE = table("""
     T     snatch                R             core
     R     switch                R             core
     R T   kill                  X             core
+    R T   cancel                X             core
 """)
 
 # Of each feature, with no more than it requires: the rows that the core alone does not have.
@@ -52,6 +53,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         R B    switch       R  core
         R B    switch       B  core
         R T B  kill         X  core
+        R T    cancel       B  buried
         T!     bury         B  buried
         B      dig (picks)  R  buried
         """,
@@ -63,6 +65,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         R W    switch                R         core
         R W    switch         delay  W  delay  core
         R T W  kill                  X         core
+        R T W  cancel                X         core
         W      delay (runat)         R         delayed
         X      put            delay  W  delay  delayed
         T!     release        delay  W  delay  delayed

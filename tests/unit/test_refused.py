@@ -175,6 +175,9 @@ def test_a_method_never_hides_what_the_model_or_a_base_has(make):
             xq.upgrade(model, MAPPED)
         xq.upgrade(model, MAPPED, methods=False)
         assert model().kill() == "mine"
+    own = type("Page", (make.model(),), {"cancel": lambda self: "mine"})  # the method is newer than many a model
+    assert callable(xq.upgrade(own, MAPPED).cancel)
+    assert own().cancel() == "mine"
     model = make.model()
     reference = pw.ForeignKeyField(model, backref="touch")
     type("Note", (pw.Model,), {"page": reference, "Meta": type("Meta", (), {"database": make.db})})
@@ -280,7 +283,7 @@ REFUSED: list[tuple[dict[str, Any], type[xq.Error], str, list[Call]]] = [
     ({}, BadType, "names", [ask("sql", event, update=n) for n in NO_NAMES for event in ("put", "ack")]),
     (OWNED, BadValue, "actor is", [ask("acting", actor) for actor in ("", "  ", "a" * 256, "a\0b")]),
     (OWNED, BadType, "actor is", [ask("acting", actor) for actor in (7, b"ann")]),
-    (OWNED, BadValue, "act does one of dig, release, restart, kill to", [ask("act", "ack", "")]),
+    (OWNED, BadValue, "act does one of dig, release, restart, cancel, kill to", [ask("act", "ack", "")]),
     (OWNED, BadValue, "act does one of", [ask("act", 7, "")]),
     (OWNED, BadType, "a filter is text", [ask("act", "dig", None)]),
     (OWNED, BadValue, "has the states", [ask("act", "dig", "state:Q")]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json as parser
 import signal
 import sys
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
+Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
 VALUE = 200  # characters of a value that people see
-DESTROY = ("kill", "release")  # what refuses to run without a terminal, unless --yes is given
+DESTROY = ("cancel", "kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
 def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, ttr: o.Ttr = None) -> Answer:
@@ -129,22 +131,28 @@ def dig(
 
 
 def _move(name: str, done: str, help: str) -> Callable[..., Answer]:
-    def move(queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False) -> Answer:
+    def move(
+        queue: Queue, key: o.Key, reason: o.Reason = None, actor: o.Actor = None, yes: o.Yes = False, bury: Bury = False
+    ) -> Answer:
         from xq.operators.operations import ACTS, act_on
 
         task, asks = key_of(queue, key), name in DESTROY
         state = described(queue, queue.peek(task))["state"] if asks else None
         if asks and state in queue.machine.sources(ACTS[name]):  # else the call refuses
-            what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row')}"
+            what = f"task {key} of {queue.name}, which is {state}{_deletes(queue, name, 'its row') * (not bury)}"
             ask(f"{name.capitalize()} {what}?", yes)
         with queue.acting(actor, reason):
-            return _moved(queue, [act_on(queue, name, task)], done)
+            return _moved(queue, [act_on(queue, name, task, **({"to": "B"} if bury else {}))], done)
 
+    if name != "cancel":
+        *own, _ = inspect.signature(move, eval_str=True).parameters.values()
+        move.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     move.__name__, move.__doc__ = name, help
     return move
 
 
 MOVES = [
+    _move("cancel", "cancelled", "Delete a ready, waiting or taken task, and ask the worker that has it to stop."),
     _move("kill", "killed", "Delete a task, in whatever state it is."),
     _move("release", "released", "Take a task from the worker that has it, and make it ready."),
     _move("restart", "restarted", "Make a waiting or finished task ready again."),
@@ -158,12 +166,12 @@ def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
 
 
 def _deletes(queue: Queue, event: str, rows: str) -> str:
-    return f", and delete {rows} of the table {queue.adapter.store.table}" if event == "kill" else ""
+    return f", and delete {rows} of the table {queue.adapter.store.table}" if event in ("cancel", "kill") else ""
 
 
 def act(
     queue: Queue,
-    event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, release, restart or bury")],
+    event: Annotated[str, Argument(metavar="EVENT", help="dig, kill, cancel, release, restart or bury")],
     filter: Annotated[str, Argument(metavar="[FILTER]", help="which tasks, as 'state:buried error:Timeout'")] = "",
     every: o.Every = False,
     reason: o.Reason = None,
@@ -174,7 +182,7 @@ def act(
     dry_run: Annotated[bool, o.flag("--dry-run", help="Show what would move, and move nothing.")] = False,
     yes: o.Yes = False,
 ) -> Answer:
-    """Dig, kill, release, restart or bury all tasks that a filter shows, in chunks. Ctrl-C ends it after its chunk."""
+    """Dig, kill, cancel, release, restart or bury all tasks of a filter, in chunks. Ctrl-C ends it after its chunk."""
     if every == bool(filter.strip()):
         raise typer.BadParameter("say which tasks: a FILTER, or --all")
     options = ({} if delay is None else {"delay": delay}) | ({"fresh": True} if fresh else {})

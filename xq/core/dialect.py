@@ -243,6 +243,7 @@ class Records(ABC):
     drop_full_buckets = Sql()
     hold_task = Sql()
     forget_held = Sql()
+    forget_cancelled = Sql()
 
     begin_wait = Sql()
     end_wait = Sql()
@@ -350,6 +351,7 @@ class Dialect(Connected, Protocol):
     afresh: str
     forever: float
     history_columns: ClassVar[Mapping[str, Kind]]
+    lock: str
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     machine: Machine
     most_values: int

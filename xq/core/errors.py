@@ -136,9 +136,9 @@ class BadType(Error, TypeError):
 class NotFound(Error):
     """The queue has no task with this key.
 
-    The task was acked, killed or dropped, it never existed, or its row has a status that is none of the queue's. A
-    worker's ack raises it if the task was deleted while the function ran: there is nothing left to do. With the feature
-    `keep` acked tasks stay. `key` is the key, and `found` says what the table has instead ("" if nothing).
+    The task was acked, cancelled, killed or dropped, it never existed, or its row has a status that is none of the
+    queue's. A worker's ack raises it if the task was deleted while the function ran: there is nothing left to do. With
+    the feature `keep` acked tasks stay. `key` is the key, and `found` says what the table has instead ("" if nothing).
     `Batch.fail` raises it for a task of another batch.
     """
 

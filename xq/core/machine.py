@@ -71,7 +71,7 @@ class Transition:
     fenced: bool = False  # only the owner of the task may do it
     picks: bool = False  # the event may choose the oldest tasks itself
     enters: bool = True  # False: the state is prolonged, not entered (touch)
-    named: bool = False  # the caller names the target (switch)
+    named: bool = False  # the caller names the target (switch, cancel)
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
@@ -177,6 +177,7 @@ CORE: Final = Feature(
         Transition("WZD", "restart", "R"),
         Transition("^T", "switch", "^T"),
         Transition("*", "kill", ABSENT),
+        Transition("RTW", "cancel", ABSENT),
     ),
 )
 
@@ -339,7 +340,7 @@ class Machine:
         return tuple(rows.values())
 
     def _expanded(self, row: Transition, by: str) -> Iterator[Transition]:
-        named = len(row.target) > 1
+        named = row.named or len(row.target) > 1
         for source in spread(row.source, self.states):
             if source not in (ABSENT, *self.states):
                 raise _never_entered(by, source)
@@ -430,8 +431,9 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations and names of features."""
-        moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in self.rows]
+        """The table without durations and names of features, nor cancel: nothing that is installed depends on it."""
+        rows = [row for row in self.rows if row.event != "cancel"]
+        moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import NoneType
 from typing import Any, Final
 
+from xq.core import time
 from xq.core.compile import Fence, Selector
-from xq.core.errors import BadType, BadValue, FeatureOff, WrongState, shown
+from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.one import NO_TAKE, Asked, One
+from xq.engine.one import LOCKED, NO_TAKE, Asked, Locked, One
 from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
@@ -23,9 +26,16 @@ from xq.sessions.session import lock_of, owner_of
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
+CANCELLED = 60.0  # seconds for which it is noted that a taken task was cancelled
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
 ACK: Final = Asked("ack", NONE, NONE)
+
+
+def cancelled(task: Taken) -> str:
+    """Return the name in the database of a cancelled task and its take."""
+    parts = [bytes(part) if isinstance(part, memoryview) else part for part in task.parts]
+    return f"cancelled:{task.token} {parts}"[:255]
 
 
 class Finish(One[T]):
@@ -79,6 +89,27 @@ class Finish(One[T]):
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
+
+    def cancel(self, key: object, to: str | None = None) -> T:
+        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
+        parts, _ = self.tasks.identify(key)
+        cancel = partial(self.database.transaction, partial(self._cancel, parts, to))
+        if self.store.in_transaction():
+            return cancel()
+        locked = Locked(self, "cancel", Taken(parts, None), cancel)
+        while (moved := locked.moved()) is None:
+            time.sleep(LOCKED)
+        return moved
+
+    def _cancel(self, parts: Parts, to: str | None) -> T:
+        database, records = self.database, self.database.dialect.records
+        row, state = self.look(parts, database.dialect.lock)  # no other take gets it before the move
+        moved = self.one("cancel", self.tasks.app_key(parts), to=to)
+        if state == TAKEN:
+            database.run(records.forget_cancelled)
+            ends = database.time_us() / 1e6 + CANCELLED
+            database.run(records.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
+        return moved
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
         """Return tasks by state, and the rows found by one query. Raises as `_find` for the first."""
@@ -243,6 +274,8 @@ class Finish(One[T]):
 
     def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
         """Move the tasks in this state by an event without a fence, and return their number."""
+        if event == "cancel":  # one by one: the owner of each learns it
+            return sum(map(self._cancel_if_there, keys))
         asked = self._asked(event, options, None)
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
@@ -250,6 +283,11 @@ class Finish(One[T]):
         begun, batches = self.database.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
+
+    def _cancel_if_there(self, parts: Parts) -> bool:
+        with suppress(NotFound, WrongState):
+            return bool(self.cancel(self.tasks.app_key(parts)))
+        return False
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
         """Move every task in these states by `event`, without a fence, and return their number.

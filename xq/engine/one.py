@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol
+from weakref import WeakSet
 
 from xq.core import time
 from xq.core.compile import Fence, Selector, Way
@@ -85,6 +86,7 @@ class One(Generic[T]):
         self.steps = steps
         self.in_doubt = in_doubt
         self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
+        self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
         self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields

@@ -15,7 +15,8 @@ def buried(on: On | Literal["any"] = True) -> Feature:
     bury = Transition("*", "bury", "B") if on == "any" else Transition("T", "bury", "B", fenced=True)
     return Feature(
         "buried",
-        transitions=(bury, Transition("B", "dig", "R", picks=True)),
+        transitions=(bury, Transition("B", "dig", "R", picks=True), Transition("RTW", "cancel", "B", named=True)),
         structure=on,
         methods=("bury", "dig"),
+        options={"to": ("cancel",)},
     )

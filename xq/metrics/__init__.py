@@ -258,7 +258,7 @@ class WorkerCounts:
         self._reader, self.writer = Pipe(duplex=False)
         os.set_blocking(self.writer.fileno(), False)
         for name, worker in zip(names, workers, strict=True):
-            for outcome in ("returned", "failed", "retry", "next", "bury", "discard"):
+            for outcome in ("returned", "failed", "retry", "next", "bury", "discard", "cancelled"):
                 self.metrics["attempt"].labels(name, worker.options.tube or "", "", outcome)  # from 0 on
             known = (*tubes, *worker.queue.handlers, *worker.queue.adapter.waiting.database.definition.tube_stats)
             named = frozenset(sorted({tube for tube in known if tube is not None})[:TUBES])
@@ -283,6 +283,7 @@ class WorkerCounts:
             outcome = outcome_of(error)
             raise
         finally:
+            outcome = "cancelled" if current().cancelled else outcome
             self._write("spent", time.monotonic() - began, queue, found[0], runs[0])
             failed = getattr(task, "failed", ()) if isinstance(task, list) else ()  # by their places
             ended = [FINISHED.get(each.finished, outcome) for each in taken]

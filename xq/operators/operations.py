@@ -24,7 +24,7 @@ from xq.operators.search import EXAMINED, Search
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
-ACTS: Final = {"dig": "dig", "release": "snatch", "restart": "restart", "bury": "bury", "kill": "kill"}
+ACTS: Final = {act: act for act in ("dig", "release", "restart", "bury", "cancel", "kill")} | {"release": "snatch"}
 CHUNK: Final = 500  # tasks of one transaction, unless the call says
 LARGEST_CHUNK: Final = 1_000  # tasks
 SHOWN: Final = 20  # tasks of a preview
@@ -184,10 +184,10 @@ def log_act(finish: Finish[Any], by: By, what: str) -> None:
     finish.database.observers.once_committed(finish.database.dialect, lambda: finish.log.info("%s", line))
 
 
-def act_on(queue: Any, name: str, key: object) -> Any:
+def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:
     """Move one task as an operator does, and return it. An error names what the operator did, not the event."""
     try:
-        return getattr(queue, ACTS[name])(key)
+        return getattr(queue, ACTS[name])(key, **options)
     except WrongState as error:
         raise WrongState(name, error.key, error.state, error.allowed, queue.adapter.tasks.wording) from error
 

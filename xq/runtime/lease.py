@@ -29,7 +29,8 @@ class Lease:
     """A taken task of a handler. `xq.current()` returns it within the handler.
 
     `task` is the task as the handler got it, `attempt` the number of its takes (0 without the role attempts), and
-    `lost` a threading.Event, set when a heartbeat finds that another take has the task, or may get it.
+    `lost` a threading.Event, set when a heartbeat finds that another take has the task, or may get it. It is set, too,
+    when the task is cancelled: then `cancelled` is True.
     """
 
     _heart: Heartbeat
@@ -44,6 +45,7 @@ class Lease:
     touched_at: float = 0.0  # the monotonic time at which its ttr began
     touch_at: float = math.inf  # the monotonic time of the next heartbeat
     is_lost: bool = False
+    cancelled: bool = False
     on_loss: Callable[[], object] | None = None
     _lost: threading.Event | None = None  # made when the handler asks for it
     _token: Any = None

@@ -346,6 +346,9 @@ class Maintenance:
         for queue in self._queues:
             queue.pauses.end(begun[queue], paused[queue.source_name])
         self._each(self.read_records, lambda queue: queue.log_writes(), self._queues)
+        cancelled = {name for _, name, *_ in found["cancelled"]}
+        for worker in (each for queue in self._queues if cancelled for each in members_of(queue.finish.workers)):
+            worker.see_cancelled(cancelled)
         return self._fire(found["schedule"])
 
     def _review(self, there: bool, records: list[Row] | None) -> None:

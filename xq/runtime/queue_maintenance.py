@@ -67,6 +67,7 @@ class QueueMaintenance(Owner):
     def forked(self) -> None:
         """Reset in a forked child, which has neither the threads nor the connections of its parent."""
         self.maintained = None
+        self.finish.workers.clear()
         self.waiters.forget()
         self.pauses.forked()
         self.schedules.forked()

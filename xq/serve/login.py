@@ -26,11 +26,11 @@ from xq.core.errors import BadValue, shown
 log = logging.getLogger("xq.serve")
 
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "kill")
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "cancel", "kill")
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),
-    "operator": frozenset(VERBS) - {"kill"},
+    "operator": frozenset(VERBS) - {"cancel", "kill"},
     "admin": frozenset(VERBS),
 }
 """The verbs of each role."""

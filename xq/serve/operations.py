@@ -30,7 +30,7 @@ class Form:
             self.keys = list(dict.fromkeys(visit.parameters.get("keys", [])))
         if not 1 <= len(self.keys) <= SELECTED and self.scope != "all":
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
-        self.asks = self.verb == "kill" and self.scope == "all"  # for the name of the queue: it cannot be undone
+        self.asks = self.scope == "all" and self.verb in ("cancel", "kill")  # for the name of the queue
 
     def move(self, by: str, reason: str | None) -> list[str]:
         """Move the selected tasks in one transaction. Return why others were skipped."""
@@ -53,7 +53,7 @@ def act(console: Console, visit: Visit) -> Response:
     """Begin an operation and show its progress; selected tasks are moved at once, in one transaction."""
     form, queue, reason = Form(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
-        raise HTTPException(400, f"Nothing was killed: type {form.entry.name} to go on. Go back to the page before.")
+        raise HTTPException(400, f"Nothing was moved: type {form.entry.name} to go on. Go back to the page before.")
     if form.scope == "selected":
         skipped = on(form.entry, partial(form.move, visit.caller.name, reason))
         title = f"{form.verb.capitalize()}: {len(form.keys) - len(skipped)} moved"

@@ -29,7 +29,7 @@ QUEUES: dict[str, dict[str, Any]] = {
         "roles": ("runat", "deadline", "attempts"),
     },
 }
-OPERATORS = ("dig", "kill", "snatch", "restart", "switch")  # whose events are for any session
+OPERATORS = ("dig", "kill", "cancel", "snatch", "restart", "switch")  # whose events are for any session
 NEW = {"name": "new", "size": 9}
 
 # queue -> the state before (X: there is no task yet), the event, its options; the state after (X: the task is gone),
@@ -56,6 +56,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("T", "touch", {"increment": 0}, "T", 20),
         ("B", "dig", {"ttl": 3, "update": NEW}, "R", 3, NEW),
         ("B", "kill", {}, "X", None),
+        *((here, "cancel", {}, "X", None) for here in "RWT"),
+        *((here, "cancel", {"to": "B"}, "B", None, {"owner": None}) for here in "RWT"),
+        ("T", "cancel", {"to": "buried"}, "B", None, {"attempts": 1}),
         ("T", "snatch", {"delay": 5}, "W", 5, {"owner": None}),
         ("B", "switch", {"to": "R", "ttl": 7}, "R", 7),
     ],
@@ -104,7 +107,9 @@ WRONG = (xq.BadType, xq.BadValue)
 REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "zombie": [
         ("R", "ack", {}, xq.WrongState, {"state": "R", "allowed": ("T",)}),
-        *(("X", event, {}, xq.NotFound, {}) for event in ("ack", "release", "bury", "kill", "dig", "peek")),
+        *(("X", event, {}, xq.NotFound, {}) for event in ("ack", "release", "bury", "kill", "cancel", "dig", "peek")),
+        *((here, "cancel", {}, xq.WrongState, {"state": here, "allowed": ("R", "T", "W")}) for here in "BZ"),
+        *(("T", "cancel", {"to": to}, xq.BadValue, "to='B'") for to in ("R", "X", "", 5)),
         *(("T", "ack", {"update": {own: 1}}, xq.BadValue, own) for own in QUEUES["zombie"]["roles"]),
         *(("T", "ack", {"update": {key: 1}}, xq.BadValue, str(key)) for key in ("status", "id", "nonsense", 1)),
         ("T", "ack", {"update": 5}, xq.BadType, "update"),
@@ -138,6 +143,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ("B", "dig", {"fresh": 1}, xq.BadType, "fresh is True or False"),
     ],
     "delete": [
+        *((here, "cancel", {"to": "B"}, xq.FeatureOff, "buried") for here in "RT"),
         ("T", "release", {"attempts": 0}, xq.FeatureOff, {"role": "attempts"}),
         ("T", "dig", {"fresh": True}, xq.FeatureOff, "buried"),
     ],

@@ -514,6 +514,24 @@ DELETE FROM `page`
     ORDER BY `id` LIMIT :many
     RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
 
+-- R cancel X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- T cancel X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
+-- W cancel X: key
+DELETE FROM `page`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `url`, `title`, `status`, `runat`, `xq_owner`;
+
 -- W delay R: due by runat
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
@@ -594,6 +612,15 @@ SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `page` FORCE INDEX (PRIMARY)
     SET `status` = 'R', `runat` = NULL, `xq_owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- R T W cancel B: key
+SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+UPDATE `page` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `xq_owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -823,6 +850,10 @@ SELECT k0, session, since FROM `page_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
+
 -- any ready
 SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1;
@@ -919,6 +950,9 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0 FROM DUAL
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');

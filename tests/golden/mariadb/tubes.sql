@@ -752,6 +752,24 @@ DELETE FROM `mail`
     ORDER BY `id` LIMIT :many
     RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
 
+-- R cancel X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'R' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- T cancel X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'T' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
+-- W cancel X: key
+DELETE FROM `mail`
+    WHERE `id` = :k0 AND (CONCAT(`status`) = 'W' AND CONVERT(CONCAT(`status`) USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
+    ORDER BY `id` LIMIT 1
+    RETURNING `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`;
+
 -- W delay R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
@@ -861,6 +879,15 @@ SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = :k0 AND (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') FOR UPDATE;  -- lock the tasks
 UPDATE `mail` FORCE INDEX (PRIMARY)
     SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'R' END, `ttl` = :own_ttl, `ttr` = :own_ttr, `runat` = COALESCE(:now, (@@timestamp * 1e0)) + :ttl, `owner` = NULL
+    WHERE `id` = xq_k0;
+SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+
+-- R T W cancel B: key
+SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
+    WHERE `id` = :k0 AND (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') FOR UPDATE;  -- lock the tasks
+UPDATE `mail` FORCE INDEX (PRIMARY)
+    SET `status` = CASE WHEN (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL THEN 'B' END, `runat` = NULL, `owner` = NULL
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
@@ -1175,6 +1202,10 @@ SELECT k0, session, since FROM `mail_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
+
 -- any ready
 SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1;
@@ -1302,6 +1333,9 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0 FROM DUAL
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');

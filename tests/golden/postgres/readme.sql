@@ -420,6 +420,11 @@ DELETE FROM "page"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
+-- R T W cancel X: key
+DELETE FROM "page"
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
 -- W delay R: due by runat
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
@@ -480,6 +485,12 @@ UPDATE "page"
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "url", "title", "status", "runat", "xq_owner";
+
+-- R T W cancel B: key
+UPDATE "page"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
@@ -690,6 +701,10 @@ SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8));
+
 -- any ready
 SELECT 1 FROM "page"
     WHERE "status" = 'R' LIMIT 1;
@@ -764,6 +779,9 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);

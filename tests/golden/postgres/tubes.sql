@@ -581,6 +581,11 @@ DELETE FROM "mail"
     WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed) AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
+-- R T W cancel X: key
+DELETE FROM "mail"
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
 -- W delay R: due by runat
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
@@ -664,6 +669,12 @@ UPDATE "mail"
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
     WHERE "id" = :k0 AND "status" = 'B'
+    RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
+
+-- R T W cancel B: key
+UPDATE "mail"
+    SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
+    WHERE "id" = :k0 AND "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- Z zombie X: due by runat
@@ -941,6 +952,10 @@ SELECT k0, session, since FROM "mail_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
 
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8));
+
 -- any ready
 SELECT 1 FROM "mail"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) LIMIT 1;
@@ -1042,6 +1057,9 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     UNION ALL
     SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
+    UNION ALL
+    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
     SELECT 'read only', '', '', '', 1, 0
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);

@@ -3,7 +3,8 @@ folder, under the same name. {now} is the time in seconds since 1970, {now_us} i
 the queue. {lock} locks the rows that a query reads; {skip} also skips those that another transaction has locked. Both
 are empty on SQLite, which locks its file. {unless:columns} makes an INSERT skip a row that is there.
 
-xq_queue has the installed queues, xq_setting the settings of `configure`, xq_session the sessions (queue '') and the
+xq_queue has the installed queues, xq_setting the settings of `configure`, and for a minute the tasks that were
+cancelled while they were taken, by key and token, xq_session the sessions (queue '') and the
 queues in which each may own tasks, xq_pause the paused queues (whole = 1, tube '') and tubes, xq_schedule the
 schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets, xq_lease (on a server) the tokens whose ttr
 does not pass. xq_generation has the definitions and the sets of schedules that were the newest of their queue in turn.
@@ -217,6 +218,10 @@ INSERT INTO xq_lease (token, ends) VALUES (:token, {now} + :ttr) ON CONFLICT (to
 --: forget_held
 -- Forget those whose time has passed.
 DELETE FROM xq_lease WHERE ends < {now}
+
+--: forget_cancelled
+-- Forget the cancelled tasks whose time has passed.
+DELETE FROM xq_setting WHERE substr(name, 1, 10) = 'cancelled:' AND value < {now}
 
 -- Callers that wait for the end of a task, by the {parts} of its key; {values} are those of a call, and {this_key}
 -- compares both. Triggers write to a wait how the task ended.

@@ -20,7 +20,7 @@ USER: Final = "xq.user"  # in the scope: the name of the user
 VERBS: Final = "xq.verbs"  # in the scope: all that the application may let this user do; absent: it decides alone
 VIEW: Final = "view"
 # The verbs of the console, and the permission that each needs where the admin of the model has none of its own for it.
-NEEDED: Final = {VIEW: "view_or_change", "kill": "delete", "run": "add"} | dict.fromkeys(
+NEEDED: Final = {VIEW: "view_or_change", "cancel": "delete", "kill": "delete", "run": "add"} | dict.fromkeys(
     ("dig", "release", "restart", "bury", "pause", "resume"), "change"
 )
 SAFE: Final = ("GET", "HEAD", "OPTIONS")

@@ -13,6 +13,7 @@ from xq.core.errors import NotFound
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, chunks
 from xq.core.words import lasting
+from xq.engine.finish import cancelled
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
@@ -24,6 +25,7 @@ from xq.runtime.workers.worker import Supply, Worker
 
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
+ENDED["cancel"] = "was cancelled"
 
 
 class Batch(list[T]):
@@ -67,6 +69,7 @@ class Attempts(Generic[T]):
         self._limit = options.timeout if overdue else None
         self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
+        moves.workers.add(self)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
@@ -179,6 +182,17 @@ class Attempts(Generic[T]):
                     attempt.late += seconds
                 yield lease
 
+    def see_cancelled(self, names: Collection[str]) -> None:
+        """Lose the leases whose tasks are all among those that were cancelled. Of others leave these tasks out."""
+        for lease in list(self.heart.leases):
+            for attempt in lease.taken:
+                if cancelled(attempt.taken) in names:
+                    attempt.finished, attempt.in_doubt = "cancel", False
+            with self.heart.lock:
+                if not lease.is_lost and all(each.finished == "cancel" and not each.in_doubt for each in lease.taken):
+                    lease.cancelled = True
+                    lease.lose()
+
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
         move = partial(self._moves.one, event, taken, options, update)
@@ -223,6 +237,7 @@ class Attempts(Generic[T]):
         try:
             if lease.is_lost:
                 self.log.debug("a function has ended whose task was lost", exc_info=error)
+                self._log_done(lease, *(each for each in lease.taken if lease.cancelled))
             elif error is not None:
                 for attempt in lease.taken:
                     self._fail(lease, attempt, error)
@@ -358,7 +373,7 @@ class Attempts(Generic[T]):
 
     def give_back(self, lease: Lease) -> None:
         """Release the tasks of a lease, whose function has not been called or was interrupted."""
-        for attempt in lease.taken:
+        for attempt in () if lease.cancelled else lease.taken:
             self._give_back(attempt, lease.begun)
         self.drop(lease)
 

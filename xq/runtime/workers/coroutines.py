@@ -189,8 +189,8 @@ class Coroutines(Pool):
         except (SystemExit, KeyboardInterrupt):
             raise
         except asyncio.CancelledError as raised:
-            if lease.is_lost:  # its tasks belong to others by now
-                await self._call(partial(self.attempts.drop, lease))
+            if lease.is_lost:  # its tasks belong to others by now, or were cancelled
+                await self._call(partial(self.attempts.end, lease))
                 return
             me = asyncio.current_task()
             if me and me.cancelling():  # not the function alone: the program ends, and the function has not failed

@@ -109,6 +109,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         Action("dig", "Dig out {}", "dug out", "dig"),
         Action("release", "Release {}", "released", "snatch", "Their workers lose them, and others may take them."),
         Action("restart", "Restart {}", "restarted", "restart"),
+        Action("cancel", "Cancel {}", "cancelled", "cancel", "Their workers stop, and their rows are deleted."),
         Action("kill", "Kill {}", "killed", "kill", "Their rows are deleted, in any state and of any owner."),
     )
 }

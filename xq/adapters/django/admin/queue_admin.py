@@ -29,19 +29,18 @@ class QueueAdmin(admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
-    in each, and the actions dig, release, restart and kill, if the queue has them. With the role error it also has
-    a column `xq_failure`. The page of a task says what the queue knows of it, and has buttons
-    for the actions.
+    in each, and the actions dig, release, restart, cancel and kill, if the queue has them. With the role error it also
+    has a column `xq_failure`. The page of a task says what the queue knows of it, and has buttons for the actions.
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
-    the model, and kill with the right to delete. Fields that only xq writes are read-only, and left out when a row is
-    added. The status of a row that is not a task can be edited. Raises ConfigurationError for a model that is not a
-    queue.
+    the model, cancel and kill with the right to delete. Fields that only xq writes are read-only, and left out when a
+    row is added. The status of a row that is not a task can be edited. Raises ConfigurationError for a model that is
+    not a queue.
     """
 
     state_words: Mapping[str, str] = {}  # words for states, by letter, in place of those of the model
     error_field: str | None = None  # the field of the error; None: that of the role error
-    dig, release, restart, kill = ACTIONS.values()
+    dig, release, restart, cancel, kill = ACTIONS.values()
 
     class Media:
         css = {"all": ["xq/admin.css"]}
@@ -111,6 +110,8 @@ class QueueAdmin(admin.ModelAdmin):
 
     def has_kill_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_delete_permission(request, obj))
+
+    has_cancel_permission = has_kill_permission
 
     # the page of one task
 
