@@ -33,6 +33,7 @@ class Attempt:
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
     locked: Locked[Any] | None = None  # the ack that waits for its row
     may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
+    why: str = ""  # how its process has ended; "" while it runs
 
     @property
     def is_open(self) -> bool:

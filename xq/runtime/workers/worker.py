@@ -119,6 +119,7 @@ class Worker(Generic[T]):
         self.options = options
         self.given = given
         self.backoff = Backoff(options.backoff)
+        self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.failure_hooks: list[Hook] = []
         self.bury_hooks: list[Hook] = []
         self._run = run
