@@ -497,10 +497,8 @@ def test_doctor_finds_tasks_that_were_taken_often_and_never_finished(make, run):
     Task = make({"buried": True, "delayed": True}, roles=("runat", "attempts"))
     for takes, brought in ((1_000, "T"), (99, "B"), (19, "R"), (20, "R"), (70, "W")):
         Task.update(attempts=takes).where(Task.id == bring(Task, brought).id).execute()
-    found = [what for what in doctor(run, Task) if what.startswith("task ")]
-    assert found == [
-        f"task {key} was taken {n} times and never finished" for key, n in ((1, "1,000"), (5, 70), (4, 20))
-    ]
+    found = [what.split(" times and never finished")[0] for what in doctor(run, Task) if "never" in what]
+    assert found == ["task 1 was taken 1,000", "task 5 was taken 70", "task 4 was taken 20"]
 
 
 def test_doctor_finds_what_drifted_from_what_is_installed_and_its_sql_mends_it(make, run):

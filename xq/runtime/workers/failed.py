@@ -74,8 +74,7 @@ class FailedAttempts(Generic[T]):
         once_more = self._calls.finish(was_dug, partial(self.failed, attempt))
         if once_more is False:  # None: the task was lost, or has failed
             attempt.number -= 1  # this take is none
-            times = f"it was taken {attempt.number} times and never finished"
-            why = f"{times}: a process that worked on it died, or was killed, each time"
+            why = f"it was taken {attempt.number} times: a process that worked on it died, or was killed, each time"
             self._bury(attempt, why, by=Bury(why))
         return bool(once_more)
 

@@ -89,8 +89,7 @@ def perform(row: Task) -> None:
         backend = result.task.get_backend()
         limit, before = backend.option("max_attempts"), row.attempts - 1
         if limit and before >= limit:
-            died = "a process that worked on it died, or was killed, each time"
-            raise WorkerDied(f"it was taken {before} times and never finished: {died}")
+            raise WorkerDied(f"it was taken {before} times: a process that worked on it died, or was killed, each time")
         interface.task_started.send_robust(type(backend), task_result=result)
         text = json.dumps(interface.normalize_json(_call(result)))
         _check_size(text)
