@@ -65,7 +65,7 @@ def test_the_log_warns_of_endless_attempts_and_names_a_task_that_still_runs_at_t
     monkeypatch.setattr("xq.runtime.workers.attempts.LONG", 0.0)
     Task = make_live()
     Task.xq.worker(lambda found: running.stop() or eventually(lambda: "task 1 still runs after" in caplog.text))
-    running = Task.xq.start()
+    running: Any = Task.xq.start()
     Task.put({})
     assert running.join(PATIENCE)
     assert (state(Task, 1), caplog.text.count("<worker <lambda> of Task> retries a failing task for ever")) == ("X", 1)
