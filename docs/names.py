@@ -36,7 +36,10 @@ SECTIONS = (
     Section(
         "Workers",
         "What `@Page.xq.worker` returns, and what its function uses. [workers.md](workers.md) explains them.",
-        ("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency", "Retry", "Next", "Bury", "Discard"),
+        (
+            *("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency"),
+            *("Retry", "Next", "Bury", "Discard", "ProcessDied"),
+        ),
     ),
     Section("Sessions", "Who owns taken tasks: see [workers.md](workers.md#who-owns-a-taken-task).", ("Session",)),
     Section(

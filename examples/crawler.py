@@ -43,7 +43,7 @@ def found(url: str) -> None:
     Page.put({"url": url, "host": urlsplit(url).netloc}, on_conflict="skip")
 
 
-@Page.xq.worker(workers=8)
+@Page.xq.worker(workers=8, max_attempts=5)
 def crawl(page: Page) -> None:
     try:
         html = web.open(page.url).read().decode()

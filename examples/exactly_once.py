@@ -41,10 +41,10 @@ class Booking(pw.Model):
         table_name = "exactly_once_booking"
 
 
-xq.upgrade(Payment, features={"delayed": True, "keep": True, "ttr": 60})
+xq.upgrade(Payment, features={"delayed": True, "buried": True, "keep": True, "ttr": 60})
 
 
-@Payment.xq.worker
+@Payment.xq.worker(max_attempts=20)
 def pay(payment: Payment) -> None:
     with db.atomic():
         Booking.create(payment=payment.id)

@@ -26,13 +26,13 @@ class Order(pw.Model):
 
 orders = xq.upgrade(
     Order,
-    fields={"status": "state", "error": "error"},
+    fields={"status": "state", "error": "error", "attempts": True},
     features={"buried": True, "keep": True},
     statuses={"R": "new", "T": "packing", "D": "shipped", "B": "failed"},  # orders with other words are ignored
 )
 
 
-@orders.worker
+@orders.worker(max_attempts=5)
 def pack(order: Order) -> None:
     if not order.address:
         raise xq.Bury("no address")

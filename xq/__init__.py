@@ -23,7 +23,7 @@ _NAMES = {
     "xq.runtime.schedules": "Schedule",
     "xq.runtime.workers.attempts": "Batch",
     "xq.runtime.workers.concurrency": "Concurrency",
-    "xq.runtime.workers.outcomes": "Bury Discard Next Retry",
+    "xq.runtime.workers.outcomes": "Bury Discard Next ProcessDied Retry",
     "xq.runtime.workers.program": "Running run",
     "xq.runtime.workers.worker": "Worker",
     "xq.sessions.session": "Session",

@@ -32,7 +32,7 @@ from xq.runtime.lease import Lease, current
 from xq.runtime.schedules import Schedule
 from xq.runtime.workers.attempts import Batch
 from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.outcomes import Bury, Discard, Next, Retry
+from xq.runtime.workers.outcomes import Bury, Discard, Next, ProcessDied, Retry
 from xq.runtime.workers.program import Running, run
 from xq.runtime.workers.worker import Worker
 from xq.sessions.session import Session
@@ -67,6 +67,7 @@ __all__ = [
     "NotInstalled",
     "NotOwner",
     "NotRunning",
+    "ProcessDied",
     "Queue",
     "Retry",
     "Running",

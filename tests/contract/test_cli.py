@@ -501,6 +501,14 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     assert run(Task, "doctor").code == 1
 
 
+def test_doctor_finds_tasks_that_were_taken_often_and_never_finished(make, run):
+    Task = make({"buried": True, "delayed": True}, roles=("runat", "attempts"))
+    for takes, brought in ((1_000, "T"), (99, "B"), (19, "R"), (20, "R"), (70, "W")):
+        Task.update(attempts=takes).where(Task.id == bring(Task, brought).id).execute()
+    found = [what.split(" times and never finished")[0] for what in doctor(run, Task) if "never" in what]
+    assert found == ["task 1 was taken 1,000", "task 5 was taken 70", "task 4 was taken 20"]
+
+
 def test_doctor_finds_what_drifted_from_what_is_installed_and_its_sql_mends_it(make, run):
     Task = with_roles(make, FULL | {"utube": True, "unique": "RWT"}, roles=(*ROLES, "unique", "owner"))
     assert doctor(run, Task) == {}

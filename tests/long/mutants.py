@@ -262,8 +262,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task is tried once more than max_attempts",
         "xq/runtime/workers/failed.py",
-        "elif self._most and attempt.number >= self._most:",
-        "elif self._most and attempt.number > self._most:",
+        "(self._most and attempt.number >= self._most):",
+        "(self._most and attempt.number > self._most):",
         "contract/test_workers.py::test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error",
     ),
     Mutant(

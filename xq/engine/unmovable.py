@@ -7,6 +7,7 @@ buried, and if the database refuses the move, the takes of this process pass the
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -63,10 +64,14 @@ class Unmovable:
             passed.append(parts)
             level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
             log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
-            self._passed[parts] = time.monotonic() + AGAIN
-            if len(self._passed) > MOST:  # forget the oldest, whose time has passed
-                self._passed.pop(next(iter(self._passed)), None)
+            self.pass_over(parts, time.monotonic() + AGAIN)
         return n > 0
+
+    def pass_over(self, parts: Parts, until: float = math.inf) -> None:
+        """Leave a task out of the takes of this process up to a monotonic time; infinity: as long as it runs."""
+        self._passed[parts] = until
+        if len(self._passed) > MOST:  # forget the oldest, whose time has mostly passed
+            self._passed.pop(next(iter(self._passed)), None)
 
     def first(
         self, which: Selector, values: Mapping[str, Any], passed: int = 0, token: str = ""

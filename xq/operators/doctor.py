@@ -24,6 +24,7 @@ LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due sche
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
 PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
 LISTED: Final = 5  # keys that a message names
+OFTEN: Final = 20  # takes after which an unfinished task is reported
 WRITTEN: Final = (
     "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); xq reset {0} counts anew"
@@ -166,6 +167,10 @@ class Doctor(Inspection):
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         now = self.snapshot()
         yield from self._of_takers(now)
+        often = self.database.dialect.questions.often_taken
+        do = "read the log of its worker; worker(max_attempts=5) buries such a task, and xq failures shows why"
+        for *key, n in self._run(often, least=OFTEN, n=LISTED) if often else ():
+            yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was taken {n:,} times and never finished", do)
         yield from self._of_the_queue(now)
         do = "mend the row, or delete it, with plain SQL, or mend the trigger or index"
         for parts, why in self._faults():

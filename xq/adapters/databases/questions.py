@@ -128,6 +128,15 @@ class Questions:
         return f"SELECT {', '.join(self.of.keys)} FROM {taken} AND {same}"
 
     @property
+    def often_taken(self) -> str:
+        """A query of up to `:n` unfinished tasks that were taken `:least` times or more; "" without their number."""
+        if not (attempts := self.of.roles.get("attempts")):
+            return ""
+        pending = self.of.in_states(self.of.machine.pending)
+        often = f"{self.of.table_in_schema} WHERE {pending} AND {attempts} >= :least ORDER BY {attempts} DESC"
+        return f"SELECT {', '.join([*self.of.keys, attempts])} FROM {often} LIMIT :n"
+
+    @property
     def newest_transition(self) -> str:
         return f"SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')}"
 

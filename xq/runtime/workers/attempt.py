@@ -34,6 +34,7 @@ class Attempt:
     locked: Locked[Any] | None = None  # the ack that waits for its row
     undone: bool = False  # whether its release or burial was, as a function in that transaction has failed
     may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
+    why: str = ""  # how its process has ended; "" while it runs
 
     @property
     def is_open(self) -> bool:

@@ -26,6 +26,7 @@ from xq.runtime.workers.worker import Supply, Worker
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
 ENDED["cancel"] = "was cancelled"
+LONG = 60.0  # seconds for which a task has run that the log names when the program is to end
 
 
 class Batch(list[T]):
@@ -204,7 +205,12 @@ class Attempts(Generic[T]):
 
         A function that fails by itself later counts.
         """
-        moves, leases = self._moves, [lease for lease in list(self.heart.leases) if lease.attempt]
+        moves, running = self._moves, list(self.heart.leases)
+        for lease in running:
+            if lease.begun and (ran := time.monotonic() - lease.started_at) > LONG:
+                keys = ", ".join(self.calls.key(attempt.taken) for attempt in lease.taken)
+                self.log.warning("task %s still runs after %s", keys, lasting(ran))
+        leases = [lease for lease in running if lease.attempt]
         if not leases:
             return
         self.failures.uncounted = True

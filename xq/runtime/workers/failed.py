@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic
 
+from xq.core.acting import By, block
 from xq.core.ports import ErrorKind, T
 from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.runtime.lease import LOST
 from xq.runtime.workers.attempt import Attempt, RetriedCalls, line_of, text_of
 from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.outcomes import Bury, Discard, Retry
+from xq.runtime.workers.outcomes import Bury, Discard, ProcessDied, Retry
 from xq.runtime.workers.worker import Hook, Worker
 
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "
+DEATHS, COUNTED = 10, 1_000  # of processes: those of one task that end it, and the last ones, among which they count
 
 
 class FailedAttempts(Generic[T]):
@@ -30,23 +33,42 @@ class FailedAttempts(Generic[T]):
         self._most = worker.options.max_attempts
         self._alone, self._lines = alone, lines
         self.may_delay = "delay" in self._moves.machine.options("release")
+        self._buries = bool(self._moves.machine.sources("bury"))
+        self._deaths = deque[Parts](maxlen=COUNTED)  # the keys of the tasks
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
-    def failed(self, attempt: Attempt, error: BaseException, waits: bool = True) -> None:
-        """Log the error of a task, and release, bury or kill it. `waits`: this worker may pause before a release."""
+    def failed(self, attempt: Attempt, error: BaseException, waits: bool = True, ends: bool = False) -> None:
+        """Log the error of a task, and release, bury or kill it. `waits`: its process lives, and may pause."""
+        attempt.why = "" if waits else text_of(error)
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
-        asks_to_bury = isinstance(error, Bury) and bool(self._moves.machine.sources("bury"))
+        asks_to_bury = isinstance(error, Bury) and self._buries
         if not isinstance(error, (Retry, Bury)):
             self._call_hooks(self._worker.failure_hooks[False], attempt, error)
         if asks_to_bury:
             self._bury(attempt, text_of(error) or type(error).__name__, by=error)
-        elif self._most and attempt.number >= self._most:
-            self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", error, by=error)
+        elif (ends and self._buries) or (self._most and attempt.number >= self._most):
+            raised = None if isinstance(error, ProcessDied) else error
+            self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", raised, by=error)
         else:
             self._retry(attempt, error, waits)
+
+    def died(self, attempt: Attempt, cause: str) -> None:
+        """Fail an attempt whose process died by a cause like "killed by SIGSEGV" or "ended with exit code 3".
+
+        Without max_attempts a task is buried after DEATHS of them, or the takes of this process pass it over.
+        """
+        key, at = attempt.taken.parts, f" at attempt {attempt.number}" if attempt.number else ""
+        self._deaths.append(key)
+        ends = not self._most and self._deaths.count(key) >= DEATHS
+        last = f", the last of {DEATHS} deaths" if ends else ""
+        why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
+        if ends and not self._buries:
+            self._worker.queue.adapter.takes.unmovable.pass_over(key)
+            self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
+        self.failed(attempt, ProcessDied(why), waits=False, ends=ends)
 
     def told(self, attempt: Attempt, then: str = "") -> tuple[str, str]:
         """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)")."""
@@ -61,7 +83,8 @@ class FailedAttempts(Generic[T]):
         was_dug = partial(self._was_dug, attempt.task)
         once_more = self._calls.finish(was_dug, partial(self.failed, attempt))
         if once_more is False:  # None: the task was lost, or has failed
-            why = f"it was taken {attempt.number - 1} times and never finished"
+            attempt.number -= 1  # this take is none
+            why = f"it was taken {attempt.number} times: a process that worked on it died, or was killed, each time"
             self._bury(attempt, why, by=Bury(why))
         return bool(once_more)
 
@@ -96,9 +119,9 @@ class FailedAttempts(Generic[T]):
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
         hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.failure_hooks[True]
-        self._move(attempt, error, hooks, lambda: self._moves.one("release", task, options, **self._counted(attempt)))
+        self._end(attempt, error, hooks, partial(self._move, attempt, "release", options, **self._counted(attempt)))
 
-    def _move(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
+    def _end(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
         """Release or bury a task, with `hooks` in the same transaction. Return the task; None if it did not move.
 
         An error of a hook undoes it all: the task is released, with one attempt more, so that it all comes again.
@@ -109,7 +132,7 @@ class FailedAttempts(Generic[T]):
 
         def move_and_call() -> Any:
             moved = move()
-            for hook in hooks:
+            for hook in hooks if moved is not None else ():
                 try:
                     hook(given, error)
                 except Exception as failure:
@@ -122,21 +145,35 @@ class FailedAttempts(Generic[T]):
             told = "the end of the attempt at task %s is undone, and it is tried again: %s"
             self._log.error(told, self._calls.key(attempt.taken), failure, exc_info=failure)
             attempt.undone, attempt.number = True, min(attempt.number, (self._most or attempt.number + 1) - 1)
-            self._retry(attempt, error, waits=True)
+            self._retry(attempt, error, waits=not attempt.why)
 
         return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
+
+    def _move(self, attempt: Attempt, event: str, *given: Any, **fields: Any) -> T | None:
+        """Move the task. If its process has ended, the history says why, and a locked row is left to the reaper."""
+        moves, moved = self._moves, list[T]()
+        move = partial(moves.one, event, attempt.taken, *given, **fields)
+        if not attempt.why:
+            return move()
+
+        def noted() -> None:
+            with block(moves.store.database, By(None, attempt.why)):
+                moved.append(move())
+
+        moves.if_free(attempt.taken, noted)
+        return moved[-1] if moved else None
 
     def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
-        hooks = [*(self._worker.failure_hooks[True] if error is not None else ()), *self._worker.bury_hooks[True]]
-        if self._move(attempt, by, hooks, bury) is not None:
+        hooks = [*(() if isinstance(by, Bury) else self._worker.failure_hooks[True]), *self._worker.bury_hooks[True]]
+        if self._end(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {type(by).__name__}", logging.ERROR)
             self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
             self._call_hooks(self._worker.bury_hooks[False], attempt, by)
 
-    def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T:
+    def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
         moves, task = self._moves, attempt.taken
         role, attempts = map(moves.tasks.table.roles.get, ("error", "attempts"))
@@ -148,7 +185,7 @@ class FailedAttempts(Generic[T]):
             if trace and len(text) + 1 < most:
                 text = f"{text}\n{storable(trace, most - len(text) - 1, encoding)}"
             try:
-                return moves.one("bury", task, **self._counted(attempt, error=text))
+                return self._move(attempt, "bury", **self._counted(attempt, error=text))
             except Exception as refused:
                 if isinstance(refused, LOST) or moves.store.may_pass(refused):
                     raise
@@ -158,13 +195,14 @@ class FailedAttempts(Generic[T]):
         # Without an error no take sees that the task was dug out: leave it one more attempt.
         if attempts and self._most:
             number = min(attempt.number, self._most - 1)
-            return moves.one("bury", task, {}, {attempts.name: number}, sets=("attempts",))
-        return moves.one("bury", task, **self._counted(attempt))
+            return self._move(attempt, "bury", {}, {attempts.name: number}, sets=("attempts",))
+        return self._move(attempt, "bury", **self._counted(attempt))
 
     def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
         """Return the update of a task whose function has failed, and the roles set by it."""
+        writes = self.uncounted or attempt.undone or (self._most and attempt.number >= self._most)
         known = self._moves.tasks.table.roles
-        counted = {"attempts": attempt.number} if (self.uncounted or attempt.undone) and "attempts" in known else {}
+        counted = {"attempts": attempt.number} if writes and "attempts" in known else {}
         update = {known[role].name: value for role, value in {**roles, **counted}.items()}
         return {"update": update or None, "sets": (*roles, *counted)}
 

@@ -71,6 +71,10 @@ class Discard(Outcome):
     outcome = "discard"
 
 
+class ProcessDied(Exception):
+    """The error of an attempt whose process crashed or was killed (`kind="process"`). No function raises it."""
+
+
 def outcome_of(error: BaseException) -> str:
     """Return the outcome of an attempt whose function has raised."""
     return error.outcome if isinstance(error, Outcome) else "failed"

@@ -120,6 +120,7 @@ class Worker(Generic[T]):
         self.options = options
         self.given = given
         self.backoff = Backoff(options.backoff)
+        self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.failure_hooks: Hooks = {False: [], True: []}
         self.bury_hooks: Hooks = {False: [], True: []}
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled

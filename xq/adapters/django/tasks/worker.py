@@ -89,7 +89,7 @@ def perform(row: Task) -> None:
         backend = result.task.get_backend()
         limit, before = backend.option("max_attempts"), row.attempts - 1
         if limit and before >= limit:
-            raise WorkerDied(f"it was taken {before} times and never finished")
+            raise WorkerDied(f"it was taken {before} times: a process that worked on it died, or was killed, each time")
         interface.task_started.send_robust(type(backend), task_result=result)
         text = json.dumps(interface.normalize_json(_call(result)))
         _check_size(text)
@@ -106,6 +106,9 @@ def perform(row: Task) -> None:
             if Task.xq.adapter.store.may_pass(error) or _goes_on(row, backend, error):
                 raise
             _fail(finish, backend, error)
+
+
+perform.is_endless = False  # the backend limits the attempts
 
 
 def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:

@@ -1,0 +1,71 @@
+"""Tasks whose worker process died: when they are tried again, and when no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import peewee as pw
+import pytest
+
+import xq
+from tests.conftest import SERVERS
+from tests.factories import tasks
+from tests.steps import PATIENCE, eventually, in_threads, row, state
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.pool import Program
+
+ROLES = ("runat", "attempts", "error")
+SEGV = "the worker process was killed by SIGSEGV at attempt "
+
+
+def dying(make: Any, features: dict[str, Any], n: int = 1, **options: Any) -> tuple[Any, Any, Any]:
+    """A queue with `n` tasks, its worker, and a call by which the process of a taken task dies."""
+    Task = make(features, roles=ROLES, attributes={"error": pw.TextField(null=True)})
+    Task.xq.put_many(tasks(n))
+    attempts = Attempts(worker := Task.xq.worker(print, **options), Program().stop)
+    return Task, worker, lambda found, cause: attempts.failures.died(attempts._attempt(found), cause)
+
+
+def test_a_task_whose_process_died_waits_and_is_buried_at_its_last_attempt_and_the_history_says_why(make):
+    features, seen = {"buried": True, "delayed": True, "history": True}, list[Any]()
+    Task, worker, die = dying(make, features, max_attempts=3, backoff=[5])
+    worker.on_failure(lambda found, error: seen.append(error))
+    worker.on_buried(lambda found, error: seen.append(error))
+    for cause, becomes in (("ended with exit code 3", "W"), ("killed by SIGSEGV", "W"), ("killed by SIGSEGV", "B")):
+        die(Task.take(), cause)
+        assert (state(Task, 1), Task.xq.take(timeout=0)) == (becomes, None)
+        Task.xq.clock.tick(6)
+    assert (row(Task, 1).attempts, row(Task, 1).error) == (3, f"ProcessDied: {SEGV}3")
+    told = [step.reason for step in Task.xq.timeline(1) if step.source == "T"]
+    assert told == ["the worker process ended with exit code 3 at attempt 1", f"{SEGV}2", f"{SEGV}3"]
+    assert [(type(error), str(error)) for error in seen] == [(xq.ProcessDied, why) for why in [*told, told[-1]]]
+
+
+@pytest.mark.parametrize("features", [{"buried": True}, {}], ids=["buried", "passed over"])
+def test_without_max_attempts_a_task_is_tried_no_more_after_ten_deaths(make, caplog, features):
+    Task, _, die = dying(make, features, 2)
+    for _ in range(10):
+        die(Task.take(), "killed by SIGSEGV")
+    assert (Task.take().id, state(Task, 1)) == (2, "B" if features else "R")
+    does = "task 1 is buried: ProcessDied:" if features else "takes pass over task 1 from now on:"
+    assert f"{does} {SEGV}10, the last of 10 deaths" in caplog.text
+
+
+@pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
+def test_a_death_waits_for_no_row_that_a_transaction_has_locked(make_shared):
+    Task, _, die = dying(make_shared, {"buried": True}, max_attempts=1)
+    found = Task.take()
+    with Task._meta.database.atomic():
+        Task.update(size=5).execute()
+        in_threads(Task._meta.database, lambda: die(found, "killed by SIGKILL"))
+    assert (state(Task, 1), row(Task, 1).size) == ("T", 5), "its session's end releases it"
+
+
+def test_the_log_warns_of_endless_attempts_and_names_a_task_that_still_runs_at_the_end(make_live, monkeypatch, caplog):
+    monkeypatch.setattr("xq.runtime.workers.attempts.LONG", 0.0)
+    Task = make_live()
+    Task.xq.worker(lambda found: running.stop() or eventually(lambda: "task 1 still runs after" in caplog.text))
+    running: Any = Task.xq.start()
+    Task.put({})
+    assert running.join(PATIENCE)
+    assert (state(Task, 1), caplog.text.count("<worker <lambda> of Task> retries a failing task for ever")) == ("X", 1)
