@@ -11,7 +11,7 @@ from typing import Any, Generic
 from xq.core import time
 from xq.core.errors import NotFound
 from xq.core.ports import Row, T
-from xq.core.values import Parts, Taken, chunks
+from xq.core.values import Taken, chunks
 from xq.core.words import lasting
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
@@ -51,7 +51,6 @@ class Attempts(Generic[T]):
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
         overdue: Callable[[Lease], object] | None = None,  # gets each lease past its timeout; None: others time it
-        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,  # None: at once
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
@@ -60,9 +59,6 @@ class Attempts(Generic[T]):
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
         self.failures = FailedAttempts(worker, self.calls, alone)
-        # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
-        self._end_unacked = end_unacked
-        self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
         self._limit = options.timeout if overdue else None
         self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
@@ -212,11 +208,11 @@ class Attempts(Generic[T]):
 
     # the end of an attempt
 
-    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> bool:
+    def end(self, lease: Lease, error: BaseException | None = None) -> bool:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
-        Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
-        Return False if another transaction has locked the row: then call it again.
+        A lost lease needs nothing: its tasks belong to others by now. Return False if another transaction has locked
+        the row: then call it again.
         """
         ended = True
         try:
@@ -226,15 +222,20 @@ class Attempts(Generic[T]):
                 for attempt in lease.taken:
                     self.failures.failed(attempt, error)
             else:
-                ended = self._ack_each(lease, acked)
+                ended = self._ack_each(lease)
         finally:
             if ended:
                 self.drop(lease)
         return ended
 
-    def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> bool:
+    def end_each(self, leases: Sequence[Lease]) -> None:
+        """Finish the tasks of leases whose functions have returned, one after the other."""
+        while leases := [lease for lease in leases if not self.end(lease)]:
+            time.sleep(LOCKED)
+
+    def _ack_each(self, lease: Lease) -> bool:
         for attempt in _done(lease):
-            if attempt.is_open and attempt.taken.parts not in acked:
+            if attempt.is_open:
                 attempt.may_be_taken = lease.has_passed and not attempt.late
                 ack = partial(self._moves.one, "ack", attempt.taken)
                 attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
@@ -247,87 +248,80 @@ class Attempts(Generic[T]):
                     time.sleep(LOCKED)
                 if not moved:
                     continue
-                attempt.in_doubt = False
+                if attempt.is_open:  # else the function has finished it itself
+                    attempt.finished, attempt.in_doubt = "ack", False
             self._log_done(lease, attempt)
-        self._fail_named(lease)
+        for place, error in _named(lease).items():
+            self.failures.failed(lease.taken[place], error)
         return True
 
     def ack(self, leases: Sequence[Lease]) -> None:
-        """Ack the tasks of leases whose functions have returned."""
+        """Ack the tasks of leases whose functions have returned, and what the database refuses one by one."""
+        self.end_each(self.ack_together(leases))
+
+    def ack_together(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Ack the tasks of leases whose functions have returned, by one statement. Return the leases to `end` singly.
+
+        Such has a task that was not acked: it is lost, or the database refused an ack, and so all of them.
+        """
         done = _to_ack(leases)
         ack = partial(self._moves.ack_those, done)
-        # If the database refuses one, all are acked one after the other.
-        self._drop_acked(leases, done, self.calls.finish(ack, lambda error: None) if done else [])
+        return self._acked(leases, done, self.calls.finish(ack, lambda error: None) if done else [])
 
-    def ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> list[T] | None:
-        """Ack the tasks of these leases, and take up to `n` of a source in the same transaction. Return those.
+    def ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> tuple[list[Lease], list[T] | None]:
+        """Ack as `ack_together`, and take up to `n` tasks of a source in one transaction, where that costs less.
 
-        In one pipeline on PostgreSQL. None if nothing could be taken along: the tasks are acked alone.
+        Return the leases to `end` singly, and the tasks; None if the take did not come along.
         """
-        found = self._ack_and_take(leases, source, n) if leases and n else None
-        if leases and found is None:
-            self.ack(leases)
-        return found
-
-    def _ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> list[T] | None:
-        moves, done = self._moves, _to_ack(leases)
-        database, observers, joins = moves.database, moves.database.observers, moves.store.driver.joins
-        if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
-            return None
-
-        tokens: list[str | None] = []
-        ack, take_next = partial(moves.ack_those, done), partial(source.take_within, n, tokens.append)
+        moves, done, tokens = self._moves, _to_ack(leases), list[str | None]()
+        joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
+        if self.slots or not (n and done and joins) or (observers.callbacks and joins == "pipeline"):
+            return self.ack_together(leases), None
+        if any(map(_named, leases)):  # they fail before the next take
+            return self.ack_together(leases), None
+        ack = partial(moves.ack_those, done)
+        take = partial(source.queue.adapter.takes.oldest, "take", n, tube=source.tube, but=source.but)
+        observed = observers.anybody
         try:
             connection, _ = database.begin()
-            if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
-                return None  # two transactions cost less than the four messages of one
-            if joins == "transaction" and observers.anybody:
-                acked, found = database.transaction(lambda: (ack(), take_next()), locks=False, caught=True)
-            else:  # without the ORM's transaction, which only its callbacks after a commit need
-                acked, found = connection.as_one(ack, take_next)
+            if observed and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
+                acked, tasks = database.transaction(lambda: (ack(), take(then=tokens.append)), locks=False, caught=True)
+            else:
+                acked, tasks = connection.as_one(ack, partial(take, then=tokens.append))
         except BaseException as error:
             moves.in_doubt.add(tokens, error)
             if isinstance(error, Exception):
-                return None  # all is rolled back: `ack` finds the reason
+                return self.ack_together(leases), None  # all is rolled back: the ack alone finds the reason
             raise
-        if joins == "pipeline" and observers.anybody:
+        if observed and connection.pipelines:
             moves.notify_acked(acked)  # there were no rows yet when each ack was sent
-        self._drop_acked(leases, done, acked)
-        return found
+        return self._acked(leases, done, acked), tasks
 
-    def _drop_acked(
-        self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]] | None
-    ) -> None:
-        """Drop leases after an ack of them all, which returned `acked`; None if the database has refused some.
+    def _acked(self, leases: Sequence[Lease], done: Sequence[Taken], acked: list[list[Row]] | None) -> list[Lease]:
+        """Drop the leases whose tasks an ack of them all has finished, and return the others.
 
-        Ack the missing ones singly, to know the reason, but not what the function itself has finished.
+        `acked` is what it returned; None if the database has refused it.
         """
-        if acked is None or sum(map(len, acked)) < len(done):
-            key_of = self._moves.tasks.key_of
-            keys = {key_of(row) for rows in acked or () for row in rows}
-            for lease in leases:
-                for attempt in lease.taken if acked is not None else ():
-                    attempt.in_doubt &= attempt.taken.parts in keys  # else its transaction was committed
-                if self._end_unacked is not None:
-                    self._end_unacked(lease, keys)
-            while self._end_unacked is None and (leases := [each for each in leases if not self.end(each, acked=keys)]):
-                time.sleep(LOCKED)
-            return
+        rows = [row for found in acked or () for row in found]
+        keys = {taken.parts for taken in done} if len(rows) == len(done) else set(map(self._moves.tasks.key_of, rows))
+        ended, others = list[Lease](), list[Lease]()
         for lease in leases:
-            if self.options.batch:
-                self._fail_named(lease)
-            self._log_done(lease, *_done(lease))
-        self.drop(*leases)
-
-    def _fail_named(self, lease: Lease) -> None:
-        for place, error in _named(lease).items():
-            self.failures.failed(lease.taken[place], error)
+            for attempt in lease.taken if acked is not None else ():
+                if attempt.taken.parts in keys:
+                    attempt.finished = "ack"
+                attempt.in_doubt = False  # else the function's own transaction was committed
+            is_whole = not (_named(lease) or any(attempt.is_open for attempt in lease.taken))
+            (ended if is_whole else others).append(lease)
+        for lease in ended:
+            self._log_done(lease, *lease.taken)
+        self.drop(*ended)
+        return others
 
     def _log_done(self, lease: Lease, *attempts: Attempt) -> None:
         for attempt in attempts:
             if not self.log.isEnabledFor(level := self.lines.level()):
                 continue
-            event = "ack" if attempt.is_open else attempt.finished
+            event = attempt.finished
             ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
             key, extra = self.calls.key(attempt.taken), self.calls.extra(attempt, event)
             self.log.log(level, "task %s %s after %s", key, ended, took, extra=extra)
@@ -350,12 +344,6 @@ class Attempts(Generic[T]):
             self._give_back(attempt, lease.begun)
         self.drop(lease)
 
-    def give_back_tasks(self, tasks: Sequence[T]) -> None:
-        """Release tasks that were taken as the worker was to end."""
-        for task in tasks:
-            self._give_back(self._attempt(task), called=False)
-        self._leave_slots(len(tasks))
-
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
         for lease in list(self.heart.leases):
@@ -373,16 +361,6 @@ class Attempts(Generic[T]):
         waits = not self.calls.stop.is_set()
         move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",), waits=waits)
         self.calls.finish_or_leave(attempt.taken, move)
-
-    def not_tried(self, tasks: Sequence[T]) -> list[T]:
-        """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
-        tried = [task for task in tasks if self._moves.tasks.identify(task)[0] in self.failures.tried]
-        self._later += tried
-        return [task for task in tasks if task not in tried]
-
-    def release_tried(self) -> None:
-        self.give_back_tasks(self._later)
-        self._later = []
 
 
 def _to_ack(leases: Sequence[Lease]) -> list[Taken]:

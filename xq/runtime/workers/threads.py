@@ -6,6 +6,8 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from xq.core import time
@@ -24,24 +26,15 @@ class _Hand:
     def __init__(self) -> None:
         self.waiting: deque[Lease] = deque()  # whose functions are still to be called
         self.looked = False  # whether the thread has just found nothing
-        self._finished: deque[Lease] = deque()  # whose functions have returned; two threads remove them, each its own
-        self._since = 0.0  # when the first of these did, by the monotonic clock
+        self.finished: deque[Lease] = deque()  # whose functions have returned
+        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
 
-    def add(self, lease: Lease) -> None:
-        if not self._finished:
-            self._since = time.monotonic()
-        self._finished.append(lease)
 
-    def finished(self, after: float = 0.0) -> list[Lease]:
-        """Remove and return the leases to ack; none if the first is not older than `after` seconds."""
-        found: list[Lease] = []
-        if not self._finished or (after and time.monotonic() - self._since < after):
-            return found
-        try:
-            while True:
-                found.append(self._finished.popleft())
-        except IndexError:
-            return found
+def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
+    """Remove leases and yield them, while another thread does the same."""
+    with suppress(IndexError):
+        while True:
+            yield leases.popleft()
 
 
 class Threads(Pool):
@@ -84,8 +77,8 @@ class Threads(Pool):
     def _loop(self, source: Supply[Any], hand: _Hand) -> None:
         try:
             while self._take(source, hand):
-                while hand.waiting:
-                    self._work_on(hand.waiting.popleft(), hand)
+                for lease in _emptied(hand.waiting):
+                    self._work_on(lease, hand)
         except BaseException as error:
             if not self.attempts.calls.is_unfinished(error):
                 self._leave(hand)
@@ -97,9 +90,9 @@ class Threads(Pool):
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
-            self.attempts.ack(hand.finished())
-            while hand.waiting:
-                self.attempts.give_back(hand.waiting.popleft())
+            self.attempts.ack(list(_emptied(hand.finished)))
+            for lease in _emptied(hand.waiting):
+                self.attempts.give_back(lease)
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
@@ -107,7 +100,8 @@ class Threads(Pool):
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, budget, n = self.attempts, self._program.budget, self._options.batch or self._options.prefetch
         n = 0 if self._stop.is_set() else budget.reserve(n)
-        tasks = attempts.ack_and_take(hand.finished(), source, n)
+        refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
+        attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
@@ -125,11 +119,9 @@ class Threads(Pool):
                 budget.settle(n, 0)
                 attempts.calls.wait_for_the_database(error)
                 return True
-        if self._stop.is_set():  # it waited for a task when the signal came
-            budget.settle(n, 0)
-            attempts.give_back_tasks(tasks)
-            return False
         leases = attempts.begin(tasks)
+        if tasks:
+            hand.taken_at = time.monotonic()
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
@@ -157,7 +149,7 @@ class Threads(Pool):
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
             return
-        hand.add(lease)
+        hand.finished.append(lease)
         if hand.waiting and not self._any_finished.is_set():
             self._any_finished.set()
 
@@ -183,8 +175,8 @@ class Threads(Pool):
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
                 for hand in self._threads.values():
-                    if finished := hand.finished(after=ACKED_WITHIN):
-                        self.attempts.ack(finished)
+                    if time.monotonic() - hand.taken_at > ACKED_WITHIN:
+                        self.attempts.ack(list(_emptied(hand.finished)))
         except Exception as error:
             self._failed(error)
         finally:

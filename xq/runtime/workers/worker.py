@@ -96,10 +96,6 @@ class Supply(Generic[T]):
         rates = self.queue.adapter.takes.steps.rates
         return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
 
-    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
-        """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
-        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
-
 
 class Worker(Generic[T]):
     """The worker of a queue. Called, it runs the function, as if there were no queue."""
