@@ -279,15 +279,15 @@ class Attempts(Generic[T]):
             return self.ack_together(leases), None
         if any(map(_named, leases)):  # they fail before the next take
             return self.ack_together(leases), None
-        ack = partial(moves.ack_those, done)
-        take = partial(source.queue.adapter.takes.oldest, "take", n, tube=source.tube, but=source.but)
+        ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
+        take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
         observed = observers.anybody
         try:
             connection, _ = database.begin()
             if observed and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
-                acked, tasks = database.transaction(lambda: (ack(), take(then=tokens.append)), locks=False, caught=True)
+                acked, tasks = database.transaction(lambda: (ack(), take()), locks=False, caught=True)
             else:
-                acked, tasks = connection.as_one(ack, partial(take, then=tokens.append))
+                acked, tasks = connection.as_one(ack, take)
         except BaseException as error:
             moves.in_doubt.add(tokens, error)
             if isinstance(error, Exception):
@@ -306,11 +306,12 @@ class Attempts(Generic[T]):
         keys = {taken.parts for taken in done} if len(rows) == len(done) else set(map(self._moves.tasks.key_of, rows))
         ended, others = list[Lease](), list[Lease]()
         for lease in leases:
+            is_whole = acked is not None and not _named(lease)
             for attempt in lease.taken if acked is not None else ():
                 if attempt.taken.parts in keys:
                     attempt.finished = "ack"
                 attempt.in_doubt = False  # else the function's own transaction was committed
-            is_whole = not (_named(lease) or any(attempt.is_open for attempt in lease.taken))
+                is_whole = is_whole and attempt.finished != ""
             (ended if is_whole else others).append(lease)
         for lease in ended:
             self._log_done(lease, *lease.taken)

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from xq.core import time
@@ -18,6 +17,8 @@ from xq.runtime.workers.processes import REPLACED
 from xq.runtime.workers.worker import LISTEN, Supply
 
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
+QUICK = 0.1  # seconds within which a thread finishes what it takes at once, before it takes more at once
+HELD = 0.5  # seconds after which it gives back what it has not begun
 
 
 class _Hand:
@@ -27,14 +28,17 @@ class _Hand:
         self.waiting: deque[Lease] = deque()  # whose functions are still to be called
         self.looked = False  # whether the thread has just found nothing
         self.finished: deque[Lease] = deque()  # whose functions have returned
-        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
+        self.share = 1  # how many tasks it takes at once
+        self.taken_at = -math.inf  # the monotonic time of the last take that has found tasks
 
 
 def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
-    """Remove leases and yield them, while another thread does the same."""
-    with suppress(IndexError):
-        while True:
+    """Remove leases and yield them. Another thread may do the same."""
+    try:
+        while leases:
             yield leases.popleft()
+    except IndexError:  # the other one was quicker
+        pass
 
 
 class Threads(Pool):
@@ -91,15 +95,27 @@ class Threads(Pool):
         try:
             self._stop.set()  # nothing is retried for ever
             self.attempts.ack(list(_emptied(hand.finished)))
-            for lease in _emptied(hand.waiting):
-                self.attempts.give_back(lease)
+            self._give_back(hand)
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
+    def _give_back(self, hand: _Hand) -> None:
+        for lease in _emptied(hand.waiting):
+            self.attempts.give_back(lease)
+
+    def _patience_for(self, source: Supply[Any]) -> float:
+        """Return for how many seconds to wait for a task: 0 if there is no more, and the thread must end."""
+        if not self._program.until_empty:
+            return self._patience
+        holds = any(hand.waiting for hand in [*self._threads.values()])  # which may be given back
+        return LISTEN if holds else source.patience()
+
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
-        attempts, budget, n = self.attempts, self._program.budget, self._options.batch or self._options.prefetch
-        n = 0 if self._stop.is_set() else budget.reserve(n)
+        attempts, budget, options = self.attempts, self._program.budget, self._options
+        is_quick = time.monotonic() - hand.taken_at < QUICK
+        hand.share = min(2 * hand.share, options.prefetch) if is_quick else 1
+        n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
         refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
         attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
@@ -107,8 +123,9 @@ class Threads(Pool):
         if not tasks:
             try:
                 hand.looked |= tasks is not None
-                patience = source.patience() if self._program.until_empty else self._patience
-                tasks = attempts.take(source, n, patience, hand.looked and not self._program.until_empty)
+                tasks = attempts.take(
+                    source, n, self._patience_for(source), hand.looked and not self._program.until_empty
+                )
                 hand.looked = not tasks
             except NoSlot:
                 budget.settle(n, 0)
@@ -125,7 +142,7 @@ class Threads(Pool):
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
-        return bool(tasks) or not self._program.until_empty or source.patience() > 0
+        return bool(tasks) or self._patience_for(source) > 0
 
     def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
@@ -168,15 +185,18 @@ class Threads(Pool):
             os._exit(REPLACED)  # the parent starts another process
 
     def _ack_in_time(self) -> None:
-        """Ack the tasks that are finished, while a slow function keeps their thread from it."""
+        """Ack what is finished, and give back what has not begun, while a slow function keeps their thread from it."""
         try:
             while self.alive:
                 self._any_finished.wait(LISTEN)
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
                 for hand in self._threads.values():
-                    if time.monotonic() - hand.taken_at > ACKED_WITHIN:
+                    held = time.monotonic() - hand.taken_at
+                    if held > ACKED_WITHIN:
                         self.attempts.ack(list(_emptied(hand.finished)))
+                    if held > HELD:
+                        self._give_back(hand)
         except Exception as error:
             self._failed(error)
         finally:
