@@ -88,7 +88,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     identify, tried = worker.queue.adapter.finish.tasks.identify, attempts.failures.tried
     worker.queue.adapter.maintenance.schedules.declare()
     try:
-        while tasks := source.take(worker.options.batch or 1, 0):
+        while tasks := attempts.take(source, worker.options.batch or 1, 0):
             again += [task for task in tasks if identify(task)[0] in tried]
             for lease in attempts.begin([task for task in tasks if task not in again]):
                 _call(attempts, lease, raises)

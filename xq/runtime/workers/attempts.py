@@ -15,6 +15,7 @@ from xq.core.values import Taken, chunks
 from xq.core.words import lasting
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
+from xq.runtime.sleep import run_steps
 from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
@@ -65,27 +66,35 @@ class Attempts(Generic[T]):
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
-        self.slots = None if options.concurrency is None else Slots(options.concurrency, moves.database)
+        self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.database)
 
     # taking
 
     def take(self, source: Supply[T], n: int, timeout: float, looked: bool = False) -> list[T]:
-        """Take up to `n` tasks of a source, no more than slots are free. Raises NoSlot if a task waits for one.
+        """Take up to `n` tasks, no more than slots are free, and wait up to `timeout` seconds for the first.
 
-        `looked`: the caller has just found nothing.
+        The first take of a program begins its schedules: there errors of the database are waited for. `looked`: the
+        caller has just found nothing. Raises NoSlot if a task waits for a slot.
         """
         if looked:
             self.lines.sum_up()
         self._moves.store.connect()
-        within = None if self.slots is None else partial(self._within, self.slots)
-        found = source.take(n, timeout, self.calls.stop, within, looked)
+        adapter, stop = source.queue.adapter, self.calls.stop
+        if (schedules := adapter.maintenance.schedules).pending:
+            schedules.begin()
+        if self.slots is None:
+            found = adapter.waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
+        else:
+            adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
+            look = partial(adapter.waiting.if_ready, partial(self._take_slots, self.slots, source, n))
+            found = run_steps(adapter.waiting.taking(source.tube, timeout, False, stop, source.but), look)
         self.calls.failed.clear()
         return found
 
-    def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
+    def _take_slots(self, slots: Slots, source: Supply[T], n: int) -> list[T]:
         taken, tasks = slots.take(n), list[T]()
         try:
-            tasks = take(taken)
+            tasks = source.queue.adapter.waiting.take(taken, 0, source.tube, but=source.but)
         finally:
             self._leave_slots(taken - len(tasks))
         return tasks
@@ -275,9 +284,9 @@ class Attempts(Generic[T]):
         """
         moves, done, tokens = self._moves, _to_ack(leases), list[str | None]()
         joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
-        if self.slots or not (n and done and joins) or (observers.callbacks and joins == "pipeline"):
-            return self.ack_together(leases), None
-        if any(map(_named, leases)):  # they fail before the next take
+        seen = observers.callbacks and joins == "pipeline"
+        # What a batch's function has named fails before the next take.
+        if self.slots or seen or any(map(_named, leases)) or not (n and done and joins):
             return self.ack_together(leases), None
         ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
         take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)

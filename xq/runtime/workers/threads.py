@@ -29,7 +29,12 @@ class _Hand:
         self.looked = False  # whether the thread has just found nothing
         self.finished: deque[Lease] = deque()  # whose functions have returned
         self.share = 1  # how many tasks it takes at once
-        self.taken_at = -math.inf  # the monotonic time of the last take that has found tasks
+        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
+
+    @property
+    def age(self) -> float:
+        """The seconds since that take."""
+        return time.monotonic() - self.taken_at
 
 
 def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
@@ -113,8 +118,7 @@ class Threads(Pool):
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, budget, options = self.attempts, self._program.budget, self._options
-        is_quick = time.monotonic() - hand.taken_at < QUICK
-        hand.share = min(2 * hand.share, options.prefetch) if is_quick else 1
+        hand.share = min(2 * hand.share, options.prefetch) if hand.age < QUICK else 1
         n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
         refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
         attempts.end_each(refused)
@@ -122,19 +126,15 @@ class Threads(Pool):
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
-                hand.looked |= tasks is not None
-                tasks = attempts.take(
-                    source, n, self._patience_for(source), hand.looked and not self._program.until_empty
-                )
+                looked = (hand.looked or tasks is not None) and not self._program.until_empty
+                tasks = attempts.take(source, n, self._patience_for(source), looked)
                 hand.looked = not tasks
-            except NoSlot:
-                budget.settle(n, 0)
-                if attempts.slots:
-                    attempts.slots.wait(self._stop)
-                return True
             except Exception as error:
                 budget.settle(n, 0)
-                attempts.calls.wait_for_the_database(error)
+                if isinstance(error, NoSlot) and attempts.slots:
+                    attempts.slots.wait(self._stop)
+                else:
+                    attempts.calls.wait_for_the_database(error)
                 return True
         leases = attempts.begin(tasks)
         if tasks:
@@ -192,10 +192,9 @@ class Threads(Pool):
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
                 for hand in self._threads.values():
-                    held = time.monotonic() - hand.taken_at
-                    if held > ACKED_WITHIN:
+                    if hand.age > ACKED_WITHIN:
                         self.attempts.ack(list(_emptied(hand.finished)))
-                    if held > HELD:
+                    if hand.age > HELD:
                         self._give_back(hand)
         except Exception as error:
             self._failed(error)
