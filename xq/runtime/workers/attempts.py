@@ -108,15 +108,16 @@ class Attempts(Generic[T]):
 
     def begin(self, tasks: Sequence[T]) -> list[Lease]:
         """Return a lease for each call of the function with these tasks, but not for what may not be tried again."""
-        found = map(self._begin, chunks(tasks, self.options.batch or 1))
-        return [lease for lease in found if lease is not None]
+        return list(filter(None, map(self._begin, chunks(tasks, self.options.batch or 1))))
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
         ttr, timer, tell, attempts = self._ttr, self._own_ttr, self._moves.tasks, []
         most = self.options.max_attempts
         self.calls.pause = AGAIN
         for task in tasks:
-            attempt = self._attempt(task)  # now: the function may change the key of the task
+            number = tell.in_role(task, "attempts") if self._counts else 0
+            # The key now: the function may change it.
+            attempt = Attempt(task, Taken(*tell.identify(task)), int(number or 0))
             if most and attempt.number > most and not self.failures.may_be_tried_once_more(attempt):
                 continue
             attempts.append(attempt)
@@ -134,11 +135,6 @@ class Attempts(Generic[T]):
         lease = Lease(self.heart, handed, attempts, ttr, first.number, self._limit, finish)
         self.heart.add(lease)
         return lease
-
-    def _attempt(self, task: T) -> Attempt:
-        tasks = self._moves.tasks
-        attempts = tasks.in_role(task, "attempts") if self._counts else 0
-        return Attempt(task, Taken(*tasks.identify(task)), int(attempts or 0))
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -247,11 +243,9 @@ class Attempts(Generic[T]):
             if attempt.is_open:
                 attempt.may_be_taken = lease.has_passed and not attempt.late
                 ack = partial(self._moves.one, "ack", attempt.taken)
-                attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
+                locked = attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
                 failed = partial(self.failures.failed, attempt)
-                while (
-                    not (moved := self.calls.finish(attempt.locked.moved, failed, own=attempt)) and attempt.locked.waits
-                ):
+                while not (moved := self.calls.finish(locked.moved, failed, own=attempt)) and locked.waits:
                     if len(lease.taken) == 1:
                         return False
                     time.sleep(LOCKED)
