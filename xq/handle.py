@@ -175,7 +175,8 @@ class Queue(Operators[T]):
         `timeout` seconds has failed: an `async def` is cancelled, and a process ends and is replaced. A thread cannot
         be stopped, so `timeout` is a ConfigurationError there.
 
-        With `prefetch` a thread takes that many tasks at once, and acks together all that end within 5 ms. With `batch`
+        With `prefetch` a thread takes up to that many tasks at once, while it finishes them within 0.1 s, and acks
+        together all that end within 5 ms. It gives back those that wait behind a slow function. With `batch`
         the function gets an `xq.Batch`, a list of up to that many tasks. When it returns, all are acked but those named
         by `batch.fail(task, error)`. When it raises, all have failed.
 

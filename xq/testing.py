@@ -84,15 +84,18 @@ def _run(worker: Worker[Any], raises: bool) -> int:
                 "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
                 "await asyncio.to_thread(run_pending, worker)"
             )
-    calls, source = 0, supply_of(worker, worker.options.tube)
+    calls, source, again = 0, supply_of(worker, worker.options.tube), list[Any]()
+    identify, tried = worker.queue.adapter.finish.tasks.identify, attempts.failures.tried
     worker.queue.adapter.maintenance.schedules.declare()
     try:
-        while tasks := source.take(worker.options.batch or 1, 0):
-            for lease in attempts.begin(attempts.not_tried(tasks)):
+        while tasks := attempts.take(source, worker.options.batch or 1, 0):
+            again += [task for task in tasks if identify(task)[0] in tried]
+            for lease in attempts.begin([task for task in tasks if task not in again]):
                 _call(attempts, lease, raises)
                 calls += 1
     finally:
-        attempts.release_tried()
+        for lease in attempts.begin(again):
+            attempts.give_back(lease)
         attempts.lines.sum_up()
     return calls
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import select
@@ -52,6 +53,12 @@ class Failed(Exception):
 class Untold(Exception):
     def __str__(self) -> str:
         raise RuntimeError
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function counts as quick: a thread with prefetch takes two tasks, then four, and so on."""
+    monkeypatch.setattr("xq.runtime.workers.threads.QUICK", math.inf)
 
 
 def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
@@ -813,6 +820,7 @@ def test_what_is_taken_together_ends_each_for_itself(make_shared, options, n, do
     assert is_exact(Task)
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_with_it(make_live, tmp_path, kind):
     Task, called = with_errors(make_live, RETRIES), tmp_path / "called"
@@ -833,6 +841,7 @@ def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_wi
     assert (Task.xq.count("B"), state(Task, 1)) == (1, "B")
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_process_whose_function_is_overdue_acks_nothing_and_another_does_what_it_has_prefetched(make_live):
     Task = with_errors(make_live)
 
@@ -843,7 +852,7 @@ def test_a_process_whose_function_is_overdue_acks_nothing_and_another_does_what_
 
     Task.xq.put_many(tasks(3))
     eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("R") + Task.xq.count("T") == 0)
-    assert transitions(Task) == {"X-R": 3, "R-T": 5, "T-R": 2, "T-D": 2, "T-W": 1}
+    assert transitions(Task) == {"X-R": 3, "R-T": 4, "T-R": 1, "T-D": 2, "T-W": 1}
 
 
 def test_a_process_past_its_timeout_releases_its_task_at_once_where_no_pause_can_be_stored(make_live, tmp_path):
@@ -860,6 +869,7 @@ def test_a_process_past_its_timeout_releases_its_task_at_once_where_no_pause_can
     assert [row.event for row in Task.xq.history()] == ["put", "take", "release", "take", "ack"]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live):
     Task = with_errors(make_live)
     Task.xq.put_many(tasks(4))
@@ -880,6 +890,39 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live
 
     with another_process(make_live.db, child) as other:
         assert next(other) == {2: 0, 3: 0, 4: 0}
+
+
+def test_while_functions_are_slow_no_thread_has_a_second_task_and_all_have_one(make_shared, monkeypatch):
+    monkeypatch.setattr("xq.runtime.workers.threads.QUICK", 0.0)
+    Task, together = make_shared({"keep": True}), threading.Barrier(4)
+
+    @Task.xq.worker(workers=4, prefetch=10)
+    def work(found: Any) -> None:
+        together.wait(PATIENCE)
+
+    Task.xq.put_many(tasks(12))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 12, "R-T": 12, "T-D": 12}
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_thread_has_not_begun_behind_a_slow_function_another_does(make_shared):
+    Task = make_shared(KEPT, roles=ROLES, attributes=ERROR)
+    together, second = threading.Barrier(2), threading.Event()
+
+    def work(found: Any) -> None:  # one thread has taken 1 and 2, the other 3 and 4
+        if found.id in (1, 3):
+            together.wait(PATIENCE)
+        if found.id == 1:
+            assert second.wait(PATIENCE)
+        if found.id == 2:
+            second.set()
+
+    Task.xq.worker(work, workers=2, prefetch=10)
+    Task.xq.put_many(tasks(4))
+    Task.xq.run(until_empty=True)
+    assert transitions(Task) == {"X-R": 4, "R-T": 5, "T-R": 1, "T-D": 4}
+    assert [row(Task, key).attempts for key in range(1, 5)] == [1] * 4
 
 
 # programs
@@ -1001,6 +1044,7 @@ def test_a_run_beside_a_web_server_goes_on_when_its_queue_is_installed_again(mak
     assert [each.levelname for each in caplog.records].count("ERROR") == 2
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("prefetch", [1, 5])
 def test_an_exit_acks_what_is_finished_and_releases_the_rest(make_shared, prefetch):
     Task, seen = make_shared(), list[int]()

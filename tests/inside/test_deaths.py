@@ -47,7 +47,7 @@ def test_without_max_attempts_a_task_is_tried_no_more_after_ten_deaths(make, cap
     for _ in range(10):
         die(Task.take(), "killed by SIGSEGV")
     assert (Task.take().id, state(Task, 1)) == (2, "B" if features else "R")
-    does = "task 1 is buried: ProcessDied:" if features else "takes pass over task 1 from now on:"
+    does = "task 1 is buried (attempt 10): ProcessDied:" if features else "takes pass over task 1 from now on:"
     assert f"{does} {SEGV}10, the last of 10 deaths" in caplog.text
 
 

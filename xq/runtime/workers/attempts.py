@@ -11,11 +11,12 @@ from typing import Any, Generic
 from xq.core import time
 from xq.core.errors import NotFound
 from xq.core.ports import Row, T
-from xq.core.values import Parts, Taken, chunks
+from xq.core.values import Taken, chunks
 from xq.core.words import lasting
 from xq.engine.finish import cancelled
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
+from xq.runtime.sleep import run_steps
 from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.runtime.workers.concurrency import Slots
 from xq.runtime.workers.failed import FailedAttempts
@@ -55,7 +56,6 @@ class Attempts(Generic[T]):
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
         overdue: Callable[[Lease], object] | None = None,  # gets each lease past its timeout; None: others time it
-        end_unacked: Callable[[Lease, Collection[Parts]], object] | None = None,  # None: at once
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
@@ -64,9 +64,6 @@ class Attempts(Generic[T]):
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
         self.failures = FailedAttempts(worker, self.calls, alone, self.lines)
-        # Called with each lease of an `ack` that has not acked all, and with the keys of what is acked.
-        self._end_unacked = end_unacked
-        self._later: list[T] = []  # tasks that failed in this `run_pending`, and were taken again
         self._limit = options.timeout if overdue else None
         self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
@@ -74,27 +71,35 @@ class Attempts(Generic[T]):
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
-        self.slots = None if options.concurrency is None else Slots(options.concurrency, moves.database)
+        self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.database)
 
     # taking
 
     def take(self, source: Supply[T], n: int, timeout: float, looked: bool = False) -> list[T]:
-        """Take up to `n` tasks of a source, no more than slots are free. Raises NoSlot if a task waits for one.
+        """Take up to `n` tasks, no more than slots are free, and wait up to `timeout` seconds for the first.
 
-        `looked`: the caller has just found nothing.
+        The first take of a program begins its schedules: there errors of the database are waited for. `looked`: the
+        caller has just found nothing. Raises NoSlot if a task waits for a slot.
         """
         if looked:
             self.lines.sum_up()
         self._moves.store.connect()
-        within = None if self.slots is None else partial(self._within, self.slots)
-        found = source.take(n, timeout, self.calls.stop, within, looked)
+        adapter, stop = source.queue.adapter, self.calls.stop
+        if (schedules := adapter.maintenance.schedules).pending:
+            schedules.begin()
+        if self.slots is None:
+            found = adapter.waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
+        else:
+            adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
+            look = partial(adapter.waiting.if_ready, partial(self._take_slots, self.slots, source, n))
+            found = run_steps(adapter.waiting.taking(source.tube, timeout, False, stop, source.but), look)
         self.calls.failed.clear()
         return found
 
-    def _within(self, slots: Slots, n: int, take: Callable[[int], list[T]]) -> list[T]:
+    def _take_slots(self, slots: Slots, source: Supply[T], n: int) -> list[T]:
         taken, tasks = slots.take(n), list[T]()
         try:
-            tasks = take(taken)
+            tasks = source.queue.adapter.waiting.take(taken, 0, source.tube, but=source.but)
         finally:
             self._leave_slots(taken - len(tasks))
         return tasks
@@ -108,15 +113,16 @@ class Attempts(Generic[T]):
 
     def begin(self, tasks: Sequence[T]) -> list[Lease]:
         """Return a lease for each call of the function with these tasks, but not for what may not be tried again."""
-        found = map(self._begin, chunks(tasks, self.options.batch or 1))
-        return [lease for lease in found if lease is not None]
+        return list(filter(None, map(self._begin, chunks(tasks, self.options.batch or 1))))
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
         ttr, timer, tell, attempts = self._ttr, self._own_ttr, self._moves.tasks, []
         most = self.options.max_attempts
         self.calls.pause = AGAIN
         for task in tasks:
-            attempt = self._attempt(task)  # now: the function may change the key of the task
+            number = tell.in_role(task, "attempts") if self._counts else 0
+            # The key now: the function may change it.
+            attempt = Attempt(task, Taken(*tell.identify(task)), int(number or 0))
             if most and attempt.number > most and not self.failures.may_be_tried_once_more(attempt):
                 continue
             attempts.append(attempt)
@@ -134,11 +140,6 @@ class Attempts(Generic[T]):
         lease = Lease(self.heart, handed, attempts, ttr, first.number, self._limit, finish)
         self.heart.add(lease)
         return lease
-
-    def _attempt(self, task: T) -> Attempt:
-        tasks = self._moves.tasks
-        attempts = tasks.in_role(task, "attempts") if self._counts else 0
-        return Attempt(task, Taken(*tasks.identify(task)), int(attempts or 0))
 
     def keep(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Return the leases of a prefetched take to call the function with, and give the others back.
@@ -233,11 +234,11 @@ class Attempts(Generic[T]):
 
     # the end of an attempt
 
-    def end(self, lease: Lease, error: BaseException | None = None, acked: Collection[Parts] = ()) -> bool:
+    def end(self, lease: Lease, error: BaseException | None = None) -> bool:
         """Finish the tasks of a lease after the function has returned or raised. Call it within the handler of `error`.
 
-        Those with the keys `acked` are acked already. A lost lease needs nothing: its tasks belong to others by now.
-        Return False if another transaction has locked the row: then call it again.
+        A lost lease needs nothing: its tasks belong to others by now. Return False if another transaction has locked
+        the row: then call it again.
         """
         ended = True
         try:
@@ -248,102 +249,99 @@ class Attempts(Generic[T]):
                 for attempt in lease.taken:
                     self._fail(lease, attempt, error)
             else:
-                ended = self._ack_each(lease, acked)
+                ended = self._ack_each(lease)
         finally:
             if ended:
                 self.drop(lease)
         return ended
 
-    def _ack_each(self, lease: Lease, acked: Collection[Parts]) -> bool:
+    def end_each(self, leases: Sequence[Lease]) -> None:
+        """Finish the tasks of leases whose functions have returned, one after the other."""
+        while leases := [lease for lease in leases if not self.end(lease)]:
+            time.sleep(LOCKED)
+
+    def _ack_each(self, lease: Lease) -> bool:
         for attempt in _done(lease):
-            if attempt.is_open and attempt.taken.parts not in acked:
+            if attempt.is_open:
                 attempt.may_be_taken = lease.has_passed and not attempt.late
                 ack = partial(self._moves.one, "ack", attempt.taken)
-                attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
+                locked = attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
                 failed = partial(self.failures.failed, attempt)
-                while (
-                    not (moved := self.calls.finish(attempt.locked.moved, failed, own=attempt)) and attempt.locked.waits
-                ):
+                while not (moved := self.calls.finish(locked.moved, failed, own=attempt)) and locked.waits:
                     if len(lease.taken) == 1:
                         return False
                     time.sleep(LOCKED)
                 if not moved:
                     continue
-                attempt.in_doubt = False
+                if attempt.is_open:  # else the function has finished it itself
+                    attempt.finished, attempt.in_doubt = "ack", False
             self._log_done(lease, attempt)
-        self._fail_named(lease)
+        for place, error in _named(lease).items():
+            self._fail(lease, lease.taken[place], error)
         return True
 
     def ack(self, leases: Sequence[Lease]) -> None:
-        """Ack the tasks of leases whose functions have returned."""
+        """Ack the tasks of leases whose functions have returned, and what the database refuses one by one."""
+        self.end_each(self.ack_together(leases))
+
+    def ack_together(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Ack the tasks of leases whose functions have returned, by one statement. Return the leases to `end` singly.
+
+        Such has a task that was not acked: it is lost, or the database refused an ack, and so all of them.
+        """
         done = _to_ack(leases)
         ack = partial(self._moves.ack_those, done)
-        # If the database refuses one, all are acked one after the other.
-        self._drop_acked(leases, done, self.calls.finish(ack, lambda error: None) if done else [])
+        return self._acked(leases, done, self.calls.finish(ack, lambda error: None) if done else [])
 
-    def ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> list[T] | None:
-        """Ack the tasks of these leases, and take up to `n` of a source in the same transaction. Return those.
+    def ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> tuple[list[Lease], list[T] | None]:
+        """Ack as `ack_together`, and take up to `n` tasks of a source in one transaction, where that costs less.
 
-        In one pipeline on PostgreSQL. None if nothing could be taken along: the tasks are acked alone.
+        Return the leases to `end` singly, and the tasks; None if the take did not come along.
         """
-        found = self._ack_and_take(leases, source, n) if leases and n else None
-        if leases and found is None:
-            self.ack(leases)
-        return found
-
-    def _ack_and_take(self, leases: Sequence[Lease], source: Supply[T], n: int) -> list[T] | None:
-        moves, done = self._moves, _to_ack(leases)
-        database, observers, joins = moves.database, moves.database.observers, moves.store.driver.joins
-        if self.slots or not (joins and done) or (self.options.batch and any(map(_named, leases))):
-            return None
-
-        tokens: list[str | None] = []
-        ack, take_next = partial(moves.ack_those, done), partial(source.take_within, n, tokens.append)
+        moves, done, tokens = self._moves, _to_ack(leases), list[str | None]()
+        joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
+        seen = observers.callbacks and joins == "pipeline"
+        # What a batch's function has named fails before the next take.
+        if self.slots or seen or any(map(_named, leases)) or not (n and done and joins):
+            return self.ack_together(leases), None
+        ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
+        take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
+        observed = observers.anybody
         try:
             connection, _ = database.begin()
-            if joins == "pipeline" and (observers.callbacks or (observers.anybody and not connection.pipelines)):
-                return None  # two transactions cost less than the four messages of one
-            if joins == "transaction" and observers.anybody:
-                acked, found = database.transaction(lambda: (ack(), take_next()), locks=False, caught=True)
-            else:  # without the ORM's transaction, which only its callbacks after a commit need
-                acked, found = connection.as_one(ack, take_next)
+            if observed and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
+                acked, tasks = database.transaction(lambda: (ack(), take()), locks=False, caught=True)
+            else:
+                acked, tasks = connection.as_one(ack, take)
         except BaseException as error:
             moves.in_doubt.add(tokens, error)
             if isinstance(error, Exception):
-                return None  # all is rolled back: `ack` finds the reason
+                return self.ack_together(leases), None  # all is rolled back: the ack alone finds the reason
             raise
-        if joins == "pipeline" and observers.anybody:
+        if observed and connection.pipelines:
             moves.notify_acked(acked)  # there were no rows yet when each ack was sent
-        self._drop_acked(leases, done, acked)
-        return found
+        return self._acked(leases, done, acked), tasks
 
-    def _drop_acked(
-        self, leases: Sequence[Lease], done: Sequence[Taken], acked: Sequence[Sequence[Row]] | None
-    ) -> None:
-        """Drop leases after an ack of them all, which returned `acked`; None if the database has refused some.
+    def _acked(self, leases: Sequence[Lease], done: Sequence[Taken], acked: list[list[Row]] | None) -> list[Lease]:
+        """Drop the leases whose tasks an ack of them all has finished, and return the others.
 
-        Ack the missing ones singly, to know the reason, but not what the function itself has finished.
+        `acked` is what it returned; None if the database has refused it.
         """
-        if acked is None or sum(map(len, acked)) < len(done):
-            key_of = self._moves.tasks.key_of
-            keys = {key_of(row) for rows in acked or () for row in rows}
-            for lease in leases:
-                for attempt in lease.taken if acked is not None else ():
-                    attempt.in_doubt &= attempt.taken.parts in keys  # else its transaction was committed
-                if self._end_unacked is not None:
-                    self._end_unacked(lease, keys)
-            while self._end_unacked is None and (leases := [each for each in leases if not self.end(each, acked=keys)]):
-                time.sleep(LOCKED)
-            return
+        rows = [row for found in acked or () for row in found]
+        keys = {taken.parts for taken in done} if len(rows) == len(done) else set(map(self._moves.tasks.key_of, rows))
+        ended, others = list[Lease](), list[Lease]()
         for lease in leases:
-            if self.options.batch:
-                self._fail_named(lease)
-            self._log_done(lease, *_done(lease))
-        self.drop(*leases)
-
-    def _fail_named(self, lease: Lease) -> None:
-        for place, error in _named(lease).items():
-            self._fail(lease, lease.taken[place], error)
+            is_whole = acked is not None and not _named(lease)
+            for attempt in lease.taken if acked is not None else ():
+                if attempt.taken.parts in keys:
+                    attempt.finished = "ack"
+                attempt.in_doubt = False  # else the function's own transaction was committed
+                is_whole = is_whole and attempt.finished != ""
+            (ended if is_whole else others).append(lease)
+        for lease in ended:
+            self._log_done(lease, *lease.taken)
+        self.drop(*ended)
+        return others
 
     def _fail(self, lease: Lease, attempt: Attempt, error: BaseException) -> None:
         failed = partial(self.failures.failed, attempt)
@@ -359,7 +357,7 @@ class Attempts(Generic[T]):
         for attempt in attempts:
             if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
                 continue
-            event = "ack" if attempt.is_open else attempt.finished
+            event = attempt.finished
             ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
             (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
@@ -383,12 +381,6 @@ class Attempts(Generic[T]):
             self._give_back(attempt, lease.begun)
         self.drop(lease)
 
-    def give_back_tasks(self, tasks: Sequence[T]) -> None:
-        """Release tasks that were taken as the worker was to end."""
-        for task in tasks:
-            self._give_back(self._attempt(task), called=False)
-        self._leave_slots(len(tasks))
-
     def release_all(self) -> None:
         """Release the tasks of all running functions."""
         for lease in list(self.heart.leases):
@@ -406,16 +398,6 @@ class Attempts(Generic[T]):
         waits = not self.calls.stop.is_set()
         move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",), waits=waits)
         self.calls.finish_or_leave(attempt.taken, move)
-
-    def not_tried(self, tasks: Sequence[T]) -> list[T]:
-        """Return the tasks that have not failed before. The others stay taken until `release_tried`."""
-        tried = [task for task in tasks if self._moves.tasks.identify(task)[0] in self.failures.tried]
-        self._later += tried
-        return [task for task in tasks if task not in tried]
-
-    def release_tried(self) -> None:
-        self.give_back_tasks(self._later)
-        self._later = []
 
 
 def _to_ack(leases: Sequence[Lease]) -> list[Taken]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from xq.core.ports import R
-from xq.core.values import Parts
 from xq.engine.one import LOCKED
 from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease
@@ -29,8 +28,8 @@ class Coroutines(Pool):
     """Coroutines of one event loop. The threads of the database call it, as for `Page.xq.aio`."""
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
-        self._unacked: dict[Lease, Collection[Parts]] = {}  # of which one was refused -> the keys of what is acked
-        super().__init__(assignment, program, end_unacked=self._unacked.__setitem__)
+        super().__init__(assignment, program)
+        self._unacked = set[Lease]()  # whose functions have returned, and whose ack was refused
         self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
         local = self.attempts.calls.moves.database.definition.dialects[self._store.engine].is_local
@@ -101,7 +100,7 @@ class Coroutines(Pool):
     def _end(self) -> None:
         wait(list(self._calls), ENDS)
         try:  # those that a cancelled ack has acked all the same are no longer leased
-            self.attempts.ack([lease for lease in self._finished if lease in self.attempts.heart.leases])
+            self.attempts.ack_together([lease for lease in self._finished if lease in self.attempts.heart.leases])
         finally:
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
@@ -161,17 +160,12 @@ class Coroutines(Pool):
 
     def _take(self, source: Supply[Any], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
         """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' leases."""
-        found = self.attempts.ack_and_take(finished, source, n)
-        for each in finished:
-            del self._finished[each]
-        tasks = found or []
+        refused, tasks = self.attempts.ack_and_take(finished, source, n)
+        self._acked(finished, refused)
         # After a take along with the acks the next one waits, and a refused ack is looked into first.
-        if not tasks and (not finished or (not self._unacked and (found is None or self._program.until_empty))):
+        if not tasks and (not finished or (not refused and (tasks is None or self._program.until_empty))):
             tasks = self.attempts.take(source, n, timeout, looked=timeout > 0)
-        if tasks and self._stop.is_set():  # it waited for a task when the signal came
-            self.attempts.give_back_tasks(tasks)
-            return 0, []
-        return len(tasks), self.attempts.begin(tasks)
+        return len(tasks or ()), self.attempts.begin(tasks or ())
 
     async def _attempt(self, lease: Lease) -> None:
         if self._stop.is_set() or lease.is_lost:
@@ -216,8 +210,9 @@ class Coroutines(Pool):
             if self._acks is None or self._acks.done():
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
-        if (acked := self._unacked.pop(lease, None)) is not None:
-            while not await self._call(partial(self.attempts.end, lease, acked=acked), self._waiting):
+        if lease in self._unacked:
+            self._unacked.remove(lease)
+            while not await self._call(partial(self.attempts.end, lease), self._waiting):
                 await asyncio.sleep(LOCKED)
 
     async def _ack_rest(self) -> None:
@@ -227,7 +222,10 @@ class Coroutines(Pool):
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)
-        await self._call(partial(self.attempts.ack, finished))
+        self._acked(finished, await self._call(partial(self.attempts.ack_together, finished)))
+
+    def _acked(self, finished: Sequence[Lease], refused: Sequence[Lease]) -> None:
+        self._unacked.update(refused)
         for lease in finished:
             del self._finished[lease]
 

@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from xq.core import time
@@ -16,6 +17,8 @@ from xq.runtime.workers.processes import REPLACED
 from xq.runtime.workers.worker import LISTEN, Supply
 
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
+QUICK = 0.1  # seconds within which a thread finishes what it takes at once, before it takes more at once
+HELD = 0.5  # seconds after which it gives back what it has not begun
 
 
 class _Hand:
@@ -24,24 +27,23 @@ class _Hand:
     def __init__(self) -> None:
         self.waiting: deque[Lease] = deque()  # whose functions are still to be called
         self.looked = False  # whether the thread has just found nothing
-        self._finished: deque[Lease] = deque()  # whose functions have returned; two threads remove them, each its own
-        self._since = 0.0  # when the first of these did, by the monotonic clock
+        self.finished: deque[Lease] = deque()  # whose functions have returned
+        self.share = 1  # how many tasks it takes at once
+        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
 
-    def add(self, lease: Lease) -> None:
-        if not self._finished:
-            self._since = time.monotonic()
-        self._finished.append(lease)
+    @property
+    def age(self) -> float:
+        """The seconds since that take."""
+        return time.monotonic() - self.taken_at
 
-    def finished(self, after: float = 0.0) -> list[Lease]:
-        """Remove and return the leases to ack; none if the first is not older than `after` seconds."""
-        found: list[Lease] = []
-        if not self._finished or (after and time.monotonic() - self._since < after):
-            return found
-        try:
-            while True:
-                found.append(self._finished.popleft())
-        except IndexError:
-            return found
+
+def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
+    """Remove leases and yield them. Another thread may do the same."""
+    try:
+        while leases:
+            yield leases.popleft()
+    except IndexError:  # the other one was quicker
+        pass
 
 
 class Threads(Pool):
@@ -84,8 +86,8 @@ class Threads(Pool):
     def _loop(self, source: Supply[Any], hand: _Hand) -> None:
         try:
             while self._take(source, hand):
-                while hand.waiting:
-                    self._work_on(hand.waiting.popleft(), hand)
+                for lease in _emptied(hand.waiting):
+                    self._work_on(lease, hand)
         except BaseException as error:
             if not self.attempts.calls.is_unfinished(error):
                 self._leave(hand)
@@ -97,43 +99,50 @@ class Threads(Pool):
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
-            self.attempts.ack(hand.finished())
-            while hand.waiting:
-                self.attempts.give_back(hand.waiting.popleft())
+            self.attempts.ack(list(_emptied(hand.finished)))
+            self._give_back(hand)
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
+    def _give_back(self, hand: _Hand) -> None:
+        for lease in _emptied(hand.waiting):
+            self.attempts.give_back(lease)
+
+    def _patience_for(self, source: Supply[Any]) -> float:
+        """Return for how many seconds to wait for a task: 0 if there is no more, and the thread must end."""
+        if not self._program.until_empty:
+            return self._patience
+        holds = any(hand.waiting for hand in [*self._threads.values()])  # which may be given back
+        return LISTEN if holds else source.patience()
+
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
-        attempts, budget, n = self.attempts, self._program.budget, self._options.batch or self._options.prefetch
-        n = 0 if self._stop.is_set() else budget.reserve(n)
-        tasks = attempts.ack_and_take(hand.finished(), source, n)
+        attempts, budget, options = self.attempts, self._program.budget, self._options
+        hand.share = min(2 * hand.share, options.prefetch) if hand.age < QUICK else 1
+        n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
+        refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
+        attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
             return not (budget.is_spent or self._stop.wait(PAUSE))
         if not tasks:
             try:
-                hand.looked |= tasks is not None
-                patience = source.patience() if self._program.until_empty else self._patience
-                tasks = attempts.take(source, n, patience, hand.looked and not self._program.until_empty)
+                looked = (hand.looked or tasks is not None) and not self._program.until_empty
+                tasks = attempts.take(source, n, self._patience_for(source), looked)
                 hand.looked = not tasks
-            except NoSlot:
-                budget.settle(n, 0)
-                if attempts.slots:
-                    attempts.slots.wait(self._stop)
-                return True
             except Exception as error:
                 budget.settle(n, 0)
-                attempts.calls.wait_for_the_database(error)
+                if isinstance(error, NoSlot) and attempts.slots:
+                    attempts.slots.wait(self._stop)
+                else:
+                    attempts.calls.wait_for_the_database(error)
                 return True
-        if self._stop.is_set():  # it waited for a task when the signal came
-            budget.settle(n, 0)
-            attempts.give_back_tasks(tasks)
-            return False
         leases = attempts.begin(tasks)
+        if tasks:
+            hand.taken_at = time.monotonic()
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
-        return bool(tasks) or not self._program.until_empty or source.patience() > 0
+        return bool(tasks) or self._patience_for(source) > 0
 
     def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
@@ -157,7 +166,7 @@ class Threads(Pool):
         except BaseException as error:  # such as CancelledError or GeneratorExit
             attempts.end(lease, error)
             return
-        hand.add(lease)
+        hand.finished.append(lease)
         if hand.waiting and not self._any_finished.is_set():
             self._any_finished.set()
 
@@ -176,15 +185,17 @@ class Threads(Pool):
             os._exit(REPLACED)  # the parent starts another process
 
     def _ack_in_time(self) -> None:
-        """Ack the tasks that are finished, while a slow function keeps their thread from it."""
+        """Ack what is finished, and give back what has not begun, while a slow function keeps their thread from it."""
         try:
             while self.alive:
                 self._any_finished.wait(LISTEN)
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
                 for hand in self._threads.values():
-                    if finished := hand.finished(after=ACKED_WITHIN):
-                        self.attempts.ack(finished)
+                    if hand.age > ACKED_WITHIN:
+                        self.attempts.ack(list(_emptied(hand.finished)))
+                    if hand.age > HELD:
+                        self._give_back(hand)
         except Exception as error:
             self._failed(error)
         finally:

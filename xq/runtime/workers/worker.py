@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
@@ -19,7 +17,6 @@ from xq.engine.finish import Finish
 from xq.engine.observers import Observers
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 from xq.runtime.workers.options import Options
@@ -29,7 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
 Hooks = dict[bool, list[Hook]]  # by whether they run in the transaction
-Within = Callable[[int, Callable[[int], list[T]]], list[T]]
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 
 
@@ -69,37 +65,10 @@ class Supply(Generic[T]):
     tube: str | None
     but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
-    def take(
-        self,
-        n: int,
-        timeout: float,
-        until: threading.Event | None = None,
-        within: Within[T] | None = None,
-        looked: bool = False,
-    ) -> list[T]:
-        """Take up to `n` tasks, and wait up to `timeout` seconds for the first, but not when `until` is set.
-
-        The first take of a program begins its schedules: there errors of the database are waited for. `within` gets `n`
-        and the take, once a task may be ready. `looked`: the caller has just found nothing.
-        """
-        adapter, waiting = self.queue.adapter, self.queue.adapter.waiting
-        if (schedules := adapter.maintenance.schedules).pending:
-            schedules.begin()
-        if within is None:
-            return waiting.take(n, timeout, self.tube, but=self.but, until=until, looked=looked)
-        take = partial(waiting.take, timeout=0, tube=self.tube, but=self.but)
-        adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
-        look = partial(waiting.if_ready, partial(within, n, take))
-        return run_steps(waiting.taking(self.tube, timeout, False, until, self.but), look)
-
     def patience(self) -> float:
         """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
         rates = self.queue.adapter.takes.steps.rates
         return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
-
-    def take_within(self, n: int, then: Callable[[str | None], None]) -> list[T]:
-        """Take up to `n` tasks within the transaction that is open. `then` gets the token of the take."""
-        return self.queue.adapter.takes.oldest("take", n, tube=self.tube, then=then, but=self.but)
 
 
 class Worker(Generic[T]):
