@@ -109,11 +109,12 @@ class Threads(Pool):
             self.attempts.give_back(lease)
 
     def _patience_for(self, source: Supply[Any]) -> float:
-        """Return for how many seconds to wait for a task: 0 if there is no more, and the thread must end."""
+        """Return for how many seconds to wait for a task: 0 if no more will be ready, and the thread must end."""
         if not self._program.until_empty:
             return self._patience
-        holds = any(hand.waiting for hand in [*self._threads.values()])  # which may be given back
-        return LISTEN if holds else source.patience()
+        # Another thread may give back what it has not begun.
+        prefetched = self._options.prefetch > 1 and not all(each.begun for each in self.attempts.heart.leases.copy())
+        return LISTEN if prefetched else source.patience()
 
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
@@ -124,10 +125,12 @@ class Threads(Pool):
         attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
             return not (budget.is_spent or self._stop.wait(PAUSE))
+        patience = self._patience
         if not tasks:
             try:
+                patience = self._patience_for(source)  # now: the take finds what was given back before
                 looked = (hand.looked or tasks is not None) and not self._program.until_empty
-                tasks = attempts.take(source, n, self._patience_for(source), looked)
+                tasks = attempts.take(source, n, patience, looked)
                 hand.looked = not tasks
             except Exception as error:
                 budget.settle(n, 0)
@@ -142,7 +145,7 @@ class Threads(Pool):
         hand.waiting.extend(kept := attempts.keep(leases))
         if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
-        return bool(tasks) or self._patience_for(source) > 0
+        return bool(tasks) or patience > 0 or self._patience_for(source) > 0
 
     def _work_on(self, lease: Lease, hand: _Hand) -> None:
         attempts = self.attempts
