@@ -11,6 +11,8 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, in_threads, row, state
+from xq.core.values import Taken
+from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.pool import Program
 
@@ -23,7 +25,12 @@ def dying(make: Any, features: dict[str, Any], n: int = 1, **options: Any) -> tu
     Task = make(features, roles=ROLES, attributes={"error": pw.TextField(null=True)})
     Task.xq.put_many(tasks(n))
     attempts = Attempts(worker := Task.xq.worker(print, **options), Program().stop)
-    return Task, worker, lambda found, cause: attempts.failures.died(attempts._attempt(found), cause)
+    identify = Task.xq.adapter.finish.tasks.identify
+
+    def die(found: Any, cause: str) -> None:
+        attempts.failures.died(Attempt(found, Taken(*identify(found)), found.attempts), cause)
+
+    return Task, worker, die
 
 
 def test_a_task_whose_process_died_waits_and_is_buried_at_its_last_attempt_and_the_history_says_why(make):
