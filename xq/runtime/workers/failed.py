@@ -46,6 +46,9 @@ class FailedAttempts(Generic[T]):
         else:
             self._retry(attempt, error, waits)
 
+    def died(self, attempt: Attempt, cause: str) -> None:  # replaced at the merge
+        self.failed(attempt, RuntimeError(cause), waits=False)
+
     def may_be_tried_once_more(self, attempt: Attempt) -> bool:
         """Return whether a task whose workers died in all attempts was dug, and may be tried. Bury it if not."""
         was_dug = partial(self._was_dug, attempt.task)

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
 from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.child import InHand, SharedMemory
 from xq.runtime.workers.options import USUAL, Options
-from xq.runtime.workers.processes import SharedMemory
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
@@ -147,6 +148,8 @@ class Pool(ABC):
 
     def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
         ends = program.until_empty or program.budget.is_limited
+        if program.shared is not None and program.shared.slots:
+            told["heart"] = partial(InHand, program.shared)
         self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
         self._options = assignment.options
         self._sources = assignment.sources

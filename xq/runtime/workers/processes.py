@@ -1,39 +1,37 @@
-"""Workers that are processes: a parent starts them, replaces those that crash, and passes signals on."""
+"""The parent of worker processes: it starts them, touches their tasks, and ends and replaces them."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
+import math
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from xq.core import time
-from xq.core.errors import Error
+from xq.core.errors import Error, NotInstalled
+from xq.core.values import Taken
+from xq.runtime.lease import Lease
+from xq.runtime.workers.attempt import Attempt
+from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, held, program_of
+from xq.runtime.workers.starting import Launch
+from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
 
-CHILDREN_LOOK = 0.5  # seconds between two looks at the children
-CRASHES, WITHIN = 10, 60.0  # so many crashes within so many seconds end the program
-REPLACED = 75  # the exit code of a process whose function ran past its timeout
-PASSED_ON = (signal.SIGTERM, signal.SIGINT)
-ABORTED = {code for number in PASSED_ON for code in (128 + number, -number)}  # the exit codes after a second signal
-GRACE = 2.0  # seconds after a timeout until the parent kills a process that does not end by itself
-
-
-class SharedMemory(NamedTuple):
-    """What a parent and a child share, as values in memory."""
-
-    deadline: Any  # the monotonic time at which the function must have returned; 0: no such time
-    signals: Any  # how many the parent has got. A signal to the whole process group reaches a child twice
-
-
-Start = Callable[[SharedMemory], None]  # runs the worker in the child
+LOOK = 0.5  # seconds between two looks at the children, at most
+CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
 
 
 @contextmanager
@@ -63,98 +61,235 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
 
 
 class Child:
-    """A process, and what it shares with its parent."""
+    """A worker process, and the leases of its tasks in this one, its parent."""
 
-    def __init__(self, start: Start) -> None:
-        context = multiprocessing.get_context("fork")  # a child has the function and the models as they are
-        self.start = start
-        self.shared = SharedMemory(context.RawValue("d", 0.0), context.RawValue("i", 0))
-        self.killed = False
-        self.process = context.Process(target=self._run)
+    def __init__(self, launch: Launch, stop: threading.Event) -> None:
+        worker, options = launch.part.worker, launch.part.options
+        self.launch = launch
+        self.adapter = worker.queue.adapter
+        self.session = sessions.of(self.adapter.maintenance.home).open.named(str(uuid.uuid4()))
+        self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
+        self._context.run(self.session.note, joined=False)
+        self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop, lose=self._lost))
+        self._timeout = math.inf if options.timeout is None else options.timeout
+        self.pause = min(LOOK, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
+        self.ends_at = math.inf  # the monotonic time at which a function must have returned
+        self.killed_by = ""  # "signal", "timeout" or "cancel"
+        self.ending = False  # whether it was told to end
+        self._signals = 0  # that this process alone got
+        self._leases: dict[tuple[int, int], Lease] = {}  # by place and number
+
+        orders, self._orders = multiprocessing.Pipe(duplex=False)
+        self._got, signals = multiprocessing.Pipe(duplex=False)
+        held.update(ends := (self._orders, self._got))
+        self._ends: Sequence[Connection] = ends
+        n, size = 2 * options.prefetch + 2, LONGEST_KEY * (options.batch or 1)  # what is acked just now, as well
+        memory = (
+            (launch.context.RawArray(Slot, n), launch.context.RawArray("c", n * size)) if launch.part.kind.forks else ()
+        )
+        self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), *memory)
+        self.process = launch.process(self._shared)
         self.process.start()
+        orders.close()
+        signals.close()
 
-    def _run(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    # what the child has
+
+    def look(self) -> None:
+        """Lease what the child has in hand: the heartbeat touches it from now on."""
+        found, heart = self._shared.read(), self.attempts.heart
+        for name in self._leases.keys() - found.keys():
+            heart.remove(self._leases.pop(name))
+        for name, (started_at, touched_at, tasks) in found.items():
+            if (lease := self._leases.get(name)) is None:
+                ttr, taken = pickle.loads(tasks)
+                attempts = [Attempt(None, Taken(parts, token), number) for parts, token, number in taken]
+                lease = self._leases[name] = Lease(heart, None, attempts, ttr, attempts[0].number)
+                lease.touched(touched_at)
+                self._context.run(heart.add, lease)
+            lease.started_at = started_at
+            if touched_at > lease.touched_at:  # by the function
+                lease.touched(touched_at)
+        self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
+
+    @property
+    def _running(self) -> list[Lease]:
+        return [lease for lease in self._leases.values() if 0 < lease.started_at < math.inf]
+
+    def keep(self) -> None:
+        """Hold the session of the child, so that no other process reaps the tasks that this one has to fail."""
+        if self.adapter.maintenance.maintained is None or not (self.session.live or self.session.closed):
+            with self.adapter.store.briefly_connected():
+                self.adapter.maintenance.attend()
+                self.session.sessions.records.use_liveness(self.adapter.maintenance.database)
+                self.session.acquire()
+
+    def signals(self) -> int:
+        """Return how many signals this process alone has got."""
+        while self._got.poll() and (got := os.read(self._got.fileno(), 64)):
+            self._signals += sum(number in PASSED_ON for number in got)
+        return self._signals
+
+    # what the parent does with it
+
+    def end(self, why: str) -> None:
+        """Let its function finish, and no more."""
+        self.ending = True
+        self._order(why)
+        with self.adapter.store.briefly_connected():
+            self.session.sessions.records.describe(self.session.uuid, program_of(os.getpid(), ending=True))
+
+    def kill(self, why: str) -> None:
+        self.killed_by = self.killed_by or why
+        self.process.kill()
+
+    def _lost(self, lease: Lease, error: Exception) -> None:
+        lease.lose()
+        if lease.cancelled:
+            self.kill("cancel")
+            return
+        for name in [name for name, each in list(self._leases.items()) if each is lease]:
+            self._order((*name, str(error)))
+
+    def _order(self, order: object) -> None:
         try:
-            self.start(self.shared)
-        except Exception:
-            log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
-            os._exit(1)
+            self._orders.send(order)
+        except OSError as error:  # it has just ended
+            log.debug("worker process %s: %s", self.process.pid, error)
 
-    def kill_if_overdue(self) -> None:
-        """Kill a process whose function ran past its timeout without letting another thread of it run."""
-        if not self.killed and 0 < self.shared.deadline.value < time.monotonic() - GRACE and self.process.is_alive():
-            log.warning("the function of worker process %d runs past its timeout: it is killed", self.process.pid)
-            self.killed = True
-            self.process.kill()
+    @property
+    def cause(self) -> str:
+        """Why it has ended, in words."""
+        code = self.process.exitcode
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def settle(self) -> list[str]:
+        """Fail the tasks that it had begun, and give back the others. Return the keys of those that it had begun."""
+        self.process.join()
+        self.look()
+        for each in self._ends:
+            held.discard(each)
+            each.close()
+        begun = [attempt for lease in self._running for attempt in lease.taken]
+        try:
+            self._context.run(self._settle)
+        except Exception as error:
+            log.warning(
+                "the tasks of worker process %d come back when its session has ended: %s", self.process.pid, error
+            )
+        return [self.attempts.calls.key(attempt.taken) for attempt in begun]
+
+    def _settle(self) -> None:
+        attempts, calls, running = self.attempts, self.attempts.calls, self._running
+        attempts.heart.end()
+        with self.adapter.store.briefly_connected():
+            for lease in [lease for lease in self._leases.values() if not lease.is_lost]:
+                for attempt in lease.taken:
+                    if lease in running and self.killed_by != "signal":
+                        self._fail(attempt)
+                    elif not lease.started_at or lease in running:
+                        attempts._give_back(attempt, called=False)
+            self.session.release()
+            event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
+            calls.finish(partial(self.session.sessions.leave, self.session, event))
+
+    def _fail(self, attempt: Attempt) -> None:
+        calls, failures = self.attempts.calls, self.attempts.failures
+        found = calls.finish(partial(calls.moves.look, attempt.taken.parts))
+        if found is None or (attempt.taken.token and found[0][-1] != attempt.taken.token):
+            return  # it has ended, and the process just afterwards
+        attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
+        if self.killed_by == "timeout":
+            late = TimeoutError(f"the function runs for longer than {self._timeout:g} s")
+            failures.failed(attempt, late, waits=False)
+        elif not self.killed_by:
+            failures.died(attempt, self.cause)
 
 
 class Processes:
-    """A parent without threads, and a child for each of `starts`."""
+    """A child for each of `launches`."""
 
-    def __init__(self, starts: Sequence[Start]) -> None:
-        self._starts = starts
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
         self._children: list[Child] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[int] = []
-        self._aborted = False  # whether a child has released its tasks at a second signal
+        self._stop = threading.Event()  # set by the first signal
+        self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal
 
     def run(self) -> str:
-        """Run until all children have ended. Return the name of the signal that has ended them, or "".
+        """Run until all children have ended. Return why they have, or "" if they did so by themselves.
 
-        Raises Error after too many crashes, SystemExit after a second signal.
+        Raises Error after too many crashes.
         """
         with handled_by(self._signalled):
             try:
-                for start in self._starts:
-                    self._start(start)
+                for launch in self._launches:
+                    self._start(launch)
                 while self._children:
-                    wait([child.process.sentinel for child in self._children], CHILDREN_LOOK)
+                    self._wait()
                     for child in list(self._children):
-                        child.kill_if_overdue()
-                        if not child.process.is_alive():
-                            self._ended(child)
-                if self._aborted:
-                    raise SystemExit(128 + self._signals[1])
-                return signal.Signals(self._signals[0]).name if self._signals else ""
+                        self._look_at(child)
             except BaseException:
-                self._pass_on(1)
-                self._pass_on(2)  # release the tasks
                 for child in self._children:
-                    child.process.join(GRACE)
-                    child.process.kill()
+                    child.kill("signal")
+                for child in self._children:
+                    child.settle()
                 raise
+        told = ", for the second time: the tasks that ran are released" if len(self._signals) > 1 else ""
+        return f"{signal.Signals(self._signals[0]).name}{told}" if self._signals else ""
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        seconds = min(min(child.pause, child.ends_at - now) for child in self._children)
+        if self._woken in wait([self._woken, *(child.process.sentinel for child in self._children)], max(0.0, seconds)):
+            self._woken.recv_bytes()
+
+    def _look_at(self, child: Child) -> None:
+        if not child.process.is_alive():
+            self._ended(child)
+            return
+        child.look()
+        signals = max(len(self._signals), child.signals())
+        if signals > 1 or time.monotonic() >= child.ends_at:
+            child.kill("signal" if signals > 1 else "timeout")
+            return
+        try:
+            if signals and not child.ending:
+                child.end(signal.Signals(self._signals[0]).name if self._signals else "a signal to this process alone")
+            child.keep()
+        except NotInstalled:
+            raise
+        except Exception as error:  # of the database, on which the children wait as well
+            log.debug("worker process %d: %s", child.process.pid, error)
 
     def _ended(self, child: Child) -> None:
-        code = child.process.exitcode
         self._children.remove(child)
-        self._aborted |= len(self._signals) > 1 and code in ABORTED
-        if code == 0 or self._signals:
+        begun, code = child.settle(), child.process.exitcode
+        if self._signals or (code == 0 and not child.ending):
             return
-        if code != REPLACED and not child.killed:
-            log.error("worker process %d has ended with code %s, and is replaced", child.process.pid, code)
-            self._crashes.append(time.monotonic())
+        if not (child.killed_by or child.ending):
+            had = f" It had begun {', '.join(f'task {key}' for key in begun)}" if begun else ""
+            log.error("worker process %d was %s, and is replaced.%s", child.process.pid, child.cause, had)
+            if not begun:
+                self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
                 raise Error(f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why")
-        self._start(child.start)
+        self._start(child.launch)
 
-    def _start(self, start: Start) -> None:
+    def _start(self, launch: Launch) -> None:
         """Start a child, unless the program ends. No signal is handled before it is known, nor in it as here."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
-            if not self._signals:
-                self._children.append(Child(start))
+            with ExitStack() as quiet:  # no heartbeat is within the database during a fork
+                for child in self._children:
+                    quiet.enter_context(child.attempts.heart.lock)
+                if not self._signals:
+                    self._children.append(Child(launch, self._stop))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _pass_on(self, signals: int) -> None:
-        for child in self._children:
-            if child.process.is_alive() and child.process.pid is not None:
-                child.shared.signals.value = signals
-                os.kill(child.process.pid, signal.SIGTERM)
-
     def _signalled(self, number: int, frame: object) -> None:
         self._signals.append(number)
-        self._pass_on(len(self._signals))
+        self._stop.set()
+        self._waker.send_bytes(b"signal")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import multiprocessing
 import os
 import signal
 import threading
@@ -13,17 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
+from xq.runtime.workers import child
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
-from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
+from xq.runtime.workers.processes import Processes, handled_by
+from xq.runtime.workers.starting import Launch
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
+from xq.sessions import current as sessions
 from xq.sessions.process import this_process
 
 log = logging.getLogger("xq")
@@ -127,14 +128,12 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
     """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     with _shown_log():
         if any(assignment.kind.forks for assignment in assignments):
-            # The parent has no threads, since it forks again when a process crashes.
             parts = [part for assignment in assignments for part in _parts(assignment)]
             budget = Budget(max_tasks, len(parts))
             _begin(assignments, until_empty)
-            run = Processes(
-                [partial(_run_here, [part], until_empty, budget.share(n)) for n, part in enumerate(parts)]
-            ).run
-            log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
+            launches = [Launch(part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
+            why = Processes(launches).run()
+            log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
         else:
             _run_here(assignments, until_empty, Budget(max_tasks))
 
@@ -182,8 +181,10 @@ def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
 
 def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
     """Return why workers have ended that no signal and no error has ended."""
-    if budget.is_spent or not until_empty:
+    if budget.is_spent:
         return "max_tasks were taken"
+    if not until_empty:
+        return "max_tasks were taken" if budget.is_limited else "their functions have called sys.exit(0)"
     waiting = 0
     for queue in {assignment.worker.queue.name: assignment.worker.queue for assignment in assignments}.values():
         for state in {*queue.machine.pending} - {READY, TAKEN}:
@@ -209,14 +210,30 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_here(
-    assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
-) -> None:
-    """Run assignments in this process; with `shared` it is a child."""
-    running = Running(assignments, Program(until_empty, budget, shared=shared))
-    with _signals(running, shared):
+def _run_here(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> None:
+    running = Running(assignments, Program(until_empty, budget))
+    with _signals(running):
         running._work()
         running.join()
+
+
+def run_child(part: Assignment, until_empty: bool, max_tasks: Any, shared: child.SharedMemory) -> None:
+    """Run a part in a worker process."""
+    child.begin(shared)
+    maintenance = part.worker.queue.adapter.maintenance
+    maintenance.schedules.pending = until_empty or maintenance.schedules.declared is not None
+    mine = sessions.of(maintenance.home).open
+    mine.own = mine.named(shared.session)
+    running = Running([part], Program(until_empty, max_tasks, shared=shared))
+    child.obey(shared, running._end, running._lose)
+    try:
+        running._work()
+        running.join()
+        if running._has_lost_its_session():
+            os._exit(1)
+    except Exception:
+        log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
+        os._exit(1)
 
 
 class Running:
@@ -227,7 +244,7 @@ class Running:
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
-        self._parent = None if program.shared is None else multiprocessing.parent_process()
+        self._is_child = program.shared is not None
         self._program = program
         program.budget.begin()
         _log_sessions(assignments)
@@ -262,6 +279,20 @@ class Running:
         for pool in self._pools:
             pool.release_all()
 
+    def _has_lost_its_session(self) -> bool:
+        """Return whether this is a child that takes in another session than its parent can act in."""
+        if (shared := self._program.shared) is None:
+            return False
+        own = sessions.of(self._assignments[0].worker.queue.adapter.maintenance.home).open.own
+        return own is None or own.closed or own.uuid != shared.session
+
+    def _lose(self, place: int, number: int, why: str) -> None:
+        for attempts in [pool.attempts for pool in self._pools]:
+            if isinstance(heart := attempts.heart, child.InHand):
+                for lease in heart.at(place, number):
+                    if any(attempt.is_open for attempt in lease.taken):
+                        attempts.lose(lease, why)
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
 
@@ -293,7 +324,7 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            if self._parent is None:
+            if not self._is_child:
                 _begin(given, program.until_empty)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
@@ -301,13 +332,13 @@ class Running:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-                if self._parent is not None and not self._parent.is_alive():
+                if self._has_lost_its_session():
                     program.stop.set()
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if self._parent is None:
+            if not self._is_child:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
@@ -322,18 +353,19 @@ class Running:
 
 
 @contextmanager
-def _signals(running: Running, shared: SharedMemory | None) -> Iterator[None]:
+def _signals(running: Running) -> Iterator[None]:
     signals = itertools.count(1)
 
     def handle(number: int, frame: object) -> None:
-        # A terminal or a supervisor signals the whole group, and the parent passes that on as well: its count is right.
-        if (next(signals) if shared is None else shared.signals.value) < 2:
+        if next(signals) < 2:
             running._end(signal.Signals(number).name)
             return
-        for each in PASSED_ON:
+        for each in child.PASSED_ON:
             signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
         running._release()
-        raise SystemExit(128 + number)
+        name = signal.Signals(number).name
+        log.info("the workers have ended: %s, for the second time: the tasks that ran are released", name)
+        raise SystemExit(0)
 
     with handled_by(handle):
         yield

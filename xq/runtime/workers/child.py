@@ -1,0 +1,180 @@
+"""A worker process: it takes, works and acks. Its parent touches its tasks, and ends it, by what the two share."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from xq.runtime.lease import Heartbeat, Lease
+from xq.runtime.maintenance import Maintenance
+from xq.sessions.process import PROGRAM, name_program, this_process
+
+log = logging.getLogger("xq")
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+LONGEST_KEY = 4096  # bytes of a task in shared memory: more than a key of a server can have
+DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+held: set[Connection] = set()  # the parent's ends of pipes, which a child must not hold open
+
+
+class Slot(ctypes.Structure):
+    """The place of a lease. The process writes it, and the parent may read it at any time."""
+
+    _fields_ = [
+        ("number", ctypes.c_int64),  # of the leases at this place, twice; odd while one is written
+        ("size", ctypes.c_int64),  # in bytes, of its tasks in `SharedMemory.tasks`; 0: there is none
+        (
+            "started_at",
+            ctypes.c_double,
+        ),  # when its function was called, by the monotonic clock; 0: not yet; inf: it returned
+        ("touched_at", ctypes.c_double),
+    ]
+
+
+class InSlot(NamedTuple):
+    """A lease as the parent reads it."""
+
+    started_at: float
+    touched_at: float
+    tasks: bytes
+
+
+class SharedMemory(NamedTuple):
+    """What a parent and a child share. It is pickled for a child that is not forked."""
+
+    orders: Connection  # None: the function may finish, and no more; else a lease that is lost. It ends with the parent
+    signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
+    session: str  # the uuid of the session that takes
+    program: str  # its text for operators
+    slots: Any = ()
+    tasks: Any = b""  # pickled, of each slot: the ttr, and the tasks with the numbers of their attempts
+
+    @property
+    def size(self) -> int:
+        """The bytes of a slot's tasks."""
+        return len(self.tasks) // len(self.slots)
+
+    def read(self) -> dict[tuple[int, int], InSlot]:
+        """Return the leases by place and number."""
+        found = {}
+        for place, slot in enumerate(self.slots):
+            number, size, begin = slot.number, slot.size, place * self.size
+            read = InSlot(slot.started_at, slot.touched_at, self.tasks[begin : begin + size])
+            if size and number % 2 == 0 and (number, size) == (slot.number, slot.size):
+                found[place, number] = read
+        return found
+
+
+class InHand(Heartbeat):
+    """The leases of a child, which its parent touches."""
+
+    def __init__(self, shared: SharedMemory, *heartbeat: Any) -> None:
+        super().__init__(*heartbeat)
+        self._shared = shared
+        self._places: dict[Lease, int] = {}
+        self._free = [*range(len(shared.slots))]
+
+    def add(self, lease: Lease) -> None:
+        self.leases.add(lease)
+        tasks = pickle.dumps((lease.ttr, [(*attempt.taken, attempt.number) for attempt in lease.taken]))
+        if not self._free or len(tasks) > self._shared.size:
+            log.warning(
+                "the parent cannot touch the tasks %s, which are too long", [each.taken for each in lease.taken]
+            )
+            return
+        place = self._places[lease] = self._free.pop()
+        slot, begin = self._shared.slots[place], place * self._shared.size
+        slot.number += 1
+        slot.size, slot.started_at, slot.touched_at = len(tasks), 0.0, lease.touched_at
+        self._shared.tasks[begin : begin + len(tasks)] = tasks
+        slot.number += 1
+
+    def remove(self, *leases: Lease) -> None:
+        super().remove(*leases)
+        for lease in leases:
+            if (place := self._places.pop(lease, None)) is not None:
+                self._shared.slots[place].size = 0
+                self._free.append(place)
+
+    def began(self, lease: Lease) -> None:
+        self._set(lease, started_at=lease.started_at)
+
+    def returned(self, lease: Lease) -> None:
+        self._set(lease, started_at=math.inf)
+
+    def touch(self, leases: Collection[Lease]) -> None:
+        super().touch(leases)
+        for lease in leases:
+            self._set(lease, touched_at=lease.touched_at)
+
+    def _set(self, lease: Lease, **times: float) -> None:
+        if (place := self._places.get(lease)) is not None:
+            for name, moment in times.items():
+                setattr(self._shared.slots[place], name, moment)
+
+    def at(self, place: int, number: int) -> Sequence[Lease]:
+        """Return the lease that the parent has read there, if its function still runs."""
+        slot = self._shared.slots[place]
+        there = slot.number == number and slot.started_at < math.inf
+        return [lease for lease, its in list(self._places.items()) if its == place and there]
+
+
+def program_of(pid: int, ending: bool = False) -> str:
+    """Return the program of a worker process of this parent, for operators."""
+    told = f", worker of pid {pid}{', ending' if ending else ''}"
+    return f"{str(this_process()['program'])[: PROGRAM - len(told)]}{told}"
+
+
+def begin(shared: SharedMemory) -> None:
+    """Let this process belong to its parent: only the parent decides what a signal does, and it ends with it."""
+    if sys.platform == "linux":  # also while C code keeps the GIL
+        ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+    os.set_blocking(shared.signals.fileno(), False)
+    signal.set_wakeup_fd(shared.signals.fileno(), warn_on_full_buffer=False)
+    for number in PASSED_ON:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    os.register_at_fork(after_in_child=_forked_by_function)
+    Maintenance.only_looks = True
+    name_program(shared.program)
+
+
+def obey(shared: SharedMemory, end: Callable[[str], object], lose: Callable[[int, int, str], object]) -> None:
+    """Start a thread that calls `end` and `lose` as the parent orders, and ends this process with its parent."""
+
+    def run() -> None:
+        try:
+            while True:
+                order = shared.orders.recv()
+                if isinstance(order, str):
+                    end(order)
+                else:
+                    lose(*order)
+        except (EOFError, OSError):
+            os._exit(1)
+
+    threading.Thread(target=run, name="xq orders", daemon=True).start()
+
+
+def _forked_by_function() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _close_held() -> None:
+    for each in held:
+        each.close()
+    held.clear()
+
+
+os.register_at_fork(after_in_child=_close_held)
