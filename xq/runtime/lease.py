@@ -60,7 +60,7 @@ class Lease:
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
         self.started_at = time.monotonic()
-        self._heart.began(self)
+        self._heart.began(self, self.started_at)
 
     @property
     def begun(self) -> bool:
@@ -148,11 +148,8 @@ class Heartbeat:
     def remove(self, *leases: Lease) -> None:
         self.leases.difference_update(leases)
 
-    def began(self, lease: Lease) -> None:
-        """Note that a handler was called: the parent of a worker process reads that, and when."""
-
-    def returned(self, lease: Lease) -> None:
-        """Note that a handler has returned or raised."""
+    def began(self, lease: Lease, at: float) -> None:
+        """Note when a handler was called, for the parent of a worker process; inf: it has returned, or raised."""
 
     def _wake(self) -> None:
         """Let the thread look at the leases now. Start it first if there is none."""

@@ -10,7 +10,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -36,16 +36,7 @@ class Slot(ctypes.Structure):
             "started_at",
             ctypes.c_double,
         ),  # when its function was called, by the monotonic clock; 0: not yet; inf: it returned
-        ("touched_at", ctypes.c_double),
     ]
-
-
-class InSlot(NamedTuple):
-    """A lease as the parent reads it."""
-
-    started_at: float
-    touched_at: float
-    tasks: bytes
 
 
 class SharedMemory(NamedTuple):
@@ -63,12 +54,12 @@ class SharedMemory(NamedTuple):
         """The bytes of a slot's tasks."""
         return len(self.tasks) // len(self.slots)
 
-    def read(self) -> dict[tuple[int, int], InSlot]:
-        """Return the leases by place and number."""
+    def read(self) -> dict[tuple[int, int], tuple[float, bytes]]:
+        """Return when each lease was started, and its tasks, by place and number."""
         found = {}
         for place, slot in enumerate(self.slots):
             number, size, begin = slot.number, slot.size, place * self.size
-            read = InSlot(slot.started_at, slot.touched_at, self.tasks[begin : begin + size])
+            read = slot.started_at, self.tasks[begin : begin + size]
             if size and number % 2 == 0 and (number, size) == (slot.number, slot.size):
                 found[place, number] = read
         return found
@@ -94,7 +85,7 @@ class InHand(Heartbeat):
         place = self._places[lease] = self._free.pop()
         slot, begin = self._shared.slots[place], place * self._shared.size
         slot.number += 1
-        slot.size, slot.started_at, slot.touched_at = len(tasks), 0.0, lease.touched_at
+        slot.size, slot.started_at = len(tasks), 0.0
         self._shared.tasks[begin : begin + len(tasks)] = tasks
         slot.number += 1
 
@@ -105,21 +96,9 @@ class InHand(Heartbeat):
                 self._shared.slots[place].size = 0
                 self._free.append(place)
 
-    def began(self, lease: Lease) -> None:
-        self._set(lease, started_at=lease.started_at)
-
-    def returned(self, lease: Lease) -> None:
-        self._set(lease, started_at=math.inf)
-
-    def touch(self, leases: Collection[Lease]) -> None:
-        super().touch(leases)
-        for lease in leases:
-            self._set(lease, touched_at=lease.touched_at)
-
-    def _set(self, lease: Lease, **times: float) -> None:
+    def began(self, lease: Lease, at: float) -> None:
         if (place := self._places.get(lease)) is not None:
-            for name, moment in times.items():
-                setattr(self._shared.slots[place], name, moment)
+            self._shared.slots[place].started_at = at
 
     def at(self, place: int, number: int) -> Sequence[Lease]:
         """Return the lease that the parent has read there, if its function still runs."""

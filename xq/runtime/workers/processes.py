@@ -80,8 +80,8 @@ class Child:
         self._leases: dict[tuple[int, int], Lease] = {}  # by place and number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
-        self._got, signals = multiprocessing.Pipe(duplex=False)
-        held.update(ends := (self._orders, self._got))
+        self.got, signals = multiprocessing.Pipe(duplex=False)
+        held.update(ends := (self._orders, self.got))
         self._ends: Sequence[Connection] = ends
         n, size = 2 * options.prefetch + 2, LONGEST_KEY * (options.batch or 1)  # what is acked just now, as well
         memory = (
@@ -100,16 +100,13 @@ class Child:
         found, heart = self._shared.read(), self.attempts.heart
         for name in self._leases.keys() - found.keys():
             heart.remove(self._leases.pop(name))
-        for name, (started_at, touched_at, tasks) in found.items():
+        for name, (started_at, tasks) in found.items():
             if (lease := self._leases.get(name)) is None:
                 ttr, taken = pickle.loads(tasks)
                 attempts = [Attempt(None, Taken(parts, token), number) for parts, token, number in taken]
                 lease = self._leases[name] = Lease(heart, None, attempts, ttr, attempts[0].number)
-                lease.touched(touched_at)
                 self._context.run(heart.add, lease)
             lease.started_at = started_at
-            if touched_at > lease.touched_at:  # by the function
-                lease.touched(touched_at)
         self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
 
     @property
@@ -126,7 +123,7 @@ class Child:
 
     def signals(self) -> int:
         """Return how many signals this process alone has got."""
-        while self._got.poll() and (got := os.read(self._got.fileno(), 64)):
+        while self.got.poll() and (got := os.read(self.got.fileno(), 64)):
             self._signals += sum(number in PASSED_ON for number in got)
         return self._signals
 
@@ -242,7 +239,8 @@ class Processes:
     def _wait(self) -> None:
         now = time.monotonic()
         seconds = min(min(child.pause, child.ends_at - now) for child in self._children)
-        if self._woken in wait([self._woken, *(child.process.sentinel for child in self._children)], max(0.0, seconds)):
+        signs = [sign for child in self._children for sign in (child.process.sentinel, child.got)]
+        if self._woken in wait([self._woken, *signs], max(0.0, seconds)):
             self._woken.recv_bytes()
 
     def _look_at(self, child: Child) -> None:
@@ -269,8 +267,8 @@ class Processes:
         if self._signals or (code == 0 and not child.ending):
             return
         if not (child.killed_by or child.ending):
-            had = f" It had begun {', '.join(f'task {key}' for key in begun)}" if begun else ""
-            log.error("worker process %d was %s, and is replaced.%s", child.process.pid, child.cause, had)
+            had = f"; it had begun {', '.join(f'task {key}' for key in begun)}" if begun else ""
+            log.error("worker process %d is replaced: %s%s", child.process.pid, child.cause, had)
             if not begun:
                 self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from typing import Any
@@ -141,7 +142,7 @@ class Threads(Pool):
                 try:
                     attempts.worker.call(lease.task)
                 finally:
-                    attempts.heart.returned(lease)
+                    attempts.heart.began(lease, math.inf)
         except (SystemExit, KeyboardInterrupt):
             hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
