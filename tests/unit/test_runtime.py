@@ -13,7 +13,6 @@ import pytest
 from xq.adapters.databases.waker import Waker
 from xq.cli import watch
 from xq.core.errors import ConfigurationError
-from xq.runtime import lease
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.kinds import KINDS
@@ -65,18 +64,6 @@ def test_a_process_in_the_place_of_a_killed_one_drops_its_reservations():
     assert budget.share(1).reserve(5) == 3
     budget.share(1).settle(3, 3)
     assert budget.is_spent
-
-
-def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, added = 100.0, list[lease.Lease]()
-    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
-    heart = SimpleNamespace(add=added.append)
-    taken = lease.Lease(heart, "a task", (), ttr=None, _timeout=45)  # type: ignore[arg-type]
-    assert taken.ends_at == float("inf")
-    now += 60
-    taken.start()
-    assert taken.ends_at == now + 45
-    assert added == [taken]
 
 
 def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occur():

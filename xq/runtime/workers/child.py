@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 import os
 import pickle
 import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -23,7 +20,6 @@ log = logging.getLogger("xq")
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 LONGEST_KEY = 4096  # bytes of a task in shared memory: more than a key of a server can have
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
-held: set[Connection] = set()  # the parent's ends of pipes, which a child must not hold open
 
 
 class Slot(ctypes.Structure):
@@ -32,17 +28,14 @@ class Slot(ctypes.Structure):
     _fields_ = [
         ("number", ctypes.c_int64),  # of the leases at this place, twice; odd while one is written
         ("size", ctypes.c_int64),  # in bytes, of its tasks in `SharedMemory.tasks`; 0: there is none
-        (
-            "started_at",
-            ctypes.c_double,
-        ),  # when its function was called, by the monotonic clock; 0: not yet; inf: it returned
+        ("started_at", ctypes.c_double),  # the monotonic time of the call of its function; 0: not yet; inf: it returned
     ]
 
 
 class SharedMemory(NamedTuple):
     """What a parent and a child share. It is pickled for a child that is not forked."""
 
-    orders: Connection  # None: the function may finish, and no more; else a lease that is lost. It ends with the parent
+    orders: Connection  # calls of `Running`: the name and the arguments of each
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
     session: str  # the uuid of the session that takes
     program: str  # its text for operators
@@ -78,9 +71,7 @@ class InHand(Heartbeat):
         self.leases.add(lease)
         tasks = pickle.dumps((lease.ttr, [(*attempt.taken, attempt.number) for attempt in lease.taken]))
         if not self._free or len(tasks) > self._shared.size:
-            log.warning(
-                "the parent cannot touch the tasks %s, which are too long", [each.taken for each in lease.taken]
-            )
+            log.warning("no heartbeat touches the tasks with these keys: they are too long: %s", lease.taken)
             return
         place = self._places[lease] = self._free.pop()
         slot, begin = self._shared.slots[place], place * self._shared.size
@@ -99,12 +90,6 @@ class InHand(Heartbeat):
     def began(self, lease: Lease, at: float) -> None:
         if (place := self._places.get(lease)) is not None:
             self._shared.slots[place].started_at = at
-
-    def at(self, place: int, number: int) -> Sequence[Lease]:
-        """Return the lease that the parent has read there, if its function still runs."""
-        slot = self._shared.slots[place]
-        there = slot.number == number and slot.started_at < math.inf
-        return [lease for lease, its in list(self._places.items()) if its == place and there]
 
 
 def program_of(pid: int, ending: bool = False) -> str:
@@ -127,33 +112,7 @@ def begin(shared: SharedMemory) -> None:
     name_program(shared.program)
 
 
-def obey(shared: SharedMemory, end: Callable[[str], object], lose: Callable[[int, int, str], object]) -> None:
-    """Start a thread that calls `end` and `lose` as the parent orders, and ends this process with its parent."""
-
-    def run() -> None:
-        try:
-            while True:
-                order = shared.orders.recv()
-                if isinstance(order, str):
-                    end(order)
-                else:
-                    lose(*order)
-        except (EOFError, OSError):
-            os._exit(1)
-
-    threading.Thread(target=run, name="xq orders", daemon=True).start()
-
-
 def _forked_by_function() -> None:
     signal.set_wakeup_fd(-1)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)
-
-
-def _close_held() -> None:
-    for each in held:
-        each.close()
-    held.clear()
-
-
-os.register_at_fork(after_in_child=_close_held)

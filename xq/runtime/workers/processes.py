@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 from xq.core import time
@@ -24,7 +24,7 @@ from xq.core.values import Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, held, program_of
+from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, program_of
 from xq.runtime.workers.starting import Launch
 from xq.sessions import current as sessions
 
@@ -81,8 +81,6 @@ class Child:
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         self.got, signals = multiprocessing.Pipe(duplex=False)
-        held.update(ends := (self._orders, self.got))
-        self._ends: Sequence[Connection] = ends
         n, size = 2 * options.prefetch + 2, LONGEST_KEY * (options.batch or 1)  # what is acked just now, as well
         memory = (
             (launch.context.RawArray(Slot, n), launch.context.RawArray("c", n * size)) if launch.part.kind.forks else ()
@@ -132,7 +130,7 @@ class Child:
     def end(self, why: str) -> None:
         """Let its function finish, and no more."""
         self.ending = True
-        self._order(why)
+        self._order("_end", why)
         with self.adapter.store.briefly_connected():
             self.session.sessions.records.describe(self.session.uuid, program_of(os.getpid(), ending=True))
 
@@ -144,13 +142,12 @@ class Child:
         lease.lose()
         if lease.cancelled:
             self.kill("cancel")
-            return
-        for name in [name for name, each in list(self._leases.items()) if each is lease]:
-            self._order((*name, str(error)))
+        else:
+            self._order("_lose", lease.taken[0].taken.token, str(error))
 
-    def _order(self, order: object) -> None:
+    def _order(self, *call: object) -> None:
         try:
-            self._orders.send(order)
+            self._orders.send(call)
         except OSError as error:  # it has just ended
             log.debug("worker process %s: %s", self.process.pid, error)
 
@@ -164,9 +161,6 @@ class Child:
         """Fail the tasks that it had begun, and give back the others. Return the keys of those that it had begun."""
         self.process.join()
         self.look()
-        for each in self._ends:
-            held.discard(each)
-            each.close()
         begun = [attempt for lease in self._running for attempt in lease.taken]
         try:
             self._context.run(self._settle)

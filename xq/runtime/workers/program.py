@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
@@ -224,13 +226,11 @@ def run_child(part: Assignment, until_empty: bool, max_tasks: Any, shared: child
     maintenance.schedules.pending = until_empty or maintenance.schedules.declared is not None
     mine = sessions.of(maintenance.home).open
     mine.own = mine.named(shared.session)
-    running = Running([part], Program(until_empty, max_tasks, shared=shared))
-    child.obey(shared, running._end, running._lose)
+    running = Running([part], Program(until_empty, max_tasks, shared=shared, session=mine.own))
+    threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     try:
         running._work()
         running.join()
-        if running._has_lost_its_session():
-            os._exit(1)
     except Exception:
         log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
         os._exit(1)
@@ -244,7 +244,7 @@ class Running:
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
-        self._is_child = program.shared is not None
+        self._parent = None if program.shared is None else multiprocessing.parent_process()
         self._program = program
         program.budget.begin()
         _log_sessions(assignments)
@@ -279,19 +279,17 @@ class Running:
         for pool in self._pools:
             pool.release_all()
 
-    def _has_lost_its_session(self) -> bool:
-        """Return whether this is a child that takes in another session than its parent can act in."""
-        if (shared := self._program.shared) is None:
-            return False
-        own = sessions.of(self._assignments[0].worker.queue.adapter.maintenance.home).open.own
-        return own is None or own.closed or own.uuid != shared.session
-
-    def _lose(self, place: int, number: int, why: str) -> None:
+    def _lose(self, token: str | None, why: str) -> None:
         for attempts in [pool.attempts for pool in self._pools]:
-            if isinstance(heart := attempts.heart, child.InHand):
-                for lease in heart.at(place, number):
-                    if any(attempt.is_open for attempt in lease.taken):
-                        attempts.lose(lease, why)
+            for lease in list(attempts.heart.leases):
+                if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
+                    attempts.lose(lease, why)
+
+    def _obey(self, orders: Connection) -> None:
+        with suppress(EOFError, OSError):  # the parent has ended
+            while True:
+                name, *arguments = orders.recv()
+                getattr(self, name)(*arguments)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
@@ -324,7 +322,7 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            if not self._is_child:
+            if self._parent is None:
                 _begin(given, program.until_empty)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
@@ -332,13 +330,14 @@ class Running:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-                if self._has_lost_its_session():
-                    program.stop.set()
+                lost = program.session is not None and program.session.closed  # the parent cannot act in another one
+                if self._parent is not None and (lost or not self._parent.is_alive()):
+                    os._exit(1)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if not self._is_child:
+            if self._parent is None:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
