@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
 
 from xq.core import time
 from xq.core.errors import Error, NotInstalled
@@ -25,13 +26,22 @@ from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, program_of
-from xq.runtime.workers.starting import Launch
+from xq.runtime.workers.pool import Assignment
 from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
 
 LOOK = 0.5  # seconds between two looks at the children, at most
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
+
+
+class Launch(Protocol):
+    """How a child starts: see `starting`."""
+
+    part: Assignment
+    context: Any
+
+    def process(self, shared: SharedMemory) -> BaseProcess: ...
 
 
 @contextmanager
@@ -140,10 +150,11 @@ class Child:
 
     def _lost(self, lease: Lease, error: Exception) -> None:
         lease.lose()
-        if lease.cancelled:
-            self.kill("cancel")
-        else:
-            self._order("_lose", lease.taken[0].taken.token, str(error))
+        self._order("_lose", lease.taken[0].taken.token, str(error))
+
+    @property
+    def is_cancelled(self) -> bool:
+        return any(lease.cancelled for lease in self._running)
 
     def _order(self, *call: object) -> None:
         try:
@@ -154,7 +165,7 @@ class Child:
     @property
     def cause(self) -> str:
         """Why it has ended, in words."""
-        code = self.process.exitcode
+        code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def settle(self) -> list[str]:
@@ -243,8 +254,8 @@ class Processes:
             return
         child.look()
         signals = max(len(self._signals), child.signals())
-        if signals > 1 or time.monotonic() >= child.ends_at:
-            child.kill("signal" if signals > 1 else "timeout")
+        if signals > 1 or child.is_cancelled or time.monotonic() >= child.ends_at:
+            child.kill("signal" if signals > 1 else "cancel" if child.is_cancelled else "timeout")
             return
         try:
             if signals and not child.ending:

@@ -133,7 +133,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
             parts = [part for assignment in assignments for part in _parts(assignment)]
             budget = Budget(max_tasks, len(parts))
             _begin(assignments, until_empty)
-            launches = [Launch(part, until_empty, budget.share(n)) for n, part in enumerate(parts)]
+            launches = [Launch(part, until_empty, budget.share(n), run_child) for n, part in enumerate(parts)]
             why = Processes(launches).run()
             log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
         else:

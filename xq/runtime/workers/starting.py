@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from xq.runtime.workers.child import SharedMemory
 from xq.runtime.workers.pool import Assignment
 
 
-class Launch(NamedTuple):
-    """What a worker process is started with."""
+class Launch:
+    def __init__(self, part: Assignment, until_empty: bool, max_tasks: Any, run: Callable[..., None]) -> None:
+        self.part, self._run, self._given = part, run, (part, until_empty, max_tasks)
+        self.context: Any = multiprocessing.get_context("fork")
 
-    part: Assignment
-    until_empty: bool
-    max_tasks: Any
-    context: Any = multiprocessing.get_context("fork")
-
-    def process(self, shared: SharedMemory) -> Any:
-        from xq.runtime.workers.program import run_child
-
-        return self.context.Process(target=run_child, args=(self.part, self.until_empty, self.max_tasks, shared))
+    def process(self, shared: SharedMemory) -> BaseProcess:
+        process: BaseProcess = self.context.Process(target=self._run, args=(*self._given, shared))
+        return process
