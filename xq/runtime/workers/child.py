@@ -63,33 +63,33 @@ class InHand(Heartbeat):
 
     def __init__(self, shared: SharedMemory, *heartbeat: Any) -> None:
         super().__init__(*heartbeat)
-        self._shared = shared
-        self._places: dict[Lease, int] = {}
-        self._free = [*range(len(shared.slots))]
+        self._size, memory = shared.size, memoryview(shared.tasks).cast("B")
+        parts = [memory[place * self._size : (place + 1) * self._size] for place in range(len(shared.slots))]
+        self._free = [*zip(shared.slots, parts, strict=True)]  # made once: each takes as long as to write it
+        self._places: dict[Lease, tuple[Slot, memoryview]] = {}
 
     def add(self, lease: Lease) -> None:
         self.leases.add(lease)
         tasks = pickle.dumps((lease.ttr, [(*attempt.taken, attempt.number) for attempt in lease.taken]))
-        if not self._free or len(tasks) > self._shared.size:
+        if not self._free or len(tasks) > self._size:
             log.warning("no heartbeat touches the tasks with these keys: they are too long: %s", lease.taken)
             return
-        place = self._places[lease] = self._free.pop()
-        slot, begin = self._shared.slots[place], place * self._shared.size
+        slot, part = self._places[lease] = self._free.pop()
         slot.number += 1
         slot.size, slot.started_at = len(tasks), 0.0
-        self._shared.tasks[begin : begin + len(tasks)] = tasks
+        part[: len(tasks)] = tasks
         slot.number += 1
 
     def remove(self, *leases: Lease) -> None:
         super().remove(*leases)
         for lease in leases:
             if (place := self._places.pop(lease, None)) is not None:
-                self._shared.slots[place].size = 0
+                place[0].size = 0
                 self._free.append(place)
 
     def began(self, lease: Lease, at: float) -> None:
         if (place := self._places.get(lease)) is not None:
-            self._shared.slots[place].started_at = at
+            place[0].started_at = at
 
 
 def program_of(pid: int, ending: bool = False) -> str:
