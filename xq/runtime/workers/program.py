@@ -228,12 +228,8 @@ def run_child(part: Assignment, until_empty: bool, max_tasks: Any, shared: child
     mine.own = mine.named(shared.session)
     running = Running([part], Program(until_empty, max_tasks, shared=shared, session=mine.own))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
-    try:
-        running._work()
-        running.join()
-    except Exception:
-        log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
-        os._exit(1)
+    running._work()
+    running.join()
 
 
 class Running:
