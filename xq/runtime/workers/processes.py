@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from xq.core import time
 from xq.core.errors import Error, NotInstalled
@@ -67,7 +67,21 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is handled:  # else they are ignored
+                signal.signal(number, handler)
+
+
+def ignore_signals() -> None:
+    """Ignore a third signal, which would interrupt the release of the tasks, or the end of the program."""
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def exit_by(number: int) -> NoReturn:
+    """End the program after a second signal."""
+    name = signal.Signals(number).name
+    log.info("the workers have ended: %s, for the second time: the tasks that ran are released", name)
+    raise SystemExit(0)
 
 
 class Child:
@@ -220,9 +234,9 @@ class Processes:
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal
 
     def run(self) -> str:
-        """Run until all children have ended. Return why they have, or "" if they did so by themselves.
+        """Run until all children have ended. Return the name of the signal that has ended them, or "".
 
-        Raises Error after too many crashes.
+        Raises Error after too many crashes, SystemExit after a second signal.
         """
         with handled_by(self._signalled):
             try:
@@ -238,8 +252,9 @@ class Processes:
                 for child in self._children:
                     child.settle()
                 raise
-        told = ", for the second time: the tasks that ran are released" if len(self._signals) > 1 else ""
-        return f"{signal.Signals(self._signals[0]).name}{told}" if self._signals else ""
+        if len(self._signals) > 1:
+            exit_by(self._signals[1])
+        return signal.Signals(self._signals[0]).name if self._signals else ""
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -295,4 +310,6 @@ class Processes:
     def _signalled(self, number: int, frame: object) -> None:
         self._signals.append(number)
         self._stop.set()
+        if len(self._signals) > 1:
+            ignore_signals()
         self._waker.send_bytes(b"signal")

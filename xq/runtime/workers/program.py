@@ -23,7 +23,7 @@ from xq.runtime.workers import child
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
-from xq.runtime.workers.processes import Processes, handled_by
+from xq.runtime.workers.processes import Processes, exit_by, handled_by, ignore_signals
 from xq.runtime.workers.starting import Launch
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions import current as sessions
@@ -355,12 +355,9 @@ def _signals(running: Running) -> Iterator[None]:
         if next(signals) < 2:
             running._end(signal.Signals(number).name)
             return
-        for each in child.PASSED_ON:
-            signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
+        ignore_signals()
         running._release()
-        name = signal.Signals(number).name
-        log.info("the workers have ended: %s, for the second time: the tasks that ran are released", name)
-        raise SystemExit(0)
+        exit_by(number)
 
     with handled_by(handle):
         yield
