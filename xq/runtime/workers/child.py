@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import sys
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -107,7 +108,9 @@ def begin(shared: SharedMemory) -> None:
     for number in PASSED_ON:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    os.register_at_fork(after_in_child=_forked_by_function)
+    # Of a process that the function forks: a signal to it must wait until it is none of this one's.
+    block, unblock = (partial(signal.pthread_sigmask, how, PASSED_ON) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK))
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=_forked_by_function)
     Maintenance.only_looks = True
     name_program(shared.program)
 
@@ -116,3 +119,4 @@ def _forked_by_function() -> None:
     signal.set_wakeup_fd(-1)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
