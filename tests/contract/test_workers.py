@@ -83,6 +83,22 @@ def test_a_process_that_the_function_of_a_worker_forks_ends_by_a_signal(make_liv
     assert programs[0].exitcode == -signal.SIGTERM
 
 
+def test_a_process_that_the_function_of_a_worker_process_forks_has_its_own_signals(make_live, tmp_path):
+    Task, codes = make_live(), tmp_path / "codes"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        program = forked(make_live.db, lambda: time.sleep(PATIENCE))
+        program.terminate()  # at once: it may not have begun to run
+        program.join(PATIENCE)
+        note(codes, f"{os.getpid()} {program.exitcode}")
+
+    Task.xq.put_many(tasks(5))
+    Task.xq.run(until_empty=True)
+    assert len(set(noted(codes))) == 1
+    assert [line.split()[1] for line in noted(codes)] == [f"{-signal.SIGTERM}"] * 5
+
+
 # what becomes of a task
 
 
@@ -545,6 +561,26 @@ def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
     Task.xq.run(until_empty=True)
     assert seen == ["called", "cancelled", "called"]
     assert state(Task, put) == "D"
+
+
+def test_the_function_of_a_process_learns_that_its_task_is_lost(make_live, tmp_path):
+    Task, seen = make_live({"ttr": 2, "keep": True}, roles=("runat",)), tmp_path / "seen"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        note(seen, "called")
+        if len(noted(seen)) == 1:
+            assert xq.current().lost.wait(PATIENCE)
+            note(seen, "lost")
+
+    put = Task.put(task())
+    with program_of(Task, log := tmp_path / "log"):
+        eventually(lambda: noted(seen))
+        Task.xq.snatch(put.id)
+        eventually(lambda: state(Task, put) == "D")
+    assert noted(seen) == ["called", "lost", "called"]
+    assert "its task is lost" in log.read_text()
+    assert Task.xq.processes() == []
 
 
 @pytest.mark.parametrize("with_a_task", [True, False])
