@@ -166,9 +166,11 @@ class Child:
         lease.lose()
         self._order("_lose", lease.taken[0].taken.token, str(error))
 
-    @property
-    def is_cancelled(self) -> bool:
-        return any(lease.cancelled for lease in self._running)
+    def must_end(self, signals: int) -> str:
+        """Return why to kill it now, or ""."""
+        if signals > 1 or any(lease.cancelled for lease in self._running):
+            return "signal" if signals > 1 else "cancel"
+        return "timeout" if time.monotonic() >= self.ends_at else ""
 
     def _order(self, *call: object) -> None:
         try:
@@ -180,7 +182,8 @@ class Child:
     def cause(self) -> str:
         """Why it has ended, in words."""
         code = self.process.exitcode or 0
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+        return f"killed by {name}" if code < 0 else f"ended with exit code {code}"
 
     def settle(self) -> list[str]:
         """Fail the tasks that it had begun, and give back the others. Return the keys of those that it had begun."""
@@ -269,8 +272,8 @@ class Processes:
             return
         child.look()
         signals = max(len(self._signals), child.signals())
-        if signals > 1 or child.is_cancelled or time.monotonic() >= child.ends_at:
-            child.kill("signal" if signals > 1 else "cancel" if child.is_cancelled else "timeout")
+        if why := child.must_end(signals):
+            child.kill(why)
             return
         try:
             if signals and not child.ending:
