@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import math
 import os
@@ -12,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import peewee as pw
@@ -88,6 +89,22 @@ def test_a_process_that_the_function_of_a_worker_forks_ends_by_a_signal(make_liv
     Task.xq.run(until_empty=True)
     programs[0].join(PATIENCE)
     assert programs[0].exitcode == -signal.SIGTERM
+
+
+def test_a_process_that_the_function_of_a_worker_process_forks_has_its_own_signals(make_live, tmp_path):
+    Task, codes = make_live(), tmp_path / "codes"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        program = forked(make_live.db, lambda: time.sleep(PATIENCE))
+        program.terminate()  # at once: it may not have begun to run
+        program.join(PATIENCE)
+        note(codes, f"{os.getpid()} {program.exitcode}")
+
+    Task.xq.put_many(tasks(5))
+    Task.xq.run(until_empty=True)
+    assert len(set(noted(codes))) == 1
+    assert [line.split()[1] for line in noted(codes)] == [f"{-signal.SIGTERM}"] * 5
 
 
 # what becomes of a task
@@ -504,7 +521,7 @@ def test_workers_of_each_kind_do_each_task_once_and_as_many_at_a_time_as_run_is_
 @pytest.mark.parametrize("kind", ["process", "asyncio"])
 def test_a_function_that_fails_or_runs_past_its_timeout_has_failed(make_live, tmp_path, kind):
     Task = with_errors(make_live, {"buried": True, "keep": True, "ttr": 3600})
-    over, pids = threading.Event(), tmp_path / "pids"
+    pids, failures = tmp_path / "pids", tmp_path / "failures"
 
     def work(found: Any) -> None:
         note(pids, os.getpid())
@@ -512,17 +529,18 @@ def test_a_function_that_fails_or_runs_past_its_timeout_has_failed(make_live, tm
         if found.id == 1:
             raise Failed("no price")
         if found.id == 2:
-            over.wait(PATIENCE)
+            hang(found)
 
     async def awork(found: Any) -> None:
         if found.id == 2:
             await asyncio.Event().wait()
         work(found)
 
-    Task.xq.worker(awork if kind == "asyncio" else work, kind=kind, timeout=0.2, max_attempts=1)
+    made = Task.xq.worker(awork if kind == "asyncio" else work, kind=kind, timeout=0.2, max_attempts=1)
+    made.on_failure(lambda found, error: note(failures, f"{found.id} {type(error).__name__}"))
     Task.xq.put_many(tasks(3))
     eventually(lambda: Task.xq.run(until_empty=True) or Task.xq.count("R") + Task.xq.count("T") == 0)
-    over.set()
+    assert sorted(noted(failures)) == ["1 Failed", "2 TimeoutError"]
     failed, late = [Task.xq.peek(key).error.splitlines() for key in (1, 2)]
     assert failed[0] == "Failed: no price"
     assert "TimeoutError: the function runs for longer than 0.2 s" in late
@@ -556,16 +574,45 @@ def test_a_coroutine_is_cancelled_when_its_task_is_lost(make_live):
     assert state(Task, put) == "D"
 
 
-def test_processes_that_crash_again_and_again_end_the_program(make_live):
-    Task = make_live()
+def test_the_function_of_a_process_learns_that_its_task_is_lost(make_live, tmp_path):
+    Task, seen = make_live({"ttr": 2, "keep": True}, roles=("runat",)), tmp_path / "seen"
 
-    @Task.xq.worker(kind="process", workers=2)
+    @Task.xq.worker(kind="process")
     def work(found: Any) -> None:
-        os._exit(3)
+        note(seen, "called")
+        if len(noted(seen)) == 1:
+            assert xq.current().lost.wait(PATIENCE)
+            note(seen, "lost")
 
-    Task.xq.put_many(tasks(50))
-    with pytest.raises(xq.Error, match="crashed"):
-        Task.xq.run()
+    put = Task.put(task())
+    with program_of(Task, log := tmp_path / "log"):
+        eventually(lambda: noted(seen))
+        Task.xq.snatch(put.id)
+        eventually(lambda: state(Task, put) == "D")
+    assert noted(seen) == ["called", "lost", "called"]
+    assert "its task is lost" in log.read_text()
+    assert Task.xq.processes() == []
+
+
+@pytest.mark.parametrize("with_a_task", [True, False])
+def test_processes_that_crash_again_and_again_without_a_task_end_the_program(make_live, with_a_task):
+    Task = with_errors(make_live, RETRIES)
+
+    @Task.xq.worker(kind="process", workers=2, max_attempts=1)
+    def work(found: Any) -> None:
+        if with_a_task:
+            os._exit(3)
+        raise SystemExit(3)
+
+    Task.xq.put_many(tasks(12))
+    with nullcontext() if with_a_task else pytest.raises(xq.Error, match="crashed"):
+        Task.xq.run(until_empty=True)
+    assert not with_a_task or Task.xq.count("B") == 12
+
+
+def hang(found: Any) -> None:
+    """Run C code that keeps the GIL: no other thread of the process runs."""
+    ctypes.PyDLL(None).sleep(PATIENCE)
 
 
 def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
@@ -574,7 +621,7 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
     @Task.xq.worker(kind="process", workers=2)
     def work(found: Any) -> None:
         note(pids, os.getpid())
-        eventually(lambda: len(set(noted(pids))) == 2)
+        hang(found)
 
     Task.xq.put_many(tasks(2))
     reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
@@ -590,6 +637,92 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
         for pid in set(noted(pids)):
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
+    assert len(eventually(lambda: len(found := Task.xq.take_many(2)) == 2 and found)) == 2
+
+
+@contextmanager
+def program_of(Task: Any, log: Any) -> Iterator[Any]:
+    """A program that runs its workers. After the block a signal ends it, with the status 0."""
+
+    def run() -> None:
+        logging.basicConfig(filename=log, force=True, level=logging.INFO)
+        Task.xq.run()
+
+    program = forked(Task._meta.database, run)
+    try:
+        yield program
+        program.terminate()
+        program.join(PATIENCE)
+        assert program.exitcode == 0
+    finally:
+        program.kill()
+
+
+@pytest.mark.parametrize("keeps_the_gil", [True, False])
+def test_a_second_signal_to_a_process_that_hangs_releases_its_task_to_the_one_in_its_place(
+    make_live, tmp_path, keeps_the_gil
+):
+    Task, pids = with_errors(make_live), tmp_path / "pids"
+
+    @Task.xq.worker(kind="process", max_attempts=1)
+    def work(found: Any) -> None:
+        note(pids, os.getpid())
+        if len(noted(pids)) == 1:
+            hang(found) if keeps_the_gil else time.sleep(PATIENCE)
+
+    Task.put(task())
+    with program_of(Task, tmp_path / "log") as program:
+        first = int(eventually(lambda: noted(pids))[0])
+        os.kill(first, signal.SIGTERM)
+        told = f"worker of pid {program.pid}, ending"
+        eventually(lambda: [told in each.program for each in Task.xq.processes() if each.pid == first] == [True])
+        os.kill(first, signal.SIGTERM)
+        eventually(lambda: state(Task, 1) == "D")
+    assert (transitions(Task)["T-R"], row(Task, 1).attempts, len(set(noted(pids)))) == (1, 1, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_without_a_task_that_a_signal_ends_is_replaced(make_live, tmp_path, number):
+    Task, pids = make_live({"keep": True}), tmp_path / "pids"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        note(pids, os.getpid())
+
+    with program_of(Task, log := tmp_path / "log"):
+        for n in (1, 2):
+            put = Task.put(task())
+            eventually(lambda: state(Task, put) == "D" and len(noted(pids)) == n)  # noqa: B023
+            os.kill(pid := int(noted(pids)[-1]), number)
+            eventually(lambda: pid not in [each.pid for each in Task.xq.processes()])
+    assert len(set(noted(pids))) == 2
+    assert "the workers have ended: SIGTERM" in log.read_text()
+
+
+def test_a_process_that_is_stopped_keeps_its_task_and_hinders_no_other(make_live, tmp_path):
+    Task, pids = make_live({"ttr": 2, "keep": True}, roles=("runat",)), tmp_path / "pids"
+
+    @Task.xq.worker(kind="process", workers=2)
+    def work(found: Any) -> None:
+        if found.id == 1:
+            note(pids, os.getpid())
+            eventually((tmp_path / "go on").exists)
+
+    Task.put(task())
+    with program_of(Task, tmp_path / "log"):
+        stopped = int(eventually(lambda: noted(pids))[0])
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            for _ in range(3):  # heartbeats of the parent, a third of the ttr each: it has passed then
+                before = row(Task, 1).runat
+                eventually(lambda: row(Task, 1).runat > before)  # noqa: B023
+                put = Task.put(task())
+                eventually(lambda: state(Task, put) == "D")  # noqa: B023
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        (tmp_path / "go on").touch()
+        eventually(lambda: state(Task, 1) == "D")
+    assert len(noted(pids)) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -624,7 +757,7 @@ def test_a_signal_to_the_whole_group_lets_processes_finish_their_tasks_and_a_sec
         return program.exitcode is not None
 
     eventually(has_ended)
-    assert program.exitcode == (128 + number if again else 0)
+    assert program.exitcode == 0
     assert Task.xq.stats().counts["R" if again else "D"] == 2
     assert ("T-R" in transitions(Task)) == again
 
@@ -826,7 +959,7 @@ def test_a_task_that_kills_its_process_takes_no_attempt_from_those_prefetched_wi
     Task, called = with_errors(make_live, RETRIES), tmp_path / "called"
     Task.xq.put_many(tasks(5))
 
-    @Task.xq.worker(kind=kind, prefetch=5, max_attempts=2)
+    @Task.xq.worker(kind=kind, prefetch=5, max_attempts=2, backoff=[0])
     def work(found: Any) -> None:
         note(called, found.id)
         if found.id == 1:

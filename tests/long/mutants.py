@@ -623,13 +623,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "guarantees/test_workers.py::test_what_a_worker_has_reserved_and_does_not_find_another_takes",
     ),
     Mutant(
-        "the timeout of a prefetched task counts from its take",
-        "xq/runtime/lease.py",
-        "self.touched(time.monotonic())",
-        "self.touched(time.monotonic())\n        self.ends_at = self.touched_at + (self._timeout or math.inf)",
-        "unit/test_runtime.py",
-    ),
-    Mutant(
         "PostgreSQL does not notify",
         "xq/adapters/databases/postgres/objects.py",
         "PERFORM pg_notify('{CHANNEL}', '');",

@@ -13,7 +13,6 @@ import pytest
 from xq.adapters.databases.waker import Waker
 from xq.cli import watch
 from xq.core.errors import ConfigurationError
-from xq.runtime import lease
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.runtime.workers.kinds import KINDS
@@ -57,18 +56,6 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: ValueError"]
     lines.sum_up()
     assert len(caplog.messages) == 2
-
-
-def test_the_timeout_of_a_prefetched_task_counts_from_the_call_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, added = 100.0, list[lease.Lease]()
-    monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: now))
-    heart = SimpleNamespace(add=added.append)
-    taken = lease.Lease(heart, "a task", (), ttr=None, _timeout=45)  # type: ignore[arg-type]
-    assert taken.ends_at == float("inf")
-    now += 60
-    taken.start()
-    assert taken.ends_at == now + 45
-    assert added == [taken]
 
 
 def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occur():

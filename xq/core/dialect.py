@@ -216,6 +216,7 @@ class Records(ABC):
     session_is_there = Sql()
     session_rejoined = Sql()
     rejoin_session = Sql()
+    describe_session = Sql()
     expire_session_later = Sql()
     session_ends = Sql()
     session_over = Sql()

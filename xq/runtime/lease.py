@@ -38,9 +38,7 @@ class Lease:
     taken: Any  # what names the task, and this take, in a call
     ttr: float | None  # seconds; None: without limit
     attempt: int = 0
-    _timeout: float | None = None
     finish: Any = None  # within a worker's handler, a call that finishes its only task
-    ends_at: float = math.inf  # the monotonic time at which the handler must have returned
     started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
     touched_at: float = 0.0  # the monotonic time at which its ttr began
     touch_at: float = math.inf  # the monotonic time of the next heartbeat
@@ -63,9 +61,7 @@ class Lease:
     def start(self) -> None:
         """Note that the handler begins: its timeout counts from here."""
         self.started_at = time.monotonic()
-        if self._timeout is not None:
-            self.ends_at = self.started_at + self._timeout
-            self._heart.add(self)
+        self._heart.began(self, self.started_at)
 
     @property
     def begun(self) -> bool:
@@ -123,22 +119,20 @@ def current() -> Lease:
 class Heartbeat:
     """A thread that touches leased tasks at a third of their ttr, on its own connection.
 
-    It starts with the first task that has a ttr or a timeout. Where threads share one connection, it never touches.
+    It starts with the first task that has a ttr. Where threads share one connection, it never touches.
     `move` touches tasks by so many seconds, yields the touched ones, and sets `lost` of the lost ones.
-    `overdue` gets each lease whose timeout has passed. `hold` gets True before a touch, which may have to wait, and
-    False when no task is to be touched: in between no ttr may pass.
+    `hold` gets True before a touch, which may have to wait, and False when no task is to be touched: in between no ttr
+    may pass.
     """
 
     def __init__(
         self,
         store: Connections,
         move: Callable[[Collection[Lease], float], Iterable[Lease]],
-        overdue: Callable[[Lease], object] = lambda lease: None,
         hold: Callable[[bool], object] = lambda holds: None,
     ) -> None:
         self._store = store
         self._move = move
-        self._overdue = overdue
         self._hold = hold
         self._holds = False
         self.leases: set[Lease] = set()  # also those that it need not touch
@@ -149,11 +143,14 @@ class Heartbeat:
 
     def add(self, lease: Lease) -> None:
         self.leases.add(lease)
-        if lease.touch_at < self._wakes_at or lease.ends_at < self._wakes_at:
+        if lease.touch_at < self._wakes_at:
             self._wake()
 
     def remove(self, *leases: Lease) -> None:
         self.leases.difference_update(leases)
+
+    def began(self, lease: Lease, at: float) -> None:
+        """Note when a handler was called, for the parent of a worker process; inf: it has returned, or raised."""
 
     def _wake(self) -> None:
         """Let the thread look at the leases now. Start it first if there is none."""
@@ -190,9 +187,6 @@ class Heartbeat:
         try:
             while not self._over:
                 self._wakes_at = math.inf  # from here on, `add` wakes it again
-                for lease in self.leases.copy():
-                    if lease.ends_at <= time.monotonic() and not lease.is_lost:
-                        self._overdue(lease)
                 self._wakes_at = self._touch_due()
                 self._changed.wait(min(LONGEST_SLEEP, max(0.0, self._wakes_at - time.monotonic())))
                 self._changed.clear()
@@ -226,7 +220,7 @@ class Heartbeat:
             # Also of the leases that began while it waited.
             if all(lease.touch_at > time.monotonic() or lease.is_lost for lease in self.leases.copy()):
                 self._set_hold(False)
-            return min(max(again, touches), min((lease.ends_at for lease in timed), default=math.inf))
+            return max(again, touches)
 
 
 def ttr_timer(machine: Machine) -> Timer | None:

@@ -149,8 +149,8 @@ class QueueMaintenance(Owner):
 
     @property
     def maintains(self) -> bool:
-        """Whether this process expires and reaps: not under a test's clock."""
-        return self.database.clock is None
+        """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
+        return self.database.clock is None and not Maintenance.only_looks
 
     def expire(self, seconds: float | None) -> float | None:
         """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.

@@ -153,6 +153,10 @@ class SessionRecords:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
         return bool(self._whole(lambda of: (of.rejoin_session, of.session_rejoined), **self._registered(uuid)))
 
+    def describe(self, uuid: str, program: str) -> None:
+        """Write the program of a session, for operators."""
+        self._whole(lambda of: (of.describe_session, of.session_is_there), uuid=uuid, program=program)
+
     def expire_later(self, uuids: Sequence[str]) -> set[str]:
         """Make sessions expire after session_ttr seconds. Return them without those that must end at once."""
         found = self._whole(lambda of: (of.expire_session_later, of.session_ends), uuids)

@@ -305,23 +305,23 @@ class OpenSessions:
 
     # the end
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: Session, event: str = "release") -> None:
         """End a session whose liveness lock this process has released, unless another process has joined it."""
         with self.records.alone([session.uuid]) as alone:
             if alone and not session.live:  # else another thread has rejoined it
                 self._open.pop(session.uuid, None)
-                self._end(session)
+                self._end(session, event)
 
     def close(self, session: Session) -> None:
         """End a session, even if other processes have joined it."""
         self._end(session)
         session.release()
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: Session, event: str = "release") -> None:
         before = session.closed, session.live
         session.closed, session.live = True, False  # no take can begin after this
         try:
-            self.end([session.uuid], "release")
+            self.end([session.uuid], event)
         except BaseException:
             session.closed, session.live = before
             raise

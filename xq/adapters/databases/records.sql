@@ -97,6 +97,10 @@ SELECT 1 FROM xq_session WHERE uuid = :uuid AND queue = '' AND (ends IS NULL OR 
 UPDATE xq_session SET ends = {now} + :lease, host = :host, pid = :pid, program = :program
     WHERE uuid = :uuid AND (ends IS NULL OR ends > {now})
 
+--: describe_session
+-- Write the program of a session, for operators.
+UPDATE xq_session SET program = :program WHERE uuid = :uuid
+
 --: expire_session_later
 -- Make sessions whose process has ended expire after session_ttr, if that is set: until then another may join them.
 UPDATE xq_session

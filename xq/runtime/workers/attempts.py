@@ -55,7 +55,8 @@ class Attempts(Generic[T]):
         stop: threading.Event,
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
-        overdue: Callable[[Lease], object] | None = None,  # gets each lease past its timeout; None: others time it
+        heart: Callable[..., Heartbeat] = Heartbeat,
+        lose: Callable[[Lease, Exception], object] | None = None,  # gets each lease that is lost; None: `lose`
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
@@ -64,13 +65,13 @@ class Attempts(Generic[T]):
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
         self.failures = FailedAttempts(worker, self.calls, alone, self.lines)
-        self._limit = options.timeout if overdue else None
-        self.heart = Heartbeat(moves.store, self._touch, overdue or (lambda lease: None), moves.hold_session)
+        self.heart = heart(moves.store, self._touch, moves.hold_session)
+        self._lose = lose or self.lose
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
-        self._ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
+        self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
         self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.database)
 
     # taking
@@ -116,7 +117,7 @@ class Attempts(Generic[T]):
         return list(filter(None, map(self._begin, chunks(tasks, self.options.batch or 1))))
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
-        ttr, timer, tell, attempts = self._ttr, self._own_ttr, self._moves.tasks, []
+        ttr, timer, tell, attempts = self.ttr, self._own_ttr, self._moves.tasks, []
         most = self.options.max_attempts
         self.calls.pause = AGAIN
         for task in tasks:
@@ -137,7 +138,7 @@ class Attempts(Generic[T]):
         given, first = self.worker.given, attempts[0]
         handed = Batch([given(each.task) for each in attempts]) if self.options.batch else given(first.task)
         finish = partial(self._finish_now, first.taken)
-        lease = Lease(self.heart, handed, attempts, ttr, first.number, self._limit, finish)
+        lease = Lease(self.heart, handed, attempts, ttr, first.number, finish)
         self.heart.add(lease)
         return lease
 
@@ -177,8 +178,7 @@ class Attempts(Generic[T]):
                     if not attempt.has_ended(error):
                         lost.append(error)
             if lost and not touched and not locked:
-                lease.lose()
-                self.log.warning("the function still runs, but its task is lost: %s", lost[0])
+                self._lose(lease, lost[0])
             elif touched or not locked:
                 for attempt in locked:
                     attempt.late += seconds
@@ -194,6 +194,12 @@ class Attempts(Generic[T]):
                 if not lease.is_lost and all(each.finished == "cancel" and not each.in_doubt for each in lease.taken):
                     lease.cancelled = True
                     lease.lose()
+
+    def lose(self, lease: Lease, why: object) -> None:
+        """Note, and log, that the tasks of a lease are lost, while its function runs."""
+        if not lease.is_lost:
+            lease.lose()
+            self.log.warning("the function still runs, but its task is lost: %s", why)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
@@ -223,14 +229,6 @@ class Attempts(Generic[T]):
                     moves.if_free(attempt.taken, partial(moves.write, attempt.taken, {field: attempt.number - 1}))
         except Exception as error:
             self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
-
-    def fail_overdue(self, lease: Lease) -> None:
-        """Release or bury the tasks of a function that runs for too long."""
-        try:
-            raise TimeoutError(f"the function runs for longer than {self.options.timeout:g} s")
-        except TimeoutError as error:
-            for attempt in lease.taken:
-                self.failures.failed(attempt, error, waits=False)  # the process ends now
 
     # the end of an attempt
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic
@@ -21,7 +20,7 @@ from xq.runtime.workers.worker import Hook, Worker
 
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "
-DEATHS, COUNTED = 10, 1_000  # of processes: those of one task that end it, and the last ones, among which they count
+DEATHS = 10  # of processes that worked on a task, after which it is tried no more
 
 
 class FailedAttempts(Generic[T]):
@@ -34,7 +33,6 @@ class FailedAttempts(Generic[T]):
         self._alone, self._lines = alone, lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
-        self._deaths = deque[Parts](maxlen=COUNTED)  # the keys of the tasks
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
@@ -61,8 +59,8 @@ class FailedAttempts(Generic[T]):
         Without max_attempts a task is buried after DEATHS of them, or the takes of this process pass it over.
         """
         key, at = attempt.taken.parts, f" at attempt {attempt.number}" if attempt.number else ""
-        self._deaths.append(key)
-        ends = not self._most and self._deaths.count(key) >= DEATHS
+        self._worker.deaths.append(key)
+        ends = not self._most and self._worker.deaths.count(key) >= DEATHS
         last = f", the last of {DEATHS} deaths" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
         if ends and not self._buries:

@@ -7,14 +7,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
 from xq.runtime.workers.attempts import Attempts
+from xq.runtime.workers.child import InHand, SharedMemory
 from xq.runtime.workers.options import USUAL, Options
-from xq.runtime.workers.processes import SharedMemory
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
+from xq.sessions.session import Session
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
@@ -114,6 +116,7 @@ class Program:
     budget: Budget = field(default_factory=Budget)
     loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
     shared: SharedMemory | None = None  # of a child with its parent
+    session: Session | None = None  # of a child
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 
@@ -123,6 +126,8 @@ class Pool(ABC):
 
     def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
         ends = program.until_empty or program.budget.is_limited
+        if program.shared is not None and program.shared.slots:
+            told["heart"] = partial(InHand, program.shared)
         self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
         self._options = assignment.options
         self._sources = assignment.sources

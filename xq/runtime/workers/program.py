@@ -11,23 +11,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
+from xq.core.values import Parts
+from xq.runtime.workers import child
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
-from xq.runtime.workers.processes import PASSED_ON, Processes, SharedMemory, handled_by
+from xq.runtime.workers.processes import Processes, exit_by, handled_by, ignore_signals
 from xq.runtime.workers.starting import launches
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
+from xq.sessions import current as sessions
 from xq.sessions.process import this_process
 
 log = logging.getLogger("xq")
-ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
 
 
 def worker_of(
@@ -114,7 +117,7 @@ def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
     """Run these workers in one program until SIGTERM or SIGINT, or with `until_empty` until no task is ready.
 
-    With `max_tasks` it ends after that many tasks in total; each process of kind="process" counts its own.
+    With `max_tasks` the program ends after that many tasks in total.
     """
     if not workers:
         raise ConfigurationError("xq.run needs workers: xq.run(fetch, send)")
@@ -128,11 +131,10 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
     """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
     with _shown_log():
         if any(assignment.kind.forks for assignment in assignments):
-            # The parent has no threads, since it may fork again when a process crashes.
             parts, budget = [part for assignment in assignments for part in _parts(assignment)], Budget(max_tasks)
             _begin(assignments, until_empty)
-            run = Processes(launches(parts, until_empty, max_tasks, run_child)).run
-            log.info("the workers have ended: %s", run() or _end_of(assignments, until_empty, budget))
+            why = Processes(launches(parts, until_empty, max_tasks, run_child)).run()
+            log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
         else:
             _run_here(assignments, until_empty, Budget(max_tasks))
 
@@ -175,8 +177,6 @@ def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
     for assignment in assignments:
         _await_schedules(assignment, until_empty)
         assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
-        if assignment.worker.is_endless:
-            assignment.worker.queue.adapter.finish.log.warning(ENDLESS, assignment.worker)
 
 
 def _await_schedules(assignment: Assignment, until_empty: bool) -> None:
@@ -186,8 +186,10 @@ def _await_schedules(assignment: Assignment, until_empty: bool) -> None:
 
 def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
     """Return why workers have ended that no signal and no error has ended."""
-    if budget.is_spent or not until_empty:
+    if budget.is_spent:
         return "max_tasks were taken"
+    if not until_empty:
+        return "max_tasks were taken" if budget.is_limited else "their functions have called sys.exit(0)"
     waiting = 0
     for queue in {assignment.worker.queue.name: assignment.worker.queue for assignment in assignments}.values():
         for state in {*queue.machine.pending} - {READY, TAKEN}:
@@ -209,25 +211,28 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
     found = [assignment.worker.queue.adapter.maintenance.database.sessions for assignment in assignments]
     here = this_process()
-    for uuid in dict.fromkeys(sessions.own().uuid for sessions in found if sessions is not None):
+    for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_here(
-    assignments: Sequence[Assignment], until_empty: bool, budget: Budget, shared: SharedMemory | None = None
-) -> None:
-    """Run assignments in this process; with `shared` it is a child."""
-    running = Running(assignments, Program(until_empty, budget, shared=shared))
-    with _signals(running, shared):
+def _run_here(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> None:
+    running = Running(assignments, Program(until_empty, budget))
+    with _signals(running):
         running._work()
         running.join()
 
 
-def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
-    """Run an assignment in a process that the program has started for it."""
+def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: child.SharedMemory) -> None:
+    """Run a part in a worker process."""
+    child.begin(shared)
     _await_schedules(part, until_empty)
+    mine = sessions.of(part.worker.queue.adapter.maintenance.home).open
+    mine.own = mine.named(shared.session)
+    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, session=mine.own))
+    threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     with _shown_log():
-        _run_here([part], until_empty, Budget(max_tasks), shared)
+        running._work()
+        running.join()
 
 
 class Running:
@@ -272,6 +277,22 @@ class Running:
         for pool in self._pools:
             pool.release_all()
 
+    def _lose(self, token: str | None, why: str) -> None:
+        for attempts in [pool.attempts for pool in self._pools]:
+            for lease in list(attempts.heart.leases):
+                if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
+                    attempts.lose(lease, why)
+
+    def _pass_over(self, keys: Sequence[Parts]) -> None:
+        for parts in keys:
+            self._assignments[0].worker.queue.adapter.takes.unmovable.pass_over(parts)
+
+    def _obey(self, orders: Connection) -> None:
+        with suppress(EOFError, OSError):  # the parent has ended
+            while True:
+                name, *arguments = orders.recv()
+                getattr(self, name)(*arguments)
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the workers have ended, up to `timeout` seconds. Returns whether they have.
 
@@ -311,8 +332,9 @@ class Running:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-                if self._parent is not None and not self._parent.is_alive():
-                    program.stop.set()
+                lost = program.session is not None and program.session.closed  # the parent cannot act in another one
+                if self._parent is not None and (lost or not self._parent.is_alive()):
+                    os._exit(1)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
@@ -332,18 +354,16 @@ class Running:
 
 
 @contextmanager
-def _signals(running: Running, shared: SharedMemory | None) -> Iterator[None]:
+def _signals(running: Running) -> Iterator[None]:
     signals = itertools.count(1)
 
     def handle(number: int, frame: object) -> None:
-        # A terminal or a supervisor signals the whole group, and the parent passes that on as well: its count is right.
-        if (next(signals) if shared is None else shared.signals.value) < 2:
+        if next(signals) < 2:
             running._end(signal.Signals(number).name)
             return
-        for each in PASSED_ON:
-            signal.signal(each, signal.SIG_IGN)  # a third one would interrupt the release
+        ignore_signals()
         running._release()
-        raise SystemExit(128 + number)
+        exit_by(number)
 
     with handled_by(handle):
         yield

@@ -21,10 +21,11 @@ from types import ModuleType
 from typing import Any
 
 from xq.core.errors import ConfigurationError
+from xq.runtime.workers.child import PASSED_ON, SharedMemory
 from xq.runtime.workers.kinds import KINDS
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment
-from xq.runtime.workers.processes import PASSED_ON, UNFIT, SharedMemory
+from xq.runtime.workers.processes import UNFIT
 from xq.runtime.workers.worker import Supply, Worker
 from xq.sessions.process import name_program, this_process
 

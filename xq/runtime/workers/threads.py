@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from xq.core import time
 from xq.runtime.lease import Lease
 from xq.runtime.workers.concurrency import NoSlot
 from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
-from xq.runtime.workers.processes import REPLACED
 from xq.runtime.workers.worker import LISTEN, Supply
 
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
@@ -50,9 +48,7 @@ class Threads(Pool):
     """Threads that work on tasks. They take by the session of the process."""
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
-        super().__init__(assignment, program, overdue=self._overdue)
-        self._deadline: Any = program.shared and program.shared.deadline  # of the running function
-        self._timing = threading.Lock()  # a function returns, or is overdue: one comes first
+        super().__init__(assignment, program)
         self._threads: dict[threading.Thread, _Hand] = {}
         self._any_finished = threading.Event()
         self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
@@ -153,16 +149,12 @@ class Threads(Pool):
             attempts.give_back(lease)
             return
         lease.start()
-        if self._options.timeout is not None:
-            self._deadline.value = lease.ends_at
         try:
             with self._store.at_work(), lease:
                 try:
                     attempts.worker.call(lease.task)
                 finally:
-                    if self._options.timeout is not None:
-                        with self._timing:
-                            self._deadline.value, lease.ends_at = 0.0, math.inf
+                    attempts.heart.began(lease, math.inf)
         except (SystemExit, KeyboardInterrupt):
             hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
@@ -172,20 +164,6 @@ class Threads(Pool):
         hand.finished.append(lease)
         if hand.waiting and not self._any_finished.is_set():
             self._any_finished.set()
-
-    def _overdue(self, lease: Lease) -> None:
-        """Fail the task of a function that runs for too long, and end the process: nothing else stops the function."""
-        with self._timing:
-            if lease.ends_at == math.inf:  # it has just returned
-                return
-            lease.lose()
-            try:
-                self.attempts.fail_overdue(lease)
-                for hand in self._threads.values():
-                    self._leave(hand)
-            except BaseException as error:
-                self._failed(error)
-            os._exit(REPLACED)  # the parent starts another process
 
     def _ack_in_time(self) -> None:
         """Ack what is finished, and give back what has not begun, while a slow function keeps their thread from it."""

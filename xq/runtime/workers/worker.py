@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import READY, Machine
 from xq.core.ports import Store, T
+from xq.core.values import Parts
 from xq.engine.finish import Finish
 from xq.engine.observers import Observers
 from xq.engine.take import Takes
@@ -26,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
 Hooks = dict[bool, list[Hook]]  # by whether they run in the transaction
+COUNTED = 1_000  # deaths of processes
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 
 
@@ -90,6 +93,7 @@ class Worker(Generic[T]):
         self.given = given
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
+        self.deaths = deque[Parts](maxlen=COUNTED)  # the keys of the tasks whose processes died last
         self.failure_hooks: Hooks = {False: [], True: []}
         self.bury_hooks: Hooks = {False: [], True: []}
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
