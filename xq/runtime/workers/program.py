@@ -31,6 +31,7 @@ from xq.sessions import current as sessions
 from xq.sessions.process import this_process
 
 log = logging.getLogger("xq")
+ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
 
 
 def worker_of(
@@ -177,6 +178,8 @@ def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
     for assignment in assignments:
         _await_schedules(assignment, until_empty)
         assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
+        if assignment.worker.is_endless:
+            assignment.worker.queue.adapter.finish.log.warning(ENDLESS, assignment.worker)
 
 
 def _await_schedules(assignment: Assignment, until_empty: bool) -> None:
