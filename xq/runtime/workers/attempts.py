@@ -300,7 +300,7 @@ class Attempts(Generic[T]):
         joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
         seen = observers.callbacks and joins == "pipeline"
         # What a batch's function has named fails before the next take.
-        if self.slots or seen or any(map(_named, leases)) or not (n and done and joins):
+        if self.slots or seen or (self.options.batch and any(map(_named, leases))) or not (n and done and joins):
             return self.ack_together(leases), None
         ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
         take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
@@ -325,17 +325,15 @@ class Attempts(Generic[T]):
 
         `acked` is what it returned; None if the database has refused it.
         """
-        rows = [row for found in acked or () for row in found]
-        keys = {taken.parts for taken in done} if len(rows) == len(done) else set(map(self._moves.tasks.key_of, rows))
-        ended, others = list[Lease](), list[Lease]()
-        for lease in leases:
-            is_whole = acked is not None and not _named(lease)
-            for attempt in lease.taken if acked is not None else ():
+        others = list[Lease]()
+        if acked is None or self.options.batch or sum(map(len, acked)) < len(done):
+            keys = {self._moves.tasks.key_of(row) for rows in acked or () for row in rows}
+            for attempt in [attempt for lease in leases for attempt in lease.taken] if acked is not None else ():
                 if attempt.taken.parts in keys:
                     attempt.finished = "ack"
                 attempt.in_doubt = False  # else the function's own transaction was committed
-                is_whole = is_whole and attempt.finished != ""
-            (ended if is_whole else others).append(lease)
+            others = [each for each in leases if _named(each) or any(attempt.is_open for attempt in each.taken)]
+        ended = [lease for lease in leases if lease not in others]
         for lease in ended:
             self._log_done(lease, *lease.taken)
         self.drop(*ended)
@@ -355,7 +353,7 @@ class Attempts(Generic[T]):
         for attempt in attempts:
             if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
                 continue
-            event = attempt.finished
+            event = "ack" if attempt.is_open else attempt.finished
             ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - lease.started_at)
             (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
