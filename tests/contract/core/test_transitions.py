@@ -73,8 +73,8 @@ def run(Task: Any, line: xq.Transition, task: Any) -> Any:
     options = {line.given: DELAY} if line.given else {}
     if line.event in ("put", "take"):
         return getattr(Task.xq, line.event)(**options)
-    if line.event == "switch":
-        return Task.xq.switch(task, line.target, **options)
+    if line.named:
+        return getattr(Task.xq, line.event)(task, to=line.target, **options)
     if line.event == "touch":
         return Task.xq.touch(task, INCREMENT)
     return getattr(Task.xq, line.event)(task, **options)
