@@ -20,6 +20,7 @@ log = logging.getLogger("xq")
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 LONGEST_KEY = 4096  # bytes of a task in shared memory: more than a key of a server can have
+UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 

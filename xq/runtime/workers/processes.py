@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
@@ -25,24 +24,14 @@ from xq.core.values import Parts, Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, program_of
-from xq.runtime.workers.pool import Assignment
+from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, UNFIT, SharedMemory, Slot, program_of
+from xq.runtime.workers.starting import Launch
 from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
 
 LOOK = 0.5  # seconds between two looks at the children, at most
-UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
-
-
-class Launch(Protocol):
-    """How a child starts: see `starting`."""
-
-    part: Assignment
-    context: Any
-
-    def process(self, shared: SharedMemory) -> BaseProcess: ...
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
 from xq.core.values import Parts
-from xq.runtime.workers import child
+from xq.runtime.workers.child import SharedMemory
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
@@ -134,7 +134,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         if any(assignment.kind.forks for assignment in assignments):
             parts, budget = [part for assignment in assignments for part in _parts(assignment)], Budget(max_tasks)
             _begin(assignments, until_empty)
-            why = Processes(launches(parts, until_empty, max_tasks, run_child)).run()
+            why = Processes(launches(parts, run_child, until_empty, max_tasks)).run()
             log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
         else:
             _run_here(assignments, until_empty, Budget(max_tasks))
@@ -225,9 +225,8 @@ def _run_here(assignments: Sequence[Assignment], until_empty: bool, budget: Budg
         running.join()
 
 
-def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: child.SharedMemory) -> None:
+def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    child.begin(shared)
     _await_schedules(part, until_empty)
     mine = sessions.of(part.worker.queue.adapter.maintenance.home).open
     mine.own = mine.named(shared.session)
