@@ -18,7 +18,6 @@ from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.child import InHand, SharedMemory
 from xq.runtime.workers.options import USUAL, Options
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
-from xq.sessions.session import Session
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
@@ -114,7 +113,7 @@ class Program:
     budget: Budget = field(default_factory=Budget)
     loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
     shared: SharedMemory | None = None  # of a child with its parent
-    session: Session | None = None  # of a child
+    has_lost_parent: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 

@@ -83,7 +83,7 @@ class Child:
         self.session = sessions.of(self.adapter.maintenance.home).open.named(str(uuid.uuid4()))
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
-        self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop, lose=self._lost))
+        self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
         self._timeout = math.inf if options.timeout is None else options.timeout
         self.pause = min(LOOK, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
         self.ends_at = math.inf  # the monotonic time at which a function must have returned
@@ -115,6 +115,7 @@ class Child:
                 ttr, taken = pickle.loads(tasks)
                 attempts = [Attempt(None, Taken(parts, token), nth) for parts, token, nth in taken]
                 lease = self._leases[number] = Lease(heart, None, attempts, ttr, attempts[0].number)
+                lease.on_loss = partial(self._lost, lease)
                 self._context.run(heart.add, lease)
             lease.started_at = started_at
         self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
@@ -155,9 +156,9 @@ class Child:
         self.killed_by = self.killed_by or why
         self.process.kill()
 
-    def _lost(self, lease: Lease, error: Exception) -> None:
-        lease.lose()
-        self._order("_lose", lease.taken[0].taken.token, str(error))
+    def _lost(self, lease: Lease) -> None:
+        if not lease.cancelled:  # which the process notices by itself
+            self._order("_lose", lease.taken[0].taken.token)
 
     def must_end(self, signals: int) -> str:
         """Return why to kill it now, or ""."""
@@ -213,7 +214,8 @@ class Child:
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
         if self.killed_by == "timeout":
             late = TimeoutError(f"the function runs for longer than {self._timeout:g} s")
-            failures.failed(attempt, late, waits=False)
+            attempt.why = str(late)
+            failures.failed(attempt, late)
         elif not self.killed_by:
             failures.died(attempt, self.cause)
 

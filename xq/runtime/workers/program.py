@@ -228,8 +228,11 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
     mine = sessions.of(part.worker.queue.adapter.maintenance.home).open
-    mine.own = mine.named(shared.session)
-    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, session=mine.own))
+    own, parent = mine.named(shared.session), multiprocessing.parent_process()
+    mine.own = own
+    # The parent cannot act in another session.
+    lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
+    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     with _shown_log():
         running._work()
@@ -244,7 +247,6 @@ class Running:
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
-        self._parent = None if program.shared is None else multiprocessing.parent_process()
         self._program = program
         _log_sessions(assignments)
         self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
@@ -275,11 +277,10 @@ class Running:
             self._program.stop.set()
             self._log.info("%s: the workers finish their tasks and end; a second time releases the tasks", why)
 
-    def _lose(self, token: str | None, why: str) -> None:
-        for attempts in [pool.attempts for pool in self._pools]:
-            for lease in list(attempts.heart.leases):
-                if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
-                    attempts.lose(lease, why)
+    def _lose(self, token: str | None) -> None:
+        for lease in [lease for pool in self._pools for lease in list(pool.attempts.heart.leases)]:
+            if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
+                lease.lose()
 
     def _pass_over(self, keys: Sequence[Parts]) -> None:
         for parts in keys:
@@ -322,21 +323,20 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            _begin(given, program.until_empty, tells=self._parent is None)
+            _begin(given, program.until_empty, tells=program.shared is None)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
             for pool in self._pools:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-                lost = program.session is not None and program.session.closed  # the parent cannot act in another one
-                if self._parent is not None and (lost or not self._parent.is_alive()):
+                if program.has_lost_parent():
                     os._exit(1)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if self._parent is None:
+            if program.shared is None:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
