@@ -56,7 +56,6 @@ class Attempts(Generic[T]):
         ends: bool = True,  # whether the program ends by itself
         alone: bool = False,  # whether it runs in the caller's thread: without heartbeat
         heart: Callable[..., Heartbeat] = Heartbeat,
-        lose: Callable[[Lease, Exception], object] | None = None,  # gets each lease that is lost; None: `lose`
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
@@ -66,7 +65,6 @@ class Attempts(Generic[T]):
         self.calls = RetriedCalls(moves, stop, ends, alone)
         self.failures = FailedAttempts(worker, self.calls, alone, self.lines)
         self.heart = heart(moves.store, self._touch, moves.hold_session)
-        self._lose = lose or self.lose
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)
         self._counts = "attempts" in roles
@@ -178,7 +176,9 @@ class Attempts(Generic[T]):
                     if not attempt.has_ended(error):
                         lost.append(error)
             if lost and not touched and not locked:
-                self._lose(lease, lost[0])
+                if not lease.is_lost:
+                    lease.lose()
+                    self.log.warning("the function still runs, but its task is lost: %s", lost[0])
             elif touched or not locked:
                 for attempt in locked:
                     attempt.late += seconds
@@ -194,12 +194,6 @@ class Attempts(Generic[T]):
                 if not lease.is_lost and all(each.finished == "cancel" and not each.in_doubt for each in lease.taken):
                     lease.cancelled = True
                     lease.lose()
-
-    def lose(self, lease: Lease, why: object) -> None:
-        """Note, and log, that the tasks of a lease are lost, while its function runs."""
-        if not lease.is_lost:
-            lease.lose()
-            self.log.warning("the function still runs, but its task is lost: %s", why)
 
     def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
         """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""

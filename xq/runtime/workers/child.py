@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
 import os
 import pickle
@@ -20,42 +21,32 @@ log = logging.getLogger("xq")
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 LONGEST_KEY = 4096  # bytes of a task in shared memory: more than a key of a server can have
+UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
-class Slot(ctypes.Structure):
-    """The place of a lease. The process writes it, and the parent may read it at any time."""
-
-    _fields_ = [
-        ("number", ctypes.c_int64),  # of the leases at this place, twice; odd while one is written
-        ("size", ctypes.c_int64),  # in bytes, of its tasks in `SharedMemory.tasks`; 0: there is none
-        ("started_at", ctypes.c_double),  # the monotonic time of the call of its function; 0: not yet; inf: it returned
-    ]
-
-
 class SharedMemory(NamedTuple):
-    """What a parent and a child share. It is pickled for a child that is not forked."""
+    """What a parent and a child share. It is pickled for a child that is not forked.
+
+    The child writes its leases, each at a place of its own, and the parent may read them at any time.
+    """
 
     orders: Connection  # calls of `Running`: the name and the arguments of each
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
     session: str  # the uuid of the session that takes
     program: str  # its text for operators
-    slots: Any = ()
-    tasks: Any = b""  # pickled, of each slot: the ttr, and the tasks with the numbers of their attempts
+    numbers: Any = ()  # of the leases; 0: there is none at this place, or it is written just now
+    started_at: Any = ()  # the monotonic times of the calls of their functions; 0: not yet; inf: it returned
+    tasks: Any = b""  # pickled: the ttr, and the tasks with the numbers of their attempts
+    size: int = 0  # of a place in `tasks`, in bytes
 
-    @property
-    def size(self) -> int:
-        """The bytes of a slot's tasks."""
-        return len(self.tasks) // len(self.slots)
-
-    def read(self) -> dict[tuple[int, int], tuple[float, bytes]]:
-        """Return when each lease was started, and its tasks, by place and number."""
+    def read(self) -> dict[int, tuple[float, bytes]]:
+        """Return when each lease was started, and its tasks, by its number."""
         found = {}
-        for place, slot in enumerate(self.slots):
-            number, size, begin = slot.number, slot.size, place * self.size
-            read = slot.started_at, self.tasks[begin : begin + size]
-            if size and number % 2 == 0 and (number, size) == (slot.number, slot.size):
-                found[place, number] = read
+        for place, number in enumerate(self.numbers):
+            read = self.started_at[place], self.tasks[place * self.size : (place + 1) * self.size] if number else b""
+            if number and number == self.numbers[place]:
+                found[number] = read
         return found
 
 
@@ -64,33 +55,31 @@ class InHand(Heartbeat):
 
     def __init__(self, shared: SharedMemory, *heartbeat: Any) -> None:
         super().__init__(*heartbeat)
-        self._size, memory = shared.size, memoryview(shared.tasks).cast("B")
-        parts = [memory[place * self._size : (place + 1) * self._size] for place in range(len(shared.slots))]
-        self._free = [*zip(shared.slots, parts, strict=True)]  # made once: each takes as long as to write it
-        self._places: dict[Lease, tuple[Slot, memoryview]] = {}
+        self._shared, self._tasks = shared, memoryview(shared.tasks).cast("B")
+        self._free, self._numbers = [*range(len(shared.numbers))], itertools.count(1)
+        self._places = dict[Lease, int]()
 
     def add(self, lease: Lease) -> None:
         self.leases.add(lease)
-        tasks = pickle.dumps((lease.ttr, [(*attempt.taken, attempt.number) for attempt in lease.taken]))
-        if not self._free or len(tasks) > self._size:
+        tasks, size = pickle.dumps((lease.ttr, [(*each.taken, each.number) for each in lease.taken])), self._shared.size
+        if not self._free or len(tasks) > size:
             log.warning("no heartbeat touches the tasks with these keys: they are too long: %s", lease.taken)
             return
-        slot, part = self._places[lease] = self._free.pop()
-        slot.number += 1
-        slot.size, slot.started_at = len(tasks), 0.0
-        part[: len(tasks)] = tasks
-        slot.number += 1
+        place = self._places[lease] = self._free.pop()
+        self._tasks[place * size : place * size + len(tasks)] = tasks
+        self._shared.started_at[place] = 0.0
+        self._shared.numbers[place] = next(self._numbers)
 
     def remove(self, *leases: Lease) -> None:
         super().remove(*leases)
         for lease in leases:
             if (place := self._places.pop(lease, None)) is not None:
-                place[0].size = 0
+                self._shared.numbers[place] = 0
                 self._free.append(place)
 
     def began(self, lease: Lease, at: float) -> None:
         if (place := self._places.get(lease)) is not None:
-            place[0].started_at = at
+            self._shared.started_at[place] = at
 
 
 def program_of(pid: int, ending: bool = False) -> str:

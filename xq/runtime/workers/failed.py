@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,22 +37,15 @@ class FailedAttempts(Generic[T]):
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
-    def failed(self, attempt: Attempt, error: BaseException, waits: bool = True, ends: bool = False) -> None:
-        """Log the error of a task, and release, bury or kill it. `waits`: its process lives, and may pause."""
-        attempt.why = "" if waits else text_of(error)
+    def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:
+        """Log the error of a task, and release, bury or kill it. `ends`: this was its last attempt."""
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
-        asks_to_bury = isinstance(error, Bury) and self._buries
         if not isinstance(error, (Retry, Bury)):
             self._call_hooks(self._worker.failure_hooks[False], attempt, error)
-        if asks_to_bury:
-            self._bury(attempt, text_of(error) or type(error).__name__, by=error)
-        elif (ends and self._buries) or (self._most and attempt.number >= self._most):
-            raised = None if isinstance(error, ProcessDied) else error
-            self._bury(attempt, f"{type(error).__name__}: {text_of(error)}", raised, by=error)
-        else:
-            self._retry(attempt, error, waits)
+        ends = ends or isinstance(error, Bury) or bool(self._most and attempt.number >= self._most)
+        (self._bury if ends and self._buries else self._retry)(attempt, error)
 
     def died(self, attempt: Attempt, cause: str) -> None:
         """Fail an attempt whose process died by a cause like "killed by SIGSEGV" or "ended with exit code 3".
@@ -66,7 +60,8 @@ class FailedAttempts(Generic[T]):
         if ends and not self._buries:
             self._worker.queue.adapter.takes.unmovable.pass_over(key)
             self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
-        self.failed(attempt, ProcessDied(why), waits=False, ends=ends)
+        attempt.why = why
+        self.failed(attempt, ProcessDied(why), ends)
 
     def told(self, attempt: Attempt, then: str = "") -> tuple[str, str]:
         """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)")."""
@@ -83,7 +78,7 @@ class FailedAttempts(Generic[T]):
         if once_more is False:  # None: the task was lost, or has failed
             attempt.number -= 1  # this take is none
             why = f"it was taken {attempt.number} times: a process that worked on it died, or was killed, each time"
-            self._bury(attempt, why, by=Bury(why))
+            self._bury(attempt, Bury(why))
         return bool(once_more)
 
     def _was_dug(self, task: T) -> bool:
@@ -95,12 +90,12 @@ class FailedAttempts(Generic[T]):
         moves.write(task, {role.name: None if role.null else ""})
         return True
 
-    def _retry(self, attempt: Attempt, error: BaseException, waits: bool) -> None:
+    def _retry(self, attempt: Attempt, error: BaseException) -> None:
         task, number = attempt.taken, attempt.number
         pause = error.delay if isinstance(error, Retry) else None
         if pause is None:
             pause = self._worker.backoff.pause(self._worker.given(attempt.task), number, error, self._log)
-        if not waits and not self.may_delay:
+        if attempt.why and not self.may_delay:  # its process cannot wait any more
             pause = 0.0
         extra = self._calls.extra(attempt, "release")
         name, when = self.told(attempt, f"next in {lasting(pause)}")
@@ -143,7 +138,7 @@ class FailedAttempts(Generic[T]):
             told = "the end of the attempt at task %s is undone, and it is tried again: %s"
             self._log.error(told, self._calls.key(attempt.taken), failure, exc_info=failure)
             attempt.undone, attempt.number = True, min(attempt.number, (self._most or attempt.number + 1) - 1)
-            self._retry(attempt, error, waits=not attempt.why)
+            self._retry(attempt, error)
 
         return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
 
@@ -161,10 +156,15 @@ class FailedAttempts(Generic[T]):
         moves.if_free(attempt.taken, noted)
         return moved[-1] if moved else None
 
-    def _bury(self, attempt: Attempt, why: str, error: BaseException | None = None, *, by: BaseException) -> None:
+    def _bury(self, attempt: Attempt, by: BaseException) -> None:
+        if asked := isinstance(by, Bury):
+            why = text_of(by) or type(by).__name__
+        else:
+            why = f"{type(by).__name__}: {text_of(by)}"
+        error = None if asked or isinstance(by, ProcessDied) else by
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
-        hooks = [*(() if isinstance(by, Bury) else self._worker.failure_hooks[True]), *self._worker.bury_hooks[True]]
+        hooks = [*(() if asked else self._worker.failure_hooks[True]), *self._worker.bury_hooks[True]]
         if self._end(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {type(by).__name__}", logging.ERROR)
@@ -174,10 +174,8 @@ class FailedAttempts(Generic[T]):
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
         moves, task = self._moves, attempt.taken
-        role, attempts = map(moves.tasks.table.roles.get, ("error", "attempts"))
-        for encoding in ("utf-8", "ascii"):  # ASCII if the column's encoding lacks a character
-            if role is None:
-                break
+        role: Any = moves.tasks.table.roles.get("error")
+        for encoding in ("utf-8", "ascii") if role else ():  # ASCII if the column's encoding lacks a character
             most = min(LONGEST_ERROR, role.max_length or LONGEST_ERROR)
             text = storable(why, most, encoding)
             if trace and len(text) + 1 < most:
@@ -191,18 +189,15 @@ class FailedAttempts(Generic[T]):
                     told = "%r of task %s cannot hold its error: %s"
                     self._log.warning(told, role.name, self._calls.key(task), refused)
         # Without an error no take sees that the task was dug out: leave it one more attempt.
-        if attempts and self._most:
-            number = min(attempt.number, self._most - 1)
-            return self._move(attempt, "bury", {}, {attempts.name: number}, sets=("attempts",))
-        return self._move(attempt, "bury", **self._counted(attempt))
+        left = {"attempts": min(attempt.number, self._most - 1)} if self._most else {}
+        return self._move(attempt, "bury", **self._counted(attempt, **left))
 
-    def _counted(self, attempt: Attempt, **roles: str) -> dict[str, Any]:
+    def _counted(self, attempt: Attempt, **roles: Any) -> dict[str, Any]:
         """Return the update of a task whose function has failed, and the roles set by it."""
-        writes = self.uncounted or attempt.undone or (self._most and attempt.number >= self._most)
         known = self._moves.tasks.table.roles
-        counted = {"attempts": attempt.number} if writes and "attempts" in known else {}
-        update = {known[role].name: value for role, value in {**roles, **counted}.items()}
-        return {"update": update or None, "sets": (*roles, *counted)}
+        if "attempts" in known and (self.uncounted or attempt.undone or attempt.number >= (self._most or math.inf)):
+            roles = {"attempts": attempt.number, **roles}
+        return {"update": {known[role].name: value for role, value in roles.items()} or None, "sets": tuple(roles)}
 
     def _call_hooks(self, hooks: Sequence[Hook], attempt: Attempt, error: BaseException) -> None:
         for hook in hooks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +13,11 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
+from xq.runtime.lease import Heartbeat
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.child import InHand, SharedMemory
 from xq.runtime.workers.options import USUAL, Options
 from xq.runtime.workers.worker import LISTEN, Supply, Worker
-from xq.sessions.session import Session
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
@@ -79,15 +80,13 @@ class Budget:
         if tasks is not None and (not is_integer(tasks) or tasks < 1):
             raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
         self.is_limited = tasks is not None
-        self._left, self._free = tasks or 0, tasks or 0  # not taken; and not reserved
+        self._left = self._free = tasks or math.inf  # not taken; and not reserved
         self._lock = threading.Lock()
 
     def reserve(self, n: int) -> int:
         """Return how many of `n` tasks may be taken now."""
-        if not self.is_limited:
-            return n
         with self._lock:
-            granted = min(n, self._free)
+            granted = int(min(n, self._free))
             self._free -= granted
         return granted
 
@@ -96,8 +95,6 @@ class Budget:
 
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
-        if not self.is_limited:
-            return False
         with self._lock:
             self._left -= taken
             self._free += reserved - taken
@@ -105,7 +102,7 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        return self.is_limited and not self._left
+        return not self._left
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Program:
     budget: Budget = field(default_factory=Budget)
     loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
     shared: SharedMemory | None = None  # of a child with its parent
-    session: Session | None = None  # of a child
+    has_lost_parent: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 
@@ -124,11 +121,10 @@ class Program:
 class Pool(ABC):
     """The running workers of an assignment."""
 
-    def __init__(self, assignment: Assignment, program: Program, **told: Any) -> None:
-        ends = program.until_empty or program.budget.is_limited
-        if program.shared is not None and program.shared.slots:
-            told["heart"] = partial(InHand, program.shared)
-        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, **told)
+    def __init__(self, assignment: Assignment, program: Program) -> None:
+        ends, shared = program.until_empty or program.budget.is_limited, program.shared
+        heart = partial(InHand, shared) if shared is not None and shared.numbers else Heartbeat
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, heart=heart)
         self._options = assignment.options
         self._sources = assignment.sources
         self._program = program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 import math
 import multiprocessing
@@ -16,52 +17,46 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
-from xq.core.values import Parts, Taken
+from xq.core.values import Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, SharedMemory, Slot, program_of
-from xq.runtime.workers.pool import Assignment
+from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, UNFIT, SharedMemory, program_of
+from xq.runtime.workers.starting import Launch
 from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
 
 LOOK = 0.5  # seconds between two looks at the children, at most
-UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
 
 
-class Launch(Protocol):
-    """How a child starts: see `starting`."""
-
-    part: Assignment
-    context: Any
-
-    def process(self, shared: SharedMemory) -> BaseProcess: ...
-
-
 @contextmanager
-def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT by this function within the block. Only the main thread can: another ignores it.
+def handled_by(handle: Callable[[str, bool], object]) -> Iterator[None]:
+    """Call `handle` with the name of a SIGTERM or SIGINT within the block, and with whether it is the second one.
 
-    A process that is forked within the block, by the function of a worker, is ended by them as without it.
+    Only the main thread can: another ignores it. A third signal is ignored: it would interrupt the release of the
+    tasks, or the end of the program. A process that is forked within the block, by the function of a worker, is
+    ended by them as without it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here = os.getpid()
+    here, signals = os.getpid(), itertools.count()
 
     def handled(number: int, frame: Any) -> None:
-        if os.getpid() == here:
-            handle(number, frame)
-        else:
+        if os.getpid() != here:
             signal.signal(number, before[number] or signal.SIG_DFL)
             signal.raise_signal(number)
+            return
+        if again := next(signals) > 0:
+            for each in PASSED_ON:
+                signal.signal(each, signal.SIG_IGN)
+        handle(signal.Signals(number).name, again)
 
     before: dict[int, Any] = {number: signal.signal(number, handled) for number in PASSED_ON}
     try:
@@ -72,15 +67,8 @@ def handled_by(handle: Callable[[int, Any], None]) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def ignore_signals() -> None:
-    """Ignore a third signal, which would interrupt the release of the tasks, or the end of the program."""
-    for number in PASSED_ON:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def exit_by(number: int) -> NoReturn:
+def exit_by(name: str) -> NoReturn:
     """End the program after a second signal."""
-    name = signal.Signals(number).name
     log.info("the workers have ended: %s, for the second time: the tasks that ran are released", name)
     raise SystemExit(0)
 
@@ -95,22 +83,20 @@ class Child:
         self.session = sessions.of(self.adapter.maintenance.home).open.named(str(uuid.uuid4()))
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
-        self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop, lose=self._lost))
+        self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
         self._timeout = math.inf if options.timeout is None else options.timeout
         self.pause = min(LOOK, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
         self.ends_at = math.inf  # the monotonic time at which a function must have returned
         self.killed_by = ""  # "signal", "timeout" or "cancel"
         self.ending = False  # whether it was told to end
         self._signals = 0  # that this process alone got
-        self._passed = set[Parts]()  # the tasks that it was told to leave out
-        self._leases: dict[tuple[int, int], Lease] = {}  # by place and number
+        self._leases: dict[int, Lease] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         self.got, signals = multiprocessing.Pipe(duplex=False)
         n, size = 2 * options.prefetch + 2, LONGEST_KEY * (options.batch or 1)  # what is acked just now, as well
-        memory = (
-            (launch.context.RawArray(Slot, n), launch.context.RawArray("c", n * size)) if launch.part.kind.forks else ()
-        )
+        array = launch.context.RawArray
+        memory = (array("q", n), array("d", n), array("c", n * size), size) if launch.part.kind.forks else ()
         self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), *memory)
         self.process = launch.process(self._shared)
         self.process.start()
@@ -122,13 +108,14 @@ class Child:
     def look(self) -> None:
         """Lease what the child has in hand: the heartbeat touches it from now on."""
         found, heart = self._shared.read(), self.attempts.heart
-        for name in self._leases.keys() - found.keys():
-            heart.remove(self._leases.pop(name))
-        for name, (started_at, tasks) in found.items():
-            if (lease := self._leases.get(name)) is None:
+        for number in self._leases.keys() - found.keys():
+            heart.remove(self._leases.pop(number))
+        for number, (started_at, tasks) in found.items():
+            if (lease := self._leases.get(number)) is None:
                 ttr, taken = pickle.loads(tasks)
-                attempts = [Attempt(None, Taken(parts, token), number) for parts, token, number in taken]
-                lease = self._leases[name] = Lease(heart, None, attempts, ttr, attempts[0].number)
+                attempts = [Attempt(None, Taken(parts, token), nth) for parts, token, nth in taken]
+                lease = self._leases[number] = Lease(heart, None, attempts, ttr, attempts[0].number)
+                lease.on_loss = partial(self._lost, lease)
                 self._context.run(heart.add, lease)
             lease.started_at = started_at
         self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
@@ -162,17 +149,16 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
-        if new := [*{*self.adapter.takes.unmovable.passed} - self._passed]:
-            self._passed.update(new)
-            self._order("_pass_over", new)
+        if passed := self.adapter.takes.unmovable.passed:
+            self._order("_pass_over", passed)
 
     def kill(self, why: str) -> None:
         self.killed_by = self.killed_by or why
         self.process.kill()
 
-    def _lost(self, lease: Lease, error: Exception) -> None:
-        lease.lose()
-        self._order("_lose", lease.taken[0].taken.token, str(error))
+    def _lost(self, lease: Lease) -> None:
+        if not lease.cancelled:  # which the process notices by itself
+            self._order("_lose", lease.taken[0].taken.token)
 
     def must_end(self, signals: int) -> str:
         """Return why to kill it now, or ""."""
@@ -228,7 +214,8 @@ class Child:
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
         if self.killed_by == "timeout":
             late = TimeoutError(f"the function runs for longer than {self._timeout:g} s")
-            failures.failed(attempt, late, waits=False)
+            attempt.why = str(late)
+            failures.failed(attempt, late)
         elif not self.killed_by:
             failures.died(attempt, self.cause)
 
@@ -240,7 +227,7 @@ class Processes:
         self._launches = launches
         self._children: list[Child] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
-        self._signals: list[int] = []
+        self._signals: list[str] = []
         self._stop = threading.Event()  # set by the first signal
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal
 
@@ -265,7 +252,7 @@ class Processes:
                 raise
         if len(self._signals) > 1:
             exit_by(self._signals[1])
-        return signal.Signals(self._signals[0]).name if self._signals else ""
+        return self._signals[0] if self._signals else ""
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -285,7 +272,7 @@ class Processes:
             return
         try:
             if signals and not child.ending:
-                child.end(signal.Signals(self._signals[0]).name if self._signals else "a signal to this process alone")
+                child.end(self._signals[0] if self._signals else "a signal to this process alone")
             child.keep()
         except NotInstalled:
             raise
@@ -322,9 +309,7 @@ class Processes:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _signalled(self, number: int, frame: object) -> None:
-        self._signals.append(number)
+    def _signalled(self, name: str, again: bool) -> None:
+        self._signals.append(name)
         self._stop.set()
-        if len(self._signals) > 1:
-            ignore_signals()
         self._waker.send_bytes(b"signal")

@@ -7,7 +7,6 @@ import itertools
 import logging
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -20,11 +19,11 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
 from xq.core.values import Parts
-from xq.runtime.workers import child
+from xq.runtime.workers.child import SharedMemory
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
-from xq.runtime.workers.processes import Processes, exit_by, handled_by, ignore_signals
+from xq.runtime.workers.processes import Processes, exit_by, handled_by
 from xq.runtime.workers.starting import launches
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions import current as sessions
@@ -130,14 +129,24 @@ def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None 
 
 def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_tasks: int | None = None) -> None:
     """Run assignments until they end. Raises ConfigurationError for a `max_tasks` that is no number from 1 on."""
+    budget = Budget(max_tasks)
     with _shown_log():
         if any(assignment.kind.forks for assignment in assignments):
-            parts, budget = [part for assignment in assignments for part in _parts(assignment)], Budget(max_tasks)
+            parts = [part for assignment in assignments for part in _parts(assignment)]
             _begin(assignments, until_empty)
-            why = Processes(launches(parts, until_empty, max_tasks, run_child)).run()
+            why = Processes(launches(parts, run_child, until_empty, max_tasks)).run()
             log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
-        else:
-            _run_here(assignments, until_empty, Budget(max_tasks))
+            return
+        running = Running(assignments, Program(until_empty, budget))
+
+        def handle(name: str, again: bool) -> None:
+            running.stop(name)
+            if again:
+                exit_by(name)
+
+        with handled_by(handle):
+            running._work()
+            running.join()
 
 
 def start_assignments(
@@ -173,18 +182,16 @@ def _shown_log() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _begin(assignments: Sequence[Assignment], until_empty: bool) -> None:
+def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = True) -> None:
     """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
-        _await_schedules(assignment, until_empty)
-        assignment.worker.queue.adapter.finish.log.info("working on %s", assignment)
-        if assignment.worker.is_endless:
-            assignment.worker.queue.adapter.finish.log.warning(ENDLESS, assignment.worker)
-
-
-def _await_schedules(assignment: Assignment, until_empty: bool) -> None:
-    schedules = assignment.worker.queue.adapter.maintenance.schedules
-    schedules.pending = until_empty or schedules.declared is not None
+        adapter = assignment.worker.queue.adapter
+        schedules, log = adapter.maintenance.schedules, adapter.finish.log
+        schedules.pending = until_empty or schedules.declared is not None
+        if tells:
+            log.info("working on %s", assignment)
+        if tells and assignment.worker.is_endless:
+            log.warning(ENDLESS, assignment.worker)
 
 
 def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
@@ -218,20 +225,14 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
 
 
-def _run_here(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> None:
-    running = Running(assignments, Program(until_empty, budget))
-    with _signals(running):
-        running._work()
-        running.join()
-
-
-def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: child.SharedMemory) -> None:
+def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    child.begin(shared)
-    _await_schedules(part, until_empty)
     mine = sessions.of(part.worker.queue.adapter.maintenance.home).open
-    mine.own = mine.named(shared.session)
-    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, session=mine.own))
+    own, parent = mine.named(shared.session), multiprocessing.parent_process()
+    mine.own = own
+    # The parent cannot act in another session.
+    lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
+    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     with _shown_log():
         running._work()
@@ -246,7 +247,6 @@ class Running:
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
-        self._parent = None if program.shared is None else multiprocessing.parent_process()
         self._program = program
         _log_sessions(assignments)
         self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
@@ -265,10 +265,11 @@ class Running:
         """
         if os.getpid() != self._process:
             return
-        if next(self._stops):
-            self._release()
-        else:
+        if not next(self._stops):
             self._end(why)
+            return
+        for pool in self._pools:
+            pool.release_all()
 
     def _end(self, why: str) -> None:
         if not self._program.stop.is_set():
@@ -276,15 +277,10 @@ class Running:
             self._program.stop.set()
             self._log.info("%s: the workers finish their tasks and end; a second time releases the tasks", why)
 
-    def _release(self) -> None:
-        for pool in self._pools:
-            pool.release_all()
-
-    def _lose(self, token: str | None, why: str) -> None:
-        for attempts in [pool.attempts for pool in self._pools]:
-            for lease in list(attempts.heart.leases):
-                if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
-                    attempts.lose(lease, why)
+    def _lose(self, token: str | None) -> None:
+        for lease in [lease for pool in self._pools for lease in list(pool.attempts.heart.leases)]:
+            if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
+                lease.lose()
 
     def _pass_over(self, keys: Sequence[Parts]) -> None:
         for parts in keys:
@@ -327,22 +323,20 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            if self._parent is None:
-                _begin(given, program.until_empty)
+            _begin(given, program.until_empty, tells=program.shared is None)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
             for pool in self._pools:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
-                lost = program.session is not None and program.session.closed  # the parent cannot act in another one
-                if self._parent is not None and (lost or not self._parent.is_alive()):
+                if program.has_lost_parent():
                     os._exit(1)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if self._parent is None:
+            if program.shared is None:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
@@ -354,19 +348,3 @@ class Running:
         self._program.stop.wait()
         for pool in self._pools:
             pool.stopped()
-
-
-@contextmanager
-def _signals(running: Running) -> Iterator[None]:
-    signals = itertools.count(1)
-
-    def handle(number: int, frame: object) -> None:
-        if next(signals) < 2:
-            running._end(signal.Signals(number).name)
-            return
-        ignore_signals()
-        running._release()
-        exit_by(number)
-
-    with handled_by(handle):
-        yield
