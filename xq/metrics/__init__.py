@@ -270,13 +270,19 @@ class WorkerCounts:
 
     def _begin(self, name: str, tubes: frozenset[str], worker: Worker[Any]) -> None:
         maintenance.count = lambda duty: self._write(duty, 1)
-        worker.around(partial(self._around, name, worker, tubes))
+        labels = partial(self._labels, worker, tubes)
+        worker.around(partial(self._around, name, labels))
+        worker.counted = lambda task, outcome: self._write("attempt", 1, name, *labels(task), outcome)
 
-    def _around(self, queue: str, worker: Worker[Any], tubes: frozenset[str], task: Any) -> Iterator[None]:
-        began, outcome, in_role = time.monotonic(), "returned", worker.queue.adapter.finish.tasks.in_role
-        taken = current().taken
-        found = [tube if (tube := in_role(each.task, "tube")) in tubes else "" for each in taken]
-        runs = [each.task.xq_about()[0][:LONGEST_NAME] if hasattr(each.task, "xq_about") else "" for each in taken]
+    @staticmethod
+    def _labels(worker: Worker[Any], tubes: frozenset[str], task: Any) -> tuple[str, str]:
+        """Return the labels tube and task of a task."""
+        tube = worker.queue.adapter.finish.tasks.in_role(task, "tube")
+        return tube if tube in tubes else "", task.xq_about()[0][:LONGEST_NAME] if hasattr(task, "xq_about") else ""
+
+    def _around(self, queue: str, labels_of: Callable[[Any], tuple[str, str]], task: Any) -> Iterator[None]:
+        began, outcome, taken = time.monotonic(), "returned", current().taken
+        of = [labels_of(each.task) for each in taken]  # now: the function may change it
         try:
             yield
         except BaseException as error:
@@ -284,12 +290,12 @@ class WorkerCounts:
             raise
         finally:
             outcome = "cancelled" if current().cancelled else outcome
-            self._write("spent", time.monotonic() - began, queue, found[0], runs[0])
+            self._write("spent", time.monotonic() - began, queue, *of[0])
             failed = getattr(task, "failed", ()) if isinstance(task, list) else ()  # by their places
             ended = [FINISHED.get(each.finished, outcome) for each in taken]
             ended = ["failed" if place in failed else each for place, each in enumerate(ended)]
-            for labels, n in Totals(zip(found, runs, ended, strict=True)).items():
-                self._write("attempt", n, queue, *labels)
+            for (labels, end), n in Totals(zip(of, ended, strict=True)).items():
+                self._write("attempt", n, queue, *labels, end)
 
     def _write(self, metric: str, n: float, *labels: str) -> None:
         with suppress(OSError):  # the pipe is full, or nothing reads any more

@@ -104,7 +104,8 @@ class Duty:
 class Maintenance:
     """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
 
-    only_looks = False  # in a worker process, whose parent maintains: stopped at any time, it must keep no lock
+    # The databases that the parent of this worker process maintains: stopped at any time, it must keep no lock.
+    supervised: WeakSet[Any] = WeakSet()
 
     def __init__(self, database: object, notifier: Notifier) -> None:
         self._database = ref(database)
@@ -445,7 +446,7 @@ class Maintenance:
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:
-        if self.only_looks:
+        if self._database() in self.supervised:
             if (liveness := self._sessions.open.records.liveness) is not None:
                 self._sessions.open.renew(liveness)
             return ALONE
@@ -456,7 +457,7 @@ class Maintenance:
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        if self.only_looks:
+        if self._database() in self.supervised:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters)]

@@ -150,7 +150,7 @@ class QueueMaintenance(Owner):
     @property
     def maintains(self) -> bool:
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
-        return self.database.clock is None and not Maintenance.only_looks
+        return self.database.clock is None and self.home not in Maintenance.supervised
 
     def expire(self, seconds: float | None) -> float | None:
         """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.

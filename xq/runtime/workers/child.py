@@ -14,14 +14,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from xq.runtime.lease import Heartbeat, Lease
-from xq.runtime.maintenance import Maintenance
 from xq.sessions.process import PROGRAM, name_program, this_process
 
 log = logging.getLogger("xq")
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
-LONGEST_KEY = 4096  # bytes of a task in shared memory: more than a key of a server can have
-UNFIT = os.EX_CONFIG  # the exit code of a process that cannot make its worker
+UNFIT, LOST = os.EX_CONFIG, os.EX_TEMPFAIL  # exit codes: it cannot make its worker; its session or parent is lost
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -100,7 +98,6 @@ def begin(shared: SharedMemory) -> None:
     # Of a process that the function forks: a signal to it must wait until it is none of this one's.
     block, unblock = (partial(signal.pthread_sigmask, how, PASSED_ON) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK))
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=_forked_by_function)
-    Maintenance.only_looks = True
     name_program(shared.program)
 
 

@@ -151,7 +151,9 @@ class Pool(ABC):
         for source in self._sources:
             source.queue.adapter.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
-            self.attempts.uncount()
+            if self._program.shared is None:  # else the parent does it, also while C code keeps the GIL
+                self.attempts.uncount()
+            self.attempts.failures.uncounted = True
             self._store.disconnect()
 
     def release_all(self) -> None:

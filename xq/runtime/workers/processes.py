@@ -25,13 +25,21 @@ from xq.core.values import Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import LONGEST_KEY, PASSED_ON, UNFIT, SharedMemory, program_of
+from xq.runtime.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
 from xq.runtime.workers.starting import Launch
 from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
 
+LONGEST_KEY, OTHERS = 4096, 256  # bytes of a task in shared memory: more than a key can have; of each other of a batch
+GRACE = 5.0  # seconds after a second signal for which the database may take to get the tasks back
 LOOK = 0.5  # seconds between two looks at the children, at most
+KILLED = {  # why the parent kills a process
+    "signal": "by a second signal: what it works on is released",
+    "timeout": "as its function runs past its timeout",
+    "cancel": "as its task was cancelled",
+    "lost": "as its session was lost, and others may have its tasks",
+}
 CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seconds end the program
 
 
@@ -87,14 +95,17 @@ class Child:
         self._timeout = math.inf if options.timeout is None else options.timeout
         self.pause = min(LOOK, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
         self.ends_at = math.inf  # the monotonic time at which a function must have returned
-        self.killed_by = ""  # "signal", "timeout" or "cancel"
+        self.killed_by = ""  # one of KILLED
         self.ending = False  # whether it was told to end
+        self.told = False  # whether operators see that
+        self.work: threading.Thread | None = None  # by which the parent calls the database for it
         self._signals = 0  # that this process alone got
         self._leases: dict[int, Lease] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         self.got, signals = multiprocessing.Pipe(duplex=False)
-        n, size = 2 * options.prefetch + 2, LONGEST_KEY * (options.batch or 1)  # what is acked just now, as well
+        # Of what is acked just now, as well.
+        n, size = 2 * options.prefetch + 2, LONGEST_KEY + OTHERS * (options.batch or 0)
         array = launch.context.RawArray
         memory = (array("q", n), array("d", n), array("c", n * size), size) if launch.part.kind.forks else ()
         self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), *memory)
@@ -124,13 +135,22 @@ class Child:
     def _running(self) -> list[Lease]:
         return [lease for lease in self._leases.values() if 0 < lease.started_at < math.inf]
 
+    @property
+    def is_kept(self) -> bool:
+        held = self.adapter.maintenance.maintained is not None and (self.session.live or self.session.closed)
+        return held and self.told == self.ending
+
     def keep(self) -> None:
         """Hold the session of the child, so that no other process reaps the tasks that this one has to fail."""
-        if self.adapter.maintenance.maintained is None or not (self.session.live or self.session.closed):
-            with self.adapter.store.briefly_connected():
-                self.adapter.maintenance.attend()
-                self.session.sessions.records.use_liveness(self.adapter.maintenance.database)
-                self.session.acquire()
+        records, told = self.session.sessions.records, self.ending
+        with self.adapter.store.briefly_connected():
+            self.adapter.maintenance.attend()
+            records.use_liveness(self.adapter.maintenance.database)
+            self.session.acquire()
+            if told and not self.told:
+                self._context.copy().run(self.attempts.uncount)
+                records.describe(self.session.uuid, program_of(os.getpid(), ending=True))
+        self.told = told
 
     def signals(self) -> int:
         """Return how many signals this process alone has got."""
@@ -144,8 +164,6 @@ class Child:
         """Let its function finish, and no more."""
         self.ending = True
         self._order("_end", why)
-        with self.adapter.store.briefly_connected():
-            self.session.sessions.records.describe(self.session.uuid, program_of(os.getpid(), ending=True))
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
@@ -153,6 +171,8 @@ class Child:
             self._order("_pass_over", passed)
 
     def kill(self, why: str) -> None:
+        if not self.killed_by:
+            log.warning("worker process %d is killed %s", self.process.pid, KILLED[why])
         self.killed_by = self.killed_by or why
         self.process.kill()
 
@@ -162,9 +182,13 @@ class Child:
 
     def must_end(self, signals: int) -> str:
         """Return why to kill it now, or ""."""
-        if signals > 1 or any(lease.cancelled for lease in self._running):
-            return "signal" if signals > 1 else "cancel"
-        return "timeout" if time.monotonic() >= self.ends_at else ""
+        reasons = {
+            "signal": signals > 1,
+            "lost": self.session.closed,
+            "cancel": any(lease.cancelled for lease in self._running),
+            "timeout": time.monotonic() >= self.ends_at,
+        }
+        return next((why for why, must in reasons.items() if must), "")
 
     def _order(self, *call: object) -> None:
         try:
@@ -179,28 +203,36 @@ class Child:
         name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
         return f"killed by {name}" if code < 0 else f"ended with exit code {code}"
 
-    def settle(self) -> list[str]:
-        """Fail the tasks that it had begun, and give back the others. Return the keys of those that it had begun."""
-        self.process.join()
-        self.look()
-        begun = [attempt for lease in self._running for attempt in lease.taken]
+    @property
+    def begun(self) -> list[str]:
+        """The keys of the tasks whose functions it has called."""
+        taken = [attempt.taken for lease in self._leases.values() if lease.begun for attempt in lease.taken]
+        return [self.attempts.calls.key(each) for each in taken]
+
+    def settle(self) -> None:
+        """Fail the tasks that it had begun, and give back the others."""
         try:
-            self._context.run(self._settle)
+            self._context.copy().run(self._settle)
         except Exception as error:
             log.warning(
                 "the tasks of worker process %d come back when its session has ended: %s", self.process.pid, error
             )
-        return [self.attempts.calls.key(attempt.taken) for attempt in begun]
 
     def _settle(self) -> None:
         attempts, calls, running = self.attempts, self.attempts.calls, self._running
         attempts.heart.end()
         with self.adapter.store.briefly_connected():
-            for lease in [lease for lease in self._leases.values() if not lease.is_lost]:
-                for attempt in lease.taken:
+            for lease in self._leases.values():
+                if lease.cancelled and lease in running:
+                    attempts._log_done(lease, *lease.taken)
+                elif lease.started_at == math.inf and not attempts.options.batch:
+                    attempts.end(lease)  # its function has returned
+                for attempt in () if lease.is_lost else lease.taken:
                     if lease in running and self.killed_by != "signal":
                         self._fail(attempt)
                     elif not lease.started_at or lease in running:
+                        if lease.begun:
+                            log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
                         attempts._give_back(attempt, called=False)
             self.session.release()
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
@@ -218,18 +250,25 @@ class Child:
             failures.failed(attempt, late)
         elif not self.killed_by:
             failures.died(attempt, self.cause)
+        else:
+            return
+        self.attempts.worker.counted(attempt.task, "failed")
 
 
 class Processes:
-    """A child for each of `launches`."""
+    """A child for each of `launches`. The loop calls neither the database nor the application: threads beside it do."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = launches
+        self._due = list(launches)  # to be started
         self._children: list[Child] = []
+        self._work: list[threading.Thread] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[str] = []
+        self._error: Exception | None = None  # that ends the program
+        self._exits_at = math.inf  # the monotonic time at which nothing is waited for any more, after a second signal
         self._stop = threading.Event()  # set by the first signal
-        self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal
+        self._woken, self._waker = os.pipe()  # by a signal, or by a thread that ends
+        os.set_blocking(self._waker, False)
 
     def run(self) -> str:
         """Run until all children have ended. Return the name of the signal that has ended them, or "".
@@ -238,78 +277,110 @@ class Processes:
         """
         with handled_by(self._signalled):
             try:
-                for launch in self._launches:
-                    self._start(launch)
-                while self._children:
+                while self._due or self._children or self._works:
+                    self._start_due()
                     self._wait()
                     for child in list(self._children):
                         self._look_at(child)
             except BaseException:
                 for child in self._children:
                     child.kill("signal")
-                for child in self._children:
-                    child.settle()
                 raise
+        if self._error is not None:
+            raise self._error
         if len(self._signals) > 1:
             exit_by(self._signals[1])
         return self._signals[0] if self._signals else ""
 
+    @property
+    def _works(self) -> bool:
+        """Whether threads call the database, and are waited for."""
+        self._work = [each for each in self._work if each.is_alive()]
+        return bool(self._work) and time.monotonic() < self._exits_at
+
     def _wait(self) -> None:
         now = time.monotonic()
-        seconds = min(min(child.pause, child.ends_at - now) for child in self._children)
+        seconds = min((min(child.pause, child.ends_at - now) for child in self._children), default=LOOK)
         signs = [sign for child in self._children for sign in (child.process.sentinel, child.got)]
         if self._woken in wait([self._woken, *signs], max(0.0, seconds)):
-            self._woken.recv_bytes()
+            os.read(self._woken, 1024)
 
     def _look_at(self, child: Child) -> None:
-        if not child.process.is_alive():
+        is_alive = child.process.is_alive()
+        child.look()
+        if not is_alive:
             self._ended(child)
             return
-        child.look()
-        signals = max(len(self._signals), child.signals())
+        ends = 1 if self._error else 0
+        signals = max(len(self._signals), child.signals(), ends)
         if why := child.must_end(signals):
             child.kill(why)
             return
-        try:
-            if signals and not child.ending:
-                child.end(self._signals[0] if self._signals else "a signal to this process alone")
-            child.keep()
-        except NotInstalled:
-            raise
-        except Exception as error:  # of the database, on which the children wait as well
-            log.debug("worker process %d: %s", child.process.pid, error)
+        if signals and not child.ending:
+            child.end([*self._signals, "an error" if ends else "a signal to this process alone"][0])
+        if not child.is_kept and not (child.work and child.work.is_alive()):
+            child.work = self._beside(child.keep)
+
+    def _beside(self, work: Callable[[], object]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except NotInstalled as error:
+                self._error = self._error or error
+            except Exception as error:  # of the database, on which the children wait as well
+                log.debug("a worker process cannot be attended: %s", error)
+            os.write(self._waker, b"\0")
+
+        self._work.append(thread := threading.Thread(target=run, name="xq children", daemon=True))
+        thread.start()
+        return thread
 
     def _ended(self, child: Child) -> None:
         self._children.remove(child)
-        begun, code = child.settle(), child.process.exitcode
-        if self._signals or (code == 0 and not child.ending):
+        self._beside(child.settle)
+        begun, code = child.begun, child.process.exitcode
+        if self._signals or self._error or (code == 0 and not child.ending and not begun):
             return
         if code == UNFIT:
-            raise ConfigurationError("a worker process cannot be set up: the log has the reason")
+            self._error = ConfigurationError("a worker process cannot be set up: the log has the reason")
+            return
         if not (child.killed_by or child.ending):
             had = f"; it had begun {', '.join(f'task {key}' for key in begun)}" if begun else ""
             log.error("worker process %d is replaced: %s%s", child.process.pid, child.cause, had)
-            if not begun:
+            if not begun and code != LOST:
                 self._crashes.append(time.monotonic())
             if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < WITHIN:
-                raise Error(f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why")
-        self._start(child.launch)
+                told = f"worker processes have crashed {CRASHES} times within {WITHIN:g} s: see the log for why"
+                self._error = Error(told)
+                return
+        self._due.append(child.launch)
 
-    def _start(self, launch: Launch) -> None:
-        """Start a child, unless the program ends. No signal is handled before it is known, nor in it as here."""
+    def _start_due(self) -> None:
+        """Start what is due, unless the program ends. No signal is handled before a child is known, nor in it as here.
+
+        A fork waits until no thread of xq is within the database.
+        """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         try:
-            with ExitStack() as quiet:  # no heartbeat is within the database during a fork
+            while self._due and not (self._signals or self._error):
+                with ExitStack() as locks:
+                    for child in self._children if self._due[0].why else ():
+                        if not child.attempts.heart.lock.acquire(blocking=False):
+                            return
+                        locks.callback(child.attempts.heart.lock.release)
+                    if self._due[0].why and self._works:
+                        return
+                    self._children.append(Child(self._due.pop(0), self._stop))
                 for child in self._children:
-                    quiet.enter_context(child.attempts.heart.lock)
-                if not self._signals:
-                    self._children.append(Child(launch, self._stop))
-                    for child in self._children:
-                        child.pass_over()
+                    child.pass_over()
+            if self._signals or self._error:
+                self._due.clear()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _signalled(self, name: str, again: bool) -> None:
         self._signals.append(name)
         self._stop.set()
-        self._waker.send_bytes(b"signal")
+        if again:
+            self._exits_at = time.monotonic() + GRACE
+        os.write(self._waker, b"\0")

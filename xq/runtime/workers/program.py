@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,7 +20,8 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
 from xq.core.values import Parts
-from xq.runtime.workers.child import SharedMemory
+from xq.runtime.maintenance import Maintenance
+from xq.runtime.workers.child import LOST, SharedMemory
 from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
@@ -227,10 +229,10 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    mine = sessions.of(part.worker.queue.adapter.maintenance.home).open
-    own, parent = mine.named(shared.session), multiprocessing.parent_process()
-    mine.own = own
-    # The parent cannot act in another session.
+    Maintenance.supervised.add(home := part.worker.queue.adapter.maintenance.home)
+    mine, parent = sessions.of(home), multiprocessing.parent_process()
+    mine.open.own = own = mine.open.named(shared.session)
+    mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
     lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
     running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
@@ -331,7 +333,7 @@ class Running:
             while running := [pool for pool in self._pools if pool.alive]:
                 running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
                 if program.has_lost_parent():
-                    os._exit(1)
+                    os._exit(LOST)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:

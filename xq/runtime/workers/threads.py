@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from xq.core import time
 from xq.runtime.lease import Lease
@@ -155,7 +156,9 @@ class Threads(Pool):
                     attempts.worker.call(lease.task)
                 finally:
                     attempts.heart.began(lease, math.inf)
-        except (SystemExit, KeyboardInterrupt):
+        except (SystemExit, KeyboardInterrupt) as error:
+            if self._program.shared and (code := getattr(error, "code", 1)):
+                self._exit(lease, hand, code if isinstance(code, int) else 1)
             hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
             raise
         except BaseException as error:  # such as CancelledError or GeneratorExit
@@ -164,6 +167,15 @@ class Threads(Pool):
         hand.finished.append(lease)
         if hand.waiting and not self._any_finished.is_set():
             self._any_finished.set()
+
+    def _exit(self, lease: Lease, hand: _Hand, code: int) -> NoReturn:
+        """End this process, whose parent fails the task of the function that asked for it."""
+        self.attempts.heart.began(lease, lease.started_at)
+        try:
+            self.attempts.ack(list(_emptied(hand.finished)))
+            self._give_back(hand)
+        finally:
+            os._exit(code)
 
     def _ack_in_time(self) -> None:
         """Ack what is finished, and give back what has not begun, while a slow function keeps their thread from it."""

@@ -94,6 +94,7 @@ class Worker(Generic[T]):
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.deaths = deque[Parts](maxlen=COUNTED)  # the keys of the tasks whose processes died last
+        self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # of what ends outside of `around`
         self.failure_hooks: Hooks = {False: [], True: []}
         self.bury_hooks: Hooks = {False: [], True: []}
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
