@@ -10,10 +10,11 @@ import os
 import re
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import peewee as pw
@@ -594,20 +595,22 @@ def test_the_function_of_a_process_learns_that_its_task_is_lost(make_live, tmp_p
     assert Task.xq.processes() == []
 
 
-@pytest.mark.parametrize("with_a_task", [True, False])
-def test_processes_that_crash_again_and_again_without_a_task_end_the_program(make_live, with_a_task):
+@pytest.mark.parametrize("end", [os._exit, sys.exit])
+def test_a_function_that_ends_its_process_has_failed(make_live, end):
     Task = with_errors(make_live, RETRIES)
-
-    @Task.xq.worker(kind="process", workers=2, max_attempts=1)
-    def work(found: Any) -> None:
-        if with_a_task:
-            os._exit(3)
-        raise SystemExit(3)
-
+    Task.xq.worker(lambda found: end(3), kind="process", workers=2, max_attempts=1)
     Task.xq.put_many(tasks(12))
-    with nullcontext() if with_a_task else pytest.raises(xq.Error, match="crashed"):
-        Task.xq.run(until_empty=True)
-    assert not with_a_task or Task.xq.count("B") == 12
+    Task.xq.run(until_empty=True)
+    died = "ProcessDied: the worker process ended with exit code 3 at attempt 1"
+    assert [found.error for found in Task.xq.by_state("B")] == [died] * 12
+
+
+def test_processes_that_crash_again_and_again_without_a_task_end_the_program(make_live, monkeypatch):
+    Task = make_live()
+    Task.xq.worker(print, kind="process", workers=2)
+    monkeypatch.setattr("xq.runtime.workers.program._log_sessions", lambda assignments: os._exit(3))  # in each process
+    with pytest.raises(xq.Error, match="crashed 10 times"):
+        Task.xq.run()
 
 
 def hang(found: Any) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections import Counter as Totals
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import Pipe, get_context
