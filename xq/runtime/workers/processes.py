@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
-from xq.core.values import Taken
+from xq.core.values import Parts, Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
@@ -90,6 +90,7 @@ class Child:
         self.killed_by = ""  # "signal", "timeout" or "cancel"
         self.ending = False  # whether it was told to end
         self._signals = 0  # that this process alone got
+        self._passed = set[Parts]()  # the tasks that it was told to leave out
         self._leases: dict[int, Lease] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
@@ -149,8 +150,9 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
-        if passed := self.adapter.takes.unmovable.passed:
-            self._order("_pass_over", passed)
+        if new := [*{*self.adapter.takes.unmovable.passed} - self._passed]:  # else the pipe may get full
+            self._passed.update(new)
+            self._order("_pass_over", new)
 
     def kill(self, why: str) -> None:
         self.killed_by = self.killed_by or why

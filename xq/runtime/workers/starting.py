@@ -111,10 +111,10 @@ def _made(names: list[str], sources: Any, options: Options, prepare: Any, facts:
 
 def _facts(worker: Worker[Any]) -> str:
     """Return what must be the same in the program and in its processes."""
-    address, hooks = worker.queue.adapter.store.address(), [*worker.failure_hooks.values(), *worker.bury_hooks.values()]
+    address, hooks = worker.queue.adapter.store.address(), [worker._around, *worker.hooks.values()]
     place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
     backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
-    return f"the database {place}, {sum(map(len, [worker._around, *hooks]))} hooks, and as its backoff {backoff}"
+    return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
 
 
 def _names(worker: Worker[Any]) -> list[str]:

@@ -121,7 +121,6 @@ class Threads(Pool):
         attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
             return not (budget.is_spent or self._stop.wait(PAUSE))
-        patience = self._patience
         if not tasks:
             try:
                 patience = self._patience_for(source)  # now: the take finds what was given back before
