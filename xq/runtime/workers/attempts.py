@@ -143,9 +143,8 @@ class Attempts(Generic[T]):
         A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
         would be buried uncalled.
         """
-        if not (most := self.options.max_attempts):
-            return leases
-        kept = max(1, next((at for at, lease in enumerate(leases) if lease.attempt >= most), len(leases)))
+        most = self.options.max_attempts
+        kept = max(1, next((at for at, lease in enumerate(leases) if most and lease.attempt >= most), len(leases)))
         for lease in leases[kept:]:
             self.give_back(lease)
         return leases[:kept]

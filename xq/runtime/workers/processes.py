@@ -223,24 +223,23 @@ class Child:
 
 
 class Processes:
-    """A child for each of `launches`."""
+    """The worker processes of a program."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = launches
+    def __init__(self) -> None:
         self._children: list[Child] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._signals: list[str] = []
         self._stop = threading.Event()  # set by the first signal
         self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal
 
-    def run(self) -> str:
-        """Run until all children have ended. Return the name of the signal that has ended them, or "".
+    def run(self, launches: Sequence[Launch]) -> str:
+        """Start a child for each launch, until all have ended. Return the name of the signal that ended them, or "".
 
         Raises Error after too many crashes, SystemExit after a second signal.
         """
         with handled_by(self._signalled):
             try:
-                for launch in self._launches:
+                for launch in launches:
                     self._start(launch)
                 while self._children:
                     self._wait()

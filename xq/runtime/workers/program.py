@@ -134,7 +134,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         if any(assignment.kind.forks for assignment in assignments):
             parts = [part for assignment in assignments for part in _parts(assignment)]
             _begin(assignments, until_empty)
-            why = Processes(launches(parts, run_child, until_empty, max_tasks)).run()
+            why = Processes().run(launches(parts, run_child, until_empty, max_tasks))
             log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
             return
         running = Running(assignments, Program(until_empty, budget))

@@ -50,9 +50,8 @@ class Launch:
             sources = [(source.tube, source.but) for source in self.part.sources]
             options = replace(self.part.options, backoff=None)  # which may be any function
             make = partial(_made, _names(worker), sources, options, worker.in_child, _facts(worker))
-        kind: Any = self.context.Process if self.why else _Process
-        process: BaseProcess = kind(target=_run, args=(shared, make, *self._run))
-        return process
+        kind: Callable[..., BaseProcess] = self.context.Process if self.why else _Process
+        return kind(target=_run, args=(shared, make, *self._run))
 
 
 def launches(parts: Iterable[Assignment], *run: Any) -> list[Launch]:
