@@ -115,7 +115,7 @@ class Threads(Pool):
         refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
         attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
-            return not (budget.is_spent or self._stop.wait(PAUSE))
+            return budget.left > 0 and not self._stop.wait(PAUSE)
         if not tasks:
             try:
                 patience = self._patience_for(source)  # now: the take finds what was given back before
