@@ -618,7 +618,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a worker that may take nothing ends, though another gives back what it has reserved",
         "xq/runtime/workers/threads.py",
-        "return not (budget.is_spent or self._stop.wait(PAUSE))",
+        "return budget.left > 0 and not self._stop.wait(PAUSE)",
         "return False",
         "guarantees/test_workers.py::test_what_a_worker_has_reserved_and_does_not_find_another_takes",
     ),

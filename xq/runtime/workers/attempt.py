@@ -137,9 +137,7 @@ class RetriedCalls(Generic[T]):
         if kind is ErrorKind.TRANSIENT:
             self.failed.append(line_of(error))
         stays = denied or kind is ErrorKind.READ_ONLY or self.failed.count(line_of(error)) == STAYS
-        if self._ends and stays:
-            raise error
-        if self._alone and self._store.in_transaction():
+        if (self._ends and stays) or (self._alone and self._store.in_transaction()):
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(self.pause if denied else AGAIN)

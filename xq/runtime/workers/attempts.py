@@ -115,8 +115,7 @@ class Attempts(Generic[T]):
         return list(filter(None, map(self._begin, chunks(tasks, self.options.batch or 1))))
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
-        ttr, timer, tell, attempts = self.ttr, self._own_ttr, self._moves.tasks, []
-        most = self.options.max_attempts
+        timer, tell, attempts, most = self._own_ttr, self._moves.tasks, list[Attempt](), self.options.max_attempts
         self.calls.pause = AGAIN
         for task in tasks:
             number = tell.in_role(task, "attempts") if self._counts else 0
@@ -125,14 +124,12 @@ class Attempts(Generic[T]):
             if most and attempt.number > most and not self.failures.may_be_tried_once_more(attempt):
                 continue
             attempts.append(attempt)
-            if timer is not None:
-                own = ttr_of(timer, partial(tell.in_role, task))
-                if own is not None and (ttr is None or own < ttr):
-                    ttr = own
             self._moves.working[attempt.taken.parts] = attempt
         self._leave_slots(len(tasks) - len(attempts))
         if not attempts:
             return None
+        own = [ttr_of(timer, partial(tell.in_role, each.task)) for each in attempts if timer is not None]
+        ttr = min((each for each in own if each is not None), default=self.ttr)
         given, first = self.worker.given, attempts[0]
         handed = Batch([given(each.task) for each in attempts]) if self.options.batch else given(first.task)
         finish = partial(self._finish_now, first.taken)
@@ -146,9 +143,8 @@ class Attempts(Generic[T]):
         A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
         would be buried uncalled.
         """
-        if not (most := self.options.max_attempts):
-            return leases
-        kept = max(1, next((at for at, lease in enumerate(leases) if lease.attempt >= most), len(leases)))
+        most = self.options.max_attempts
+        kept = max(1, next((at for at, lease in enumerate(leases) if most and lease.attempt >= most), len(leases)))
         for lease in leases[kept:]:
             self.give_back(lease)
         return leases[:kept]
@@ -211,16 +207,14 @@ class Attempts(Generic[T]):
             if lease.begun and (ran := time.monotonic() - lease.started_at) > LONG:
                 keys = ", ".join(self.calls.key(attempt.taken) for attempt in lease.taken)
                 self.log.warning("task %s still runs after %s", keys, lasting(ran))
-        leases = [lease for lease in running if lease.attempt]
-        if not leases:
-            return
-        self.failures.uncounted = True
-        field = moves.tasks.table.roles["attempts"].name
+        counted = [attempt for lease in running if lease.attempt for attempt in lease.taken]
+        self.failures.uncounted = bool(counted)
         try:
-            moves.store.connect()
-            for attempt in [attempt for lease in leases for attempt in lease.taken]:
+            for attempt in counted:
+                moves.store.connect()
+                fields = {moves.tasks.table.roles["attempts"].name: attempt.number - 1}
                 with suppress(*LOST):  # it has just ended
-                    moves.if_free(attempt.taken, partial(moves.write, attempt.taken, {field: attempt.number - 1}))
+                    moves.if_free(attempt.taken, partial(moves.write, attempt.taken, fields))
         except Exception as error:
             self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
 

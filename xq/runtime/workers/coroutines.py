@@ -119,7 +119,7 @@ class Coroutines(Pool):
             n = budget.reserve(size if waits else size * (self._options.workers - len(running)))
             if not n:
                 await self._ack_rest()
-                if budget.is_spent:
+                if not budget.left:
                     break
                 await asyncio.sleep(PAUSE)  # others may have reserved what they will not find
                 continue

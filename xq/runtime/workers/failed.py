@@ -43,9 +43,12 @@ class FailedAttempts(Generic[T]):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
         if not isinstance(error, (Retry, Bury)):
-            self._call_hooks(self._worker.failure_hooks[False], attempt, error)
-        ends = ends or isinstance(error, Bury) or bool(self._most and attempt.number >= self._most)
-        (self._bury if ends and self._buries else self._retry)(attempt, error)
+            self._call_hooks(self._worker.hooks["on_failure", False], attempt, error)
+        ends = self._buries and (ends or isinstance(error, Bury))
+        if ends or (self._most and attempt.number >= self._most):
+            self._bury(attempt, error)
+        else:
+            self._retry(attempt, error)
 
     def died(self, attempt: Attempt, cause: str) -> None:
         """Fail an attempt whose process died by a cause like "killed by SIGSEGV" or "ended with exit code 3".
@@ -111,7 +114,7 @@ class FailedAttempts(Generic[T]):
             self.tried.add(task.parts)
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
-        hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.failure_hooks[True]
+        hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.hooks["on_failure", True]
         self._end(attempt, error, hooks, partial(self._move, attempt, "release", options, **self._counted(attempt)))
 
     def _end(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
@@ -157,19 +160,17 @@ class FailedAttempts(Generic[T]):
         return moved[-1] if moved else None
 
     def _bury(self, attempt: Attempt, by: BaseException) -> None:
-        if asked := isinstance(by, Bury):
-            why = text_of(by) or type(by).__name__
-        else:
-            why = f"{type(by).__name__}: {text_of(by)}"
+        asked, name, text = isinstance(by, Bury), type(by).__name__, text_of(by)
+        why = (text or name) if asked else f"{name}: {text}"
         error = None if asked or isinstance(by, ProcessDied) else by
         trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
-        hooks = [*(() if asked else self._worker.failure_hooks[True]), *self._worker.bury_hooks[True]]
+        hooks = [*(() if asked else self._worker.hooks["on_failure", True]), *self._worker.hooks["on_buried", True]]
         if self._end(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
-            level = self._lines.level(f"tasks are buried: {type(by).__name__}", logging.ERROR)
+            level = self._lines.level(f"tasks are buried: {name}", logging.ERROR)
             self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
-            self._call_hooks(self._worker.bury_hooks[False], attempt, by)
+            self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""

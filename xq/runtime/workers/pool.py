@@ -80,7 +80,7 @@ class Budget:
         if tasks is not None and (not is_integer(tasks) or tasks < 1):
             raise ConfigurationError(f"max_tasks is a number from 1 on, not {shown(tasks)}")
         self.is_limited = tasks is not None
-        self._left = self._free = tasks or math.inf  # not taken; and not reserved
+        self.left = self._free = tasks or math.inf  # not taken; and not reserved
         self._lock = threading.Lock()
 
     def reserve(self, n: int) -> int:
@@ -96,13 +96,9 @@ class Budget:
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
         with self._lock:
-            self._left -= taken
+            self.left -= taken
             self._free += reserved - taken
             return self._free == reserved - taken
-
-    @property
-    def is_spent(self) -> bool:
-        return not self._left
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
-from xq.core.values import Taken
+from xq.core.values import Parts, Taken
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
@@ -100,6 +100,7 @@ class Child:
         self.told = False  # whether operators see that
         self.work: threading.Thread | None = None  # by which the parent calls the database for it
         self._signals = 0  # that this process alone got
+        self._passed = set[Parts]()  # the tasks that it was told to leave out
         self._leases: dict[int, Lease] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
@@ -167,8 +168,9 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
-        if passed := self.adapter.takes.unmovable.passed:
-            self._order("_pass_over", passed)
+        if new := [*{*self.adapter.takes.unmovable.passed} - self._passed]:  # else the pipe may get full
+            self._passed.update(new)
+            self._order("_pass_over", new)
 
     def kill(self, why: str) -> None:
         if not self.killed_by:
@@ -220,7 +222,6 @@ class Child:
 
     def _settle(self) -> None:
         attempts, calls, running = self.attempts, self.attempts.calls, self._running
-        attempts.heart.end()
         with self.adapter.store.briefly_connected():
             for lease in self._leases.values():
                 if lease.cancelled and lease in running:
@@ -234,6 +235,8 @@ class Child:
                         if lease.begun:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
                         attempts._give_back(attempt, called=False)
+                attempts.heart.remove(lease)  # only now: a function that is called after a failure may take long
+            attempts.heart.end()
             self.session.release()
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
             calls.finish(partial(self.session.sessions.leave, self.session, event))

@@ -198,7 +198,7 @@ def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = T
 
 def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget) -> str:
     """Return why workers have ended that no signal and no error has ended."""
-    if budget.is_spent:
+    if not budget.left:
         return "max_tasks were taken"
     if not until_empty:
         return "max_tasks were taken" if budget.is_limited else "their functions have called sys.exit(0)"

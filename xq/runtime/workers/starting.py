@@ -50,9 +50,8 @@ class Launch:
             sources = [(source.tube, source.but) for source in self.part.sources]
             options = replace(self.part.options, backoff=None)  # which may be any function
             make = partial(_made, _names(worker), sources, options, worker.in_child, _facts(worker))
-        kind: Any = self.context.Process if self.why else _Process
-        process: BaseProcess = kind(target=_run, args=(shared, make, *self._run))
-        return process
+        kind: Callable[..., BaseProcess] = self.context.Process if self.why else _Process
+        return kind(target=_run, args=(shared, make, *self._run))
 
 
 def launches(parts: Iterable[Assignment], *run: Any) -> list[Launch]:
@@ -111,10 +110,10 @@ def _made(names: list[str], sources: Any, options: Options, prepare: Any, facts:
 
 def _facts(worker: Worker[Any]) -> str:
     """Return what must be the same in the program and in its processes."""
-    address, hooks = worker.queue.adapter.store.address(), [*worker.failure_hooks.values(), *worker.bury_hooks.values()]
+    address, hooks = worker.queue.adapter.store.address(), [worker._around, *worker.hooks.values()]
     place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
     backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
-    return f"the database {place}, {sum(map(len, [worker._around, *hooks]))} hooks, and as its backoff {backoff}"
+    return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
 
 
 def _names(worker: Worker[Any]) -> list[str]:

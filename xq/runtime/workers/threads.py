@@ -30,11 +30,6 @@ class _Hand:
         self.share = 1  # how many tasks it takes at once
         self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
 
-    @property
-    def age(self) -> float:
-        """The seconds since that take."""
-        return time.monotonic() - self.taken_at
-
 
 def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
     """Remove leases and yield them. Another thread may do the same."""
@@ -116,13 +111,12 @@ class Threads(Pool):
     def _take(self, source: Supply[Any], hand: _Hand) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, budget, options = self.attempts, self._program.budget, self._options
-        hand.share = min(2 * hand.share, options.prefetch) if hand.age < QUICK else 1
+        hand.share = min(2 * hand.share, options.prefetch) if time.monotonic() < hand.taken_at + QUICK else 1
         n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
         refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
         attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
-            return not (budget.is_spent or self._stop.wait(PAUSE))
-        patience = self._patience
+            return budget.left > 0 and not self._stop.wait(PAUSE)
         if not tasks:
             try:
                 patience = self._patience_for(source)  # now: the take finds what was given back before
@@ -185,9 +179,10 @@ class Threads(Pool):
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
                 for hand in self._threads.values():
-                    if hand.age > ACKED_WITHIN:
+                    age = time.monotonic() - hand.taken_at
+                    if age > ACKED_WITHIN:
                         self.attempts.ack(list(_emptied(hand.finished)))
-                    if hand.age > HELD:
+                    if age > HELD:
                         self._give_back(hand)
         except Exception as error:
             self._failed(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,8 +27,6 @@ from xq.runtime.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
-Hooks = dict[bool, list[Hook]]  # by whether they run in the transaction
-COUNTED = 1_000  # deaths of processes
 LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
 
 
@@ -93,10 +91,10 @@ class Worker(Generic[T]):
         self.given = given
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
-        self.deaths = deque[Parts](maxlen=COUNTED)  # the keys of the tasks whose processes died last
+        self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
         self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # of what ends outside of `around`
-        self.failure_hooks: Hooks = {False: [], True: []}
-        self.bury_hooks: Hooks = {False: [], True: []}
+        # By "on_failure" or "on_buried", and by whether they run in the transaction.
+        self.hooks = defaultdict[tuple[str, bool], list[Hook]](list)
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
         self._run = run
         self._around: list[Callable[..., Any]] = []
@@ -134,7 +132,7 @@ class Worker(Generic[T]):
 
         With `in_transaction` it runs in the transaction that releases or buries the task, as in `on_buried`.
         """
-        return _add_hook(self.failure_hooks, "on_failure", function, in_transaction)
+        return self._add_hook("on_failure", function, in_transaction)
 
     def on_buried(self, function: F | None = None, *, in_transaction: bool = False) -> Any:
         """Call `function` with the task and the exception after the worker has buried a task, at most once.
@@ -142,7 +140,15 @@ class Worker(Generic[T]):
         With `in_transaction` it runs in the transaction of the burial, so what it writes to this database is there
         exactly once. Its own exception undoes the burial: the task is tried again after the pause of the backoff.
         """
-        return _add_hook(self.bury_hooks, "on_buried", function, in_transaction)
+        return self._add_hook("on_buried", function, in_transaction)
+
+    def _add_hook(self, name: str, function: F | None, in_transaction: bool) -> Any:
+        if function is None:  # a decorator with arguments
+            return lambda function: self._add_hook(name, function, in_transaction)
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
+        self.hooks[name, bool(in_transaction)].append(function)
+        return function
 
     def run(self, *, until_empty: bool = False) -> None:
         """Run this worker, as `Queue.run`."""
@@ -150,9 +156,6 @@ class Worker(Generic[T]):
 
     def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
-        if not self._around:
-            check_returned(self.function(task))
-            return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
@@ -168,15 +171,6 @@ class Worker(Generic[T]):
                 else:
                     stack.enter_context(context)
             await self.function(task)
-
-
-def _add_hook(hooks: Hooks, name: str, function: F | None, in_transaction: bool) -> Any:
-    if function is None:  # a decorator with arguments
-        return lambda function: _add_hook(hooks, name, function, in_transaction)
-    if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"{name} takes a function that is no async def, not {shown(function)}")
-    hooks[bool(in_transaction)].append(function)
-    return function
 
 
 def is_async(function: Any) -> bool:
