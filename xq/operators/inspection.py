@@ -17,7 +17,7 @@ from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.run import retried
 from xq.engine.stats import Stats, counters, room, stats
-from xq.sessions.process import process_name
+from xq.sessions.process import ENDING, process_name
 from xq.sessions.session import owner_of
 
 LAST: Final = 20_000  # transitions whose durations are read
@@ -143,7 +143,9 @@ class Inspection:
 
     def takers(self) -> int:
         """Return the number of open sessions with a live process that take from this queue."""
-        return sum(self.database.dialect.source_name in queues for queues in self.online().values())
+        dialect, online = self.database.dialect, self.online()
+        ending = {uuid for uuid, *_, program in self._run(dialect.records.sessions) if str(program).endswith(ENDING)}
+        return sum(dialect.source_name in queues for uuid, queues in online.items() if uuid not in ending)
 
     def online(self) -> dict[str, set[str]]:
         """Return the open sessions with a live process, each with the queues from which it takes.

@@ -8,6 +8,7 @@ import sys
 from functools import cache
 
 HOST, PROGRAM = 255, 60  # characters at most
+ENDING = ", ending"  # the end of the program of a worker process that takes nothing more
 
 _program: str | None = None  # the name that `name_program` gave
 

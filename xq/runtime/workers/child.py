@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from xq.runtime.lease import Heartbeat, Lease
-from xq.sessions.process import PROGRAM, name_program, this_process
+from xq.sessions.process import ENDING, PROGRAM, name_program, this_process
 
 log = logging.getLogger("xq")
 
@@ -82,7 +82,7 @@ class InHand(Heartbeat):
 
 def program_of(pid: int, ending: bool = False) -> str:
     """Return the program of a worker process of this parent, for operators."""
-    told = f", worker of pid {pid}{', ending' if ending else ''}"
+    told = f", worker of pid {pid}{ENDING if ending else ''}"
     return f"{str(this_process()['program'])[: PROGRAM - len(told)]}{told}"
 
 

@@ -219,6 +219,8 @@ class Child:
             log.warning(
                 "the tasks of worker process %d come back when its session has ended: %s", self.process.pid, error
             )
+        finally:
+            self.attempts.heart.end()
 
     def _settle(self) -> None:
         attempts, calls, running = self.attempts, self.attempts.calls, self._running
@@ -236,7 +238,6 @@ class Child:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
                         attempts._give_back(attempt, called=False)
                 attempts.heart.remove(lease)  # only now: a function that is called after a failure may take long
-            attempts.heart.end()
             self.session.release()
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
             calls.finish(partial(self.session.sessions.leave, self.session, event))
@@ -288,6 +289,7 @@ class Processes:
             except BaseException:
                 for child in self._children:
                     child.kill("signal")
+                    child.attempts.heart.end()
                 raise
         if self._error is not None:
             raise self._error
