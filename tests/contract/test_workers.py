@@ -605,6 +605,24 @@ def test_a_function_that_ends_its_process_has_failed(make_live, end):
     assert [found.error for found in Task.xq.by_state("B")] == [died] * 12
 
 
+def test_what_is_called_after_a_death_holds_up_no_other_process(make_live):
+    Task, seen = with_errors(make_live, RETRIES), list[int]()
+
+    @Task.xq.worker(kind="process", workers=2, timeout=1, max_attempts=1)
+    def work(found: Any) -> None:
+        os._exit(3) if found.id == 1 else hang(found)
+
+    @work.on_failure
+    def wait_for_the_other(found: Any, error: BaseException) -> None:
+        if found.id == 1:
+            eventually(lambda: Task.xq.count("B"))
+            seen.append(Task.xq.count("B"))
+
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    assert (seen, Task.xq.count("B")) == ([1], 2)
+
+
 def test_processes_that_crash_again_and_again_without_a_task_end_the_program(make_live, monkeypatch):
     Task = make_live()
     Task.xq.worker(print, kind="process", workers=2)

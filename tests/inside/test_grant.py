@@ -18,7 +18,7 @@ import pytest
 import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
-from tests.steps import PATIENCE
+from tests.steps import PATIENCE, a_second_passes
 from xq.adapters.peewee.connections import Place
 from xq.adapters.peewee.tables import queue_of
 from xq.engine import stats
@@ -156,7 +156,7 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
 
 
 @pytest.mark.parametrize("land", ["postgres"], indirect=True)  # MariaDB does not show a table without a right on it
-def test_a_user_who_may_only_put_is_told_of_another_definition_in_a_transaction_that_goes_on(land):
+def test_a_user_who_may_only_put_is_told_of_another_definition_in_a_transaction_that_goes_on(land, monkeypatch):
     land.queue("plain")
     user = land.user("SELECT, INSERT", "SELECT, INSERT", "SELECT")
     land.server.run(f"REVOKE ALL ON xq_generation FROM {user}", land.name)
@@ -165,6 +165,7 @@ def test_a_user_who_may_only_put_is_told_of_another_definition_in_a_transaction_
         mine.put({"name": "w"})
         land.kind = {"keep": True}, ()
         land.of(land.owner).install()
+        a_second_passes(monkeypatch)
         with db.atomic():
             with pytest.raises(xq.NotInstalled, match="feature 'keep' is on there"):
                 mine.put({"name": "w"})

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic
 
+from xq.core import time
 from xq.core.acting import By, block
 from xq.core.ports import ErrorKind, T
 from xq.core.values import Parts
 from xq.core.words import lasting
+from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
 from xq.runtime.workers.attempt import Attempt, RetriedCalls, line_of, text_of
 from xq.runtime.workers.lines import Lines
@@ -21,6 +23,7 @@ from xq.runtime.workers.worker import Hook, Worker
 
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "
+TRIES = 10  # to lock the row of a task whose process has ended
 DEATHS = 10  # of processes that worked on a task, after which it is tried no more
 
 
@@ -146,7 +149,10 @@ class FailedAttempts(Generic[T]):
         return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
 
     def _move(self, attempt: Attempt, event: str, *given: Any, **fields: Any) -> T | None:
-        """Move the task. If its process has ended, the history says why, and a locked row is left to the reaper."""
+        """Move the task. If its process has ended, the history says why, and a row that stays locked is left as it is.
+
+        The end of its session then releases it.
+        """
         moves, moved = self._moves, list[T]()
         move = partial(moves.one, event, attempt.taken, *given, **fields)
         if not attempt.why:
@@ -156,7 +162,10 @@ class FailedAttempts(Generic[T]):
             with block(moves.store.database, By(None, attempt.why)):
                 moved.append(move())
 
-        moves.if_free(attempt.taken, noted)
+        for _ in range(TRIES):
+            if moves.if_free(attempt.taken, noted):
+                break
+            time.sleep(LOCKED)
         return moved[-1] if moved else None
 
     def _bury(self, attempt: Attempt, by: BaseException) -> None:

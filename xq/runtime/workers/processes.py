@@ -89,6 +89,7 @@ class Child:
         self.launch = launch
         self.adapter = worker.queue.adapter
         self.session = sessions.of(self.adapter.maintenance.home).open.named(str(uuid.uuid4()))
+        self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
         self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
@@ -220,6 +221,7 @@ class Child:
                 "the tasks of worker process %d come back when its session has ended: %s", self.process.pid, error
             )
         finally:
+            self.session.sessions.leaving.discard(self.session.uuid)
             self.attempts.heart.end()
 
     def _settle(self) -> None:
