@@ -87,6 +87,7 @@ def test_a_worker_process_imports_its_function_and_shares_no_connection_with_the
     assert len(found) == 21, "the process that was killed is replaced"
 
 
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # what no database decides
 @pytest.mark.parametrize(
     ("before", "function", "why"),
     [
@@ -103,6 +104,7 @@ def test_a_program_is_warned_once_that_processes_which_are_forked_share_its_conn
     assert re.search(f"forked: {re.escape(why)}.*{re.escape('engine.dispose(close=False)')}", log)
 
 
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # what no database decides
 @pytest.mark.parametrize(("after", "late"), [("work.on_failure(print)", False), ("", True)])
 def test_a_program_that_sets_its_worker_up_after_the_import_is_told_so(shared_db, tmp_path, after, late):
     code, lines, log = program(tmp_path, shared_db, after=after, late=late)

@@ -156,6 +156,9 @@ class Worker(Generic[T]):
 
     def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
+        if not self._around:
+            check_returned(self.function(task))
+            return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
