@@ -115,21 +115,22 @@ class Attempts(Generic[T]):
         return list(filter(None, map(self._begin, chunks(tasks, self.options.batch or 1))))
 
     def _begin(self, tasks: Sequence[T]) -> Lease | None:
-        timer, tell, attempts, most = self._own_ttr, self._moves.tasks, list[Attempt](), self.options.max_attempts
+        timer, tell, most = self._own_ttr, self._moves.tasks, self.options.max_attempts
+        attempts: list[Attempt] = []
+        ttr = self.ttr
         self.calls.pause = AGAIN
         for task in tasks:
-            number = tell.in_role(task, "attempts") if self._counts else 0
-            # The key now: the function may change it.
-            attempt = Attempt(task, Taken(*tell.identify(task)), int(number or 0))
+            number = int(tell.in_role(task, "attempts") or 0) if self._counts else 0
+            attempt = Attempt(task, Taken(*tell.identify(task)), number)  # now: the function may change the key
             if most and attempt.number > most and not self.failures.may_be_tried_once_more(attempt):
                 continue
             attempts.append(attempt)
+            own = None if timer is None else ttr_of(timer, partial(tell.in_role, task))
+            ttr = own if ttr is None or (own is not None and own < ttr) else ttr
             self._moves.working[attempt.taken.parts] = attempt
         self._leave_slots(len(tasks) - len(attempts))
         if not attempts:
             return None
-        own = [ttr_of(timer, partial(tell.in_role, each.task)) for each in attempts if timer is not None]
-        ttr = min((each for each in own if each is not None), default=self.ttr)
         given, first = self.worker.given, attempts[0]
         handed = Batch([given(each.task) for each in attempts]) if self.options.batch else given(first.task)
         finish = partial(self._finish_now, first.taken)
@@ -143,8 +144,9 @@ class Attempts(Generic[T]):
         A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
         would be buried uncalled.
         """
-        most = self.options.max_attempts
-        kept = max(1, next((at for at, lease in enumerate(leases) if most and lease.attempt >= most), len(leases)))
+        if not (most := self.options.max_attempts):
+            return leases
+        kept = max(1, next((at for at, lease in enumerate(leases) if lease.attempt >= most), len(leases)))
         for lease in leases[kept:]:
             self.give_back(lease)
         return leases[:kept]
@@ -284,11 +286,12 @@ class Attempts(Generic[T]):
 
         Return the leases to `end` singly, and the tasks; None if the take did not come along.
         """
-        moves, done, tokens = self._moves, _to_ack(leases), list[str | None]()
+        moves, done = self._moves, _to_ack(leases)
+        tokens: list[str | None] = []
         joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
-        seen = observers.callbacks and joins == "pipeline"
-        # What a batch's function has named fails before the next take.
-        if self.slots or seen or (self.options.batch and any(map(_named, leases))) or not (n and done and joins):
+        if not (n and done and joins) or self.slots or (observers.callbacks and joins == "pipeline"):
+            return self.ack_together(leases), None
+        if self.options.batch and any(map(_named, leases)):  # these fail before the next take
             return self.ack_together(leases), None
         ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
         take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
@@ -313,7 +316,7 @@ class Attempts(Generic[T]):
 
         `acked` is what it returned; None if the database has refused it.
         """
-        others = list[Lease]()
+        ended, others = leases, []
         if acked is None or self.options.batch or sum(map(len, acked)) < len(done):
             keys = {self._moves.tasks.key_of(row) for rows in acked or () for row in rows}
             for attempt in [attempt for lease in leases for attempt in lease.taken] if acked is not None else ():
@@ -321,7 +324,7 @@ class Attempts(Generic[T]):
                     attempt.finished = "ack"
                 attempt.in_doubt = False  # else the function's own transaction was committed
             others = [each for each in leases if _named(each) or any(attempt.is_open for attempt in each.taken)]
-        ended = [lease for lease in leases if lease not in others]
+            ended = [lease for lease in leases if lease not in others]
         for lease in ended:
             self._log_done(lease, *lease.taken)
         self.drop(*ended)
@@ -349,12 +352,13 @@ class Attempts(Generic[T]):
 
     def drop(self, *leases: Lease) -> None:
         """End leases, and free the slots of their tasks."""
-        slots = sum(len(lease.taken) for lease in leases if lease in self.heart.leases)
+        working, held = self._moves.working, self.heart.leases
+        slots = sum(len(lease.taken) for lease in leases if lease in held) if self.slots else 0
         self.heart.remove(*leases)
-        working = self._moves.working
-        for attempt in [attempt for lease in leases for attempt in lease.taken]:
-            if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
-                del working[key]
+        for lease in leases:
+            for attempt in lease.taken:
+                if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
+                    del working[key]
         self._leave_slots(slots)
 
     # giving back

@@ -28,8 +28,8 @@ class Lines:
             if (now := time.monotonic()) >= self._ends_at:
                 self.sum_up()
                 self._ends_at = now + 1
-            self._n[usual, ended] += 1
-            return usual if self._n[usual, ended] <= PER_SECOND else logging.DEBUG
+            self._n[usual, ended] = n = self._n[usual, ended] + 1
+            return usual if n <= PER_SECOND else logging.DEBUG
 
     def sum_up(self) -> None:
         """Log how many attempts had no line of their own. Call it when no task is left, and at the end."""

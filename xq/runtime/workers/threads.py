@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 from xq.core import time
@@ -31,13 +31,17 @@ class _Hand:
         self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
 
 
-def _emptied(leases: deque[Lease]) -> Iterator[Lease]:
-    """Remove leases and yield them. Another thread may do the same."""
+def _next(leases: deque[Lease]) -> Lease | None:
+    """Remove the first lease and return it; None if there is none. Another thread may do the same."""
     try:
-        while leases:
-            yield leases.popleft()
+        return leases.popleft() if leases else None
     except IndexError:  # the other one was quicker
-        pass
+        return None
+
+
+def _emptied(leases: deque[Lease]) -> list[Lease]:
+    """Remove all leases and return them. Another thread may do the same."""
+    return list(iter(partial(_next, leases), None)) if leases else []
 
 
 class Threads(Pool):
@@ -78,7 +82,7 @@ class Threads(Pool):
     def _loop(self, source: Supply[Any], hand: _Hand) -> None:
         try:
             while self._take(source, hand):
-                for lease in _emptied(hand.waiting):
+                while lease := _next(hand.waiting):
                     self._work_on(lease, hand)
         except BaseException as error:
             if not self.attempts.calls.is_unfinished(error):
@@ -91,7 +95,7 @@ class Threads(Pool):
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
-            self.attempts.ack(list(_emptied(hand.finished)))
+            self.attempts.ack(_emptied(hand.finished))
             self._give_back(hand)
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
@@ -113,8 +117,9 @@ class Threads(Pool):
         attempts, budget, options = self.attempts, self._program.budget, self._options
         hand.share = min(2 * hand.share, options.prefetch) if time.monotonic() < hand.taken_at + QUICK else 1
         n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
-        refused, tasks = attempts.ack_and_take(list(_emptied(hand.finished)), source, n)
-        attempts.end_each(refused)
+        refused, tasks = attempts.ack_and_take(_emptied(hand.finished), source, n)
+        if refused:
+            attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
             return budget.left > 0 and not self._stop.wait(PAUSE)
         if not tasks:
@@ -166,7 +171,7 @@ class Threads(Pool):
         """End this process, whose parent fails the task of the function that asked for it."""
         self.attempts.heart.began(lease, lease.started_at)
         try:
-            self.attempts.ack(list(_emptied(hand.finished)))
+            self.attempts.ack(_emptied(hand.finished))
             self._give_back(hand)
         finally:
             os._exit(code)
@@ -181,7 +186,7 @@ class Threads(Pool):
                 for hand in self._threads.values():
                     age = time.monotonic() - hand.taken_at
                     if age > ACKED_WITHIN:
-                        self.attempts.ack(list(_emptied(hand.finished)))
+                        self.attempts.ack(_emptied(hand.finished))
                     if age > HELD:
                         self._give_back(hand)
         except Exception as error:
