@@ -45,7 +45,7 @@ def jobs(queue: Batches, n: int) -> None:
 
 
 def roll_up(queue: Batches) -> None:
-    while isinstance(queue, Xq) and roll_up_some(queue.queue._database):
+    while isinstance(queue, Xq) and roll_up_some(queue.queue._executor):
         pass
 
 

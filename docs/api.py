@@ -9,7 +9,7 @@ from textwrap import fill
 import griffe
 from names import SECTIONS, attributes, errors, find, first, groups, markdown, public, remark, renames, shown, signature
 
-from xq.verbs import VERBS
+from xq.upgrading.verbs import VERBS
 
 API = """
 # The API on one page

@@ -21,7 +21,7 @@ from sql import sql
 
 from xq.core.machine import NAMES, Machine
 from xq.features import FEATURES
-from xq.registry import catalogue, compose
+from xq.upgrading.registry import catalogue, compose
 
 DOCS = Path(__file__).resolve().parent
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from xq.core.machine import ABSENT, NAMES, Machine, Transition
-from xq.registry import compose
+from xq.upgrading.registry import compose
 
 FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "ttr": 60}
 ENDS = ("keep", "zombie")  # what becomes of an acked task: a queue has one of the two, or deletes it

@@ -23,8 +23,8 @@ from pymysql.constants import CLIENT
 
 from tests.factories import task
 from tests.timing import in_sequence, timed
-from xq.build import build
-from xq.verbs import VERBS
+from xq.upgrading.build import build
+from xq.upgrading.verbs import VERBS
 
 Script = Callable[[], Generator[Any, Any, None]]
 

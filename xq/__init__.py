@@ -18,7 +18,7 @@ _NAMES = {
     "xq.core.machine": "Column Detour Feature Guard Machine Settings Timer Transition",
     "xq.engine.stats": "Stats",
     "xq.features": "Features",
-    "xq.handle": "Queue",
+    "xq.api": "Queue",
     "xq.runtime.lease": "Lease current",
     "xq.runtime.schedules": "Schedule",
     "xq.runtime.workers.attempts": "Batch",

@@ -1,6 +1,7 @@
 from xq import spark as spark
 from xq.adapters.peewee import queue, upgrade
 from xq.adapters.peewee.task import Task
+from xq.api import Queue
 from xq.core.errors import (
     BadType,
     BadValue,
@@ -27,7 +28,6 @@ from xq.core.errors import (
 from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
 from xq.engine.stats import Stats
 from xq.features import Features
-from xq.handle import Queue
 from xq.runtime.lease import Lease, current
 from xq.runtime.schedules import Schedule
 from xq.runtime.workers.attempts import Batch

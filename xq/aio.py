@@ -11,12 +11,12 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
+from xq.api import MISSING, Queue, steps_of_put
 from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
 from xq.engine.one import LOCKED, Locked
-from xq.handle import MISSING, Queue, steps_of_put
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime import callers
 from xq.runtime.callers import DatabaseCallers, Job, Runner
@@ -361,7 +361,7 @@ class Aio(Generic[T]):
         store, known = self._queue.adapter.store, self._known
         database = store.database
         if known is None or known.database is not database:
-            local = self._turns.waiting.database.definition.dialects[store.engine].is_local
+            local = self._turns.waiting.executor.definition.dialects[store.engine].is_local
             rule = store.for_coroutine(lambda: None)
             if rule is not None:
                 rule.close()

@@ -2,9 +2,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self, Unpack, overload
 
+from xq.api import Queue
 from xq.core.options import Moves, PutOptions, Span, Times
 from xq.engine.stats import Stats
-from xq.handle import Queue
 
 Update = Mapping[str, Any] | None
 

@@ -12,9 +12,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from xq.api import Queue
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
-from xq.handle import Queue
 from xq.runtime.lease import current
 from xq.runtime.workers.outcomes import Discard, Next, Retry, outcome_of
 

@@ -9,8 +9,8 @@ from xq.core.dialect import Installation
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store, T
+from xq.engine.executor import retried
 from xq.engine.observers import Observers
-from xq.engine.run import retried
 from xq.engine.stats import counts
 from xq.operators.doctor import Doctor
 from xq.runtime.waiting import Waiting
@@ -34,8 +34,8 @@ class QueueAdapter(Generic[T]):
         self.tasks = waiting.tasks
         self.takes = waiting.takes
         self.finish = waiting.finish
-        self._database = waiting.database
-        self.observers: Observers[T] = waiting.database.observers
+        self._executor = waiting.executor
+        self.observers: Observers[T] = waiting.executor.observers
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class QueueAdapter(Generic[T]):
 
         Features that are off are left out, and statuses if all equal their letters.
         """
-        definition = self._database.definition
+        definition = self._executor.definition
         return {
             "fields": {role: field.name for role, field in definition.table.roles.items()},
             "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
@@ -53,12 +53,12 @@ class QueueAdapter(Generic[T]):
 
     def state_of(self, status: object) -> str | None:
         """Return the letter of the state that a stored status means; None if it is none of this queue's."""
-        words = self._database.definition.words
+        words = self._executor.definition.words
         return next((letter for letter, word in words.items() if word == status), None)
 
     def tube(self, name: object, call: str = "take(tube=)") -> str | None:
         """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
-        if name is not None and "tube" not in self._database.definition.machine.roles:
+        if name is not None and "tube" not in self._executor.definition.machine.roles:
             raise FeatureOff(
                 f"{call} needs the role 'tube': map it to a field, as in fields={{'tube': 'tube'}}", role="tube"
             )
@@ -69,24 +69,24 @@ class QueueAdapter(Generic[T]):
     @property
     def installation(self) -> Installation:
         """The tables, indexes and triggers that the queue needs in the database."""
-        return self._database.bind().installation
+        return self._executor.bind().installation
 
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
-        return self._database.only_reads()
+        return self._executor.only_reads()
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` once what this thread's connection wrote last is committed; at once outside a transaction."""
-        self.observers.once_committed(self._database.dialect, call)
+        self.observers.once_committed(self._executor.dialect, call)
 
     def create_by(self, create: Callable[[], None]) -> None:
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
-        binding = self._database.bind()
+        binding = self._executor.bind()
         binding.installation.ddl()  # raises, before the table is there, what the database cannot have
         with binding.dialect.installer.creating(self.store):
             create()
         retried(self.store, binding.installation.install)
-        self._database.close()
+        self._executor.close()
 
     def drop(self, drop: Callable[[], object]) -> int:
         """Call `drop`, which drops the table, unless tasks are taken. Return how many are.
@@ -94,8 +94,8 @@ class QueueAdapter(Generic[T]):
         It is one step: it waits for calls of all processes that move tasks. Later calls wait for it and raise
         NotInstalled when the table is gone. Orphaned tasks are reaped first. Raises on MariaDB within a transaction.
         """
-        if counts(self._database)[TAKEN]:  # first without a lock
+        if counts(self._executor)[TAKEN]:  # first without a lock
             self.maintenance.reap()
-            if taken := counts(self._database)[TAKEN]:
+            if taken := counts(self._executor)[TAKEN]:
                 return taken
-        return retried(self.store, lambda: self._database.open().installation.drop(drop))
+        return retried(self.store, lambda: self._executor.open().installation.drop(drop))

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from xq.api import Queue, queue_of
 from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
-from xq.handle import Queue, queue_of
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.program import supply_of

@@ -162,7 +162,7 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
         yield database
     finally:
         for queue in list(owners):  # of queues of the database, which no other test knows
-            if isinstance(queue, QueueMaintenance) and isinstance(queue.database.store, DjangoStore):
+            if isinstance(queue, QueueMaintenance) and isinstance(queue.executor.store, DjangoStore):
                 queue.stop_maintenance()
         forget_connections()
         there.update(before)

@@ -179,7 +179,7 @@ NAMED = (
 
 def dialect(queue: Any) -> Any:
     """The SQL of a queue. It may stand in no database yet."""
-    return queue._database.bind().dialect
+    return queue._executor.bind().dialect
 
 
 def entries(queue: Any) -> Iterator[Entry]:

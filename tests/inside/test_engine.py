@@ -61,7 +61,7 @@ def test_a_token_with_a_dash_fits_into_64_characters_after_any_number_of_takes(m
 def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_shared, monkeypatch):
     Task = make_shared({"utube": True}, roles=("utube", "tube"))
     Task.put({"utube": "a", "tube": "t"})
-    heads = Task.xq._database.dialect.groups.heads
+    heads = Task.xq._executor.dialect.groups.heads
     waited = list[float]()
     assert Task.take(tube="another") is None  # which refreshes its head
     with closing(copy(make_shared.db)) as other:
@@ -164,7 +164,7 @@ def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make,
             Task.xq.put_many([{name: VALUES[name] for name in order}] * n)
         assert generated() < before + len(orders)
     assert len(Task.xq._tasks._shapes) <= 10
-    assert len(Task.xq._database.binding.steps) <= 20
+    assert len(Task.xq._executor.binding.steps) <= 20
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB shows them to those with PROCESS

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import DATABASES, Maker, live
 from tests.golden.regenerate import QUEUES, dialect
 from tests.steps import another_program, is_exact
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 
 # SQLite: a table full of rows, most of them in one state
 
@@ -145,14 +145,14 @@ SORTED = r"TEMP B-TREE|Sort Key|filesort"
 def explained(db: pw.Database, patch: pytest.MonkeyPatch) -> list[str]:
     """The plans of the queries that come."""
     explain = "EXPLAIN QUERY PLAN" if isinstance(db, pw.SqliteDatabase) else "EXPLAIN"
-    run, plans = Database.run, list[str]()
+    run, plans = Executor.run, list[str]()
 
     def run_explained(database: Any, step: Any, *values: Any, **options: Any) -> Any:
         if isinstance(step, str):
             plans.append(str(run(database, f"{explain} {step}", *values)))
         return run(database, step, *values, **options)
 
-    patch.setattr(Database, "run", run_explained)
+    patch.setattr(Executor, "run", run_explained)
     return plans
 
 

@@ -98,13 +98,13 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the savepoint around many moves is left out",
         "xq/engine/finish.py",
-        "        moved = self.database.transaction(move)\n        for",
+        "        moved = self.executor.transaction(move)\n        for",
         "        moved = move()\n        for",
         "contract/test_batches.py::test_one_that_is_missing_or_named_twice_stops_them_all",
     ),
     Mutant(
         "a second task with the value is an error of the ORM",
-        "xq/engine/run.py",
+        "xq/engine/executor.py",
         "and binding.dialect.moves.is_duplicate(unique, str(last))",
         "and not binding.dialect.moves.is_duplicate(unique, str(last))",
         "contract/core/test_unique.py::test_what_returns_to_a_state_where_its_value_is_taken_is_a_duplicate",
@@ -146,7 +146,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/engine/run.py",
+        "xq/engine/executor.py",
         "store.classify(error) is not ErrorKind.CONFLICT:\n",
         "True:\n",
         "inside/test_mariadb.py inside/test_interleavings.py",
@@ -154,7 +154,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an error within a transaction ends it: the savepoint is left out",
-        "xq/engine/run.py",
+        "xq/engine/executor.py",
         "if saves and self.store.driver.errors_end_transactions:",
         "if saves and self.store.driver.errors_end_transactions is None:",
         "contract/core/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",
@@ -227,7 +227,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the waits of a killed process stay in the database",
         "xq/runtime/queue_maintenance.py",
-        '        if event == "died":\n            of_sessions(self.database, records.forget_waits, uuids)\n',
+        '        if event == "died":\n            of_sessions(self.executor, records.forget_waits, uuids)\n',
         "",
         "contract/core/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",
     ),
@@ -451,7 +451,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task that is done again meanwhile is deleted for the archive",
         "xq/pipeline/archive.py",
-        "if self.database.run(binding.dialect.looks.done_again(until)):",
+        "if self.executor.run(binding.dialect.looks.done_again(until)):",
         "if False:",
         "inside/test_pipeline.py::test_what_moves_after_it_was_written_stays",
         tier="rest",

@@ -17,7 +17,7 @@ import xq
 from tests.conftest import Maker, live
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, is_exact
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 from xq.runtime import sleep
 
 FEATURES = {"keep": True, "ttr": 3600, "history": True}
@@ -73,7 +73,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
     Task.xq.put_many(tasks(MANY))
     Task.take().ack()
     in_transaction = name == "in a transaction"
-    with interrupted(Database, "run", kind), Task._meta.database.atomic() if in_transaction else nullcontext():
+    with interrupted(Executor, "run", kind), Task._meta.database.atomic() if in_transaction else nullcontext():
         CALLS[name](Task)
     assert not Task.xq.adapter.store.in_transaction()
     assert not in_transaction or Task.xq.count("T") == 0

@@ -111,7 +111,7 @@ class Page(pw.Model):
 
 
 pages = xq.upgrade(Page, fields={"status": "status"}, features={"keep": True, "ttr": 60})
-reveal_type(pages)  # xq.handle.Queue[Page]
+reveal_type(pages)  # xq.api.Queue[Page]
 reveal_type(pages.put({"url": "a"}))  # Page
 reveal_type(pages.put_many([{"url": "a"}]))  # list[Page]
 reveal_type(pages.take())  # Page | None

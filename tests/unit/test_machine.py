@@ -17,7 +17,7 @@ from xq import Column, ConfigurationError, Conflict, Detour, Feature, Machine, T
 from xq.core.machine import Settings
 from xq.core.words import lasting
 from xq.features import FEATURES
-from xq.registry import compose
+from xq.upgrading.registry import compose
 
 ROLES = ("status", "runat", "deadline", "unique", "utube")
 

@@ -16,9 +16,9 @@ from typer import BadParameter, echo
 from xq.core.errors import BadType, BadValue, Error, shown
 
 if TYPE_CHECKING:  # else it is imported when a command runs: --help does without
-    from xq import handle
+    from xq import api
 
-Queue: TypeAlias = "handle.Queue[Any]"
+Queue: TypeAlias = "api.Queue[Any]"
 
 ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
 ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
@@ -50,11 +50,10 @@ def found(text: str) -> Any:
 
 def queue_in(thing: Any, text: str) -> Queue:
     """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
-    from xq import handle
     from xq.runtime.workers.worker import Worker
 
     try:
-        return handle.queue_of(thing.queue if isinstance(thing, Worker) else thing)
+        return api.queue_of(thing.queue if isinstance(thing, Worker) else thing)
     except BadType:
         raise BadValue(
             f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "

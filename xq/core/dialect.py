@@ -402,7 +402,7 @@ class Dialect(Connected, Protocol):
 
 
 class Runs(Protocol):
-    """How a queue runs SQL, and repeats it after a conflict: its `Database`."""
+    """How a queue runs SQL, and repeats it after a conflict: its `Executor`."""
 
     clock: Clock | None
 

@@ -16,9 +16,9 @@ from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
+from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import LOCKED, NO_TAKE, Asked, Locked, One
-from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
 from xq.sessions.session import lock_of, owner_of
@@ -52,7 +52,7 @@ class Finish(One[T]):
         """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
         parts, token = self.tasks.identify(task)
         stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
-        if not self._move(self.database.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
+        if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self._find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
     def ack_those(self, taken: Sequence[Taken]) -> list[list[Row]]:
@@ -61,7 +61,7 @@ class Finish(One[T]):
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        begun, transition = self.database.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
+        begun, transition = self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
         batches = chunks(taken, PER_MOVE)
         return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
 
@@ -69,22 +69,22 @@ class Finish(One[T]):
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
         target = self.tasks.options.choose(TAKEN, "ack", NONE).target
         for rows in filter(None, acked):
-            self.database.observers.notify(self.database.dialect, "ack", TAKEN, target, rows)
+            self.executor.observers.notify(self.executor.dialect, "ack", TAKEN, target, rows)
 
     def hold(self, task: Taken, seconds: float | None) -> None:
         """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""
-        records, token = self.database.dialect.records, task.token or self.look(task.parts)[0][-1]
-        self.database.run(records.hold_task, {"token": token, "ttr": seconds})
-        self.database.run(records.forget_held)
+        records, token = self.executor.dialect.records, task.token or self.look(task.parts)[0][-1]
+        self.executor.run(records.hold_task, {"token": token, "ttr": seconds})
+        self.executor.run(records.forget_held)
 
     def hold_session(self, holds: bool) -> None:
         """Keep each ttr of the current session from passing, or do so no longer. On a file.
 
         There the heartbeat waits while another transaction writes: its function's own, for example.
         """
-        liveness = self.database.open().sessions.open.records.liveness
-        if self.database.dialect.is_local and liveness is not None:
-            (liveness.acquire if holds else liveness.release)(lock_of(self.database.session.uuid))
+        liveness = self.executor.open().sessions.open.records.liveness
+        if self.executor.dialect.is_local and liveness is not None:
+            (liveness.acquire if holds else liveness.release)(lock_of(self.executor.session.uuid))
 
     def kill_if_taken_by(self, task: Taken) -> None:
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
@@ -93,7 +93,7 @@ class Finish(One[T]):
     def cancel(self, key: object, to: str | None = None) -> T:
         """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
         parts, _ = self.tasks.identify(key)
-        cancel = partial(self.database.transaction, partial(self._cancel, parts, to))
+        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
         if self.store.in_transaction():
             return cancel()
         locked = Locked(self, "cancel", Taken(parts, None), cancel)
@@ -102,13 +102,13 @@ class Finish(One[T]):
         return moved
 
     def _cancel(self, parts: Parts, to: str | None) -> T:
-        database, records = self.database, self.database.dialect.records
-        row, state = self.look(parts, database.dialect.lock)  # no other take gets it before the move
+        executor, records = self.executor, self.executor.dialect.records
+        row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
         moved = self.one("cancel", self.tasks.app_key(parts), to=to)
         if state == TAKEN:
-            database.run(records.forget_cancelled)
-            ends = database.time_us() / 1e6 + CANCELLED
-            database.run(records.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
+            executor.run(records.forget_cancelled)
+            ends = executor.time_us() / 1e6 + CANCELLED
+            executor.run(records.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
         return moved
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
@@ -117,10 +117,10 @@ class Finish(One[T]):
             sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self._check_not_lost(asked, parts, token)
-        dialect, listed_rows, by_state = self.database.dialect, list[Row](), dict[str, list[Held]]()
+        dialect, listed_rows, by_state = self.executor.dialect, list[Row](), dict[str, list[Held]]()
         for batch in chunks((parts for parts, _ in taken), PER_MOVE):
             if listed := dialect.moves.listed(batch):  # else `_find` looks at each
-                listed_rows += self.database.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
+                listed_rows += self.executor.run(dialect.looks.look_at_all(self._afresh), {"keys": listed})
         rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
@@ -181,7 +181,7 @@ class Finish(One[T]):
                 ) from error
             return self.tasks.returned_all(rows)
 
-        moved = self.database.transaction(move)
+        moved = self.executor.transaction(move)
         for parts, token in identified if self.working and event in self._ends else ():
             self._note_finished(event, parts, token)
         return moved
@@ -222,21 +222,21 @@ class Finish(One[T]):
         for one in written:
             by_names.setdefault(tuple(one[1]), []).append(one)
         for names, alike in by_names.items():
-            binding = self.database.open()
+            binding = self.executor.open()
             values_of_one = len(self.tasks.table.key) * (len(names) + 1) + len(names)
             for batch in chunks(alike, max(1, min(WRITTEN, binding.dialect.most_values // values_of_one))):
-                values = self.database.values()
+                values = self.executor.values()
                 statement = binding.dialect.moves.write_many(names, len(batch))
                 fields = (value for _, own in batch for value in own.values())
                 values.update(zip(statement.names, fields, strict=True))
                 for place, (parts, _) in enumerate(batch):
                     values.update({f"{name}_{place}": part for name, part in named(parts).items()})
-                self.database.run(binding.changes(self.store, statement), values)
+                self.executor.run(binding.changes(self.store, statement), values)
 
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
-        moves = self._move_all(self.database.begin(looks=True), asked, transition, taken)
+        moves = self._move_all(self.executor.begin(looks=True), asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts, token in taken if len(moved) < len(taken) else ():
@@ -280,7 +280,7 @@ class Finish(One[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        begun, batches = self.database.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
+        begun, batches = self.executor.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self._move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 
@@ -298,20 +298,20 @@ class Finish(One[T]):
         chosen = [self.tasks.options.choose(state, event, NONE) for state in states]
         gone = [transition for transition in chosen if transition.target == ABSENT]
         together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
-        return self.database.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
+        return self.executor.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
 
     def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
         """Move every task in the source states of transitions that have the same effect."""
-        binding = self.database.open()
+        binding = self.executor.open()
         more = tuple(other.source for other in alike)
-        if self.database.observers.anybody:
+        if self.executor.observers.anybody:
             step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
-            return len(self.database.run(step))
+            return len(self.executor.run(step))
         if more and self.steps.has_own_counter(event, transition, *alike):
             # The tasks are counted by state: lock them all, then move one state after the other.
-            self.database.run(binding.dialect.moves.lock_all((transition.source, *more)))
+            self.executor.run(binding.dialect.moves.lock_all((transition.source, *more)))
             return sum(self._all(event, each) for each in (transition, *alike))
         statement = binding.move(Selector("all", transition.source, more=more), transition)
-        ((moved,),) = self.database.run(binding.changes(self.store, statement, event))
+        ((moved,),) = self.executor.run(binding.changes(self.store, statement, event))
         self.steps.count(binding, event, transition.source, transition.target, moved)
         return int(moved)

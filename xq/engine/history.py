@@ -8,14 +8,14 @@ from typing import Any
 from xq.core.clock import microseconds
 from xq.core.ports import HISTORY, Reader, beside
 from xq.core.values import Tasks, named
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 
 
 class History:
     """The history of one queue, which the feature history keeps."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any]) -> None:
-        self.database = database
+    def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
+        self.executor = executor
         self.tasks = tasks
         self.machine = tasks.machine
         self._readers: dict[tuple[str, ...], Reader] = {}  # by the names of the table and its columns
@@ -26,11 +26,11 @@ class History:
 
         Raises FeatureOff.
         """
-        store = self.database.store
+        store = self.executor.store
         self.check()
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
-            dialect = self.database.bind().dialect
+            dialect = self.executor.bind().dialect
             table, columns = dialect.name("history"), dialect.history_columns
         name = (table, *columns)
         if name not in self._readers:
@@ -61,7 +61,7 @@ class History:
         values |= {name: microseconds(name, at) for name, at in moments.items() if at is not None}
         values |= {name: id for name, id in ids.items() if id is not None}
         asked = tuple(name for name, value in {"key": key, **moments, **ids}.items() if value is not None)
-        dialect = self.database.dialect
+        dialect = self.executor.dialect
         names = [*dialect.history_columns, "dur_us"]
-        rows = self.database.run(dialect.looks.history(asked), values)
+        rows = self.executor.run(dialect.looks.history(asked), values)
         return [instance(dict(zip(names, row, strict=True))) for row in rows]

@@ -14,7 +14,7 @@ from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import REFUSALS, Row, T
 from xq.core.values import New, Parts, Tasks, named
-from xq.engine.run import Begun
+from xq.engine.executor import Begun
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
@@ -28,11 +28,11 @@ class Inserts(Generic[T]):
     """Put tasks into one queue."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps) -> None:
-        self.database = steps.database
+        self.executor = steps.executor
         self.tasks = tasks
         self.steps = steps
         self.machine = steps.machine
-        self.name = self.database.store.name
+        self.name = self.executor.store.name
         self._unique = self.machine.guard("unique")
         self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
@@ -43,7 +43,7 @@ class Inserts(Generic[T]):
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
-        if (around := self.database.observers.around_put) is None:
+        if (around := self.executor.observers.around_put) is None:
             return self._put(tasks, options)
         return around(lambda trace: self._put(tasks, options, trace), len(tasks))
 
@@ -62,7 +62,7 @@ class Inserts(Generic[T]):
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
-        begun = self.database.begin(looks=True)
+        begun = self.executor.begin(looks=True)
         binding = begun[1]
         if not alone:
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
@@ -76,7 +76,7 @@ class Inserts(Generic[T]):
         def put_all() -> list[T]:
             return [task for new in brought for task in put(transition, new, seconds)]
 
-        return self.database.transaction(put_all, locks=False)
+        return self.executor.transaction(put_all, locks=False)
 
     def _put_unique(self, transition: Transition, new: New, seconds: Spans, conflict: str) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
@@ -88,7 +88,7 @@ class Inserts(Generic[T]):
             left = ((place, value) for place, value in reversed([*enumerate(values)]) if place not in tasks)
             places = sorted({(value, value is None and place): place for place, value in left}.values())
             part, rows, before = new.at(places), None, len(tasks)
-            connection, binding = begun = self.database.begin()
+            connection, binding = begun = self.executor.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             by_error = not binding.dialect.moves.unless_duplicate(guard)
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
@@ -97,7 +97,7 @@ class Inserts(Generic[T]):
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
-                    free = room(self.database, counts(self.database))
+                    free = room(self.executor, counts(self.executor))
                     if free is not None and len(places) > free:
                         self._refuse()
                 for i, holder in holders.items():
@@ -114,7 +114,7 @@ class Inserts(Generic[T]):
         """Return the places of the tasks with these rows, and the tasks in the database with the values of others."""
         values = new.values(self._unique_name)
         by_name = {f"unique{i}": value for i, value in enumerate(values)}
-        found = self.database.run(self.database.dialect.moves.holders(unique, len(values)), by_name)
+        found = self.executor.run(self.executor.dialect.moves.holders(unique, len(values)), by_name)
         by_value = {values[row[-1]]: row for row in found}
         added, put, holders = {self.tasks.key_of(row) for row in rows}, list[int](), dict[int, Row]()
         for place, value in enumerate(values):
@@ -140,7 +140,7 @@ class Inserts(Generic[T]):
 
     def _replace(self, transition: Transition, found: Row, new: New, seconds: Spans) -> T | None:
         """Update a task in place, as if it were put anew. None if it has moved. Raises WrongState if it is taken."""
-        parts, state = self.tasks.key_of(found), self.database.dialect.state(found) or ""
+        parts, state = self.tasks.key_of(found), self.executor.dialect.state(found) or ""
         if state == TAKEN:
             others = [s for s in self.machine.states if s != TAKEN]
             raise WrongState("replace", self.tasks.app_key(parts), state, others, self.tasks.wording)
@@ -152,12 +152,12 @@ class Inserts(Generic[T]):
             for name, value in zip(new.names, new.rows[0], strict=True)
             if name in new.brought and name not in keys
         }
-        connection, binding = self.database.begin()
+        connection, binding = self.executor.begin()
         which = Selector("key", state)
         step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
-        values = self.database.values(seconds) | named(parts)
+        values = self.executor.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
-        rows = self.database.run(step, values, connection)
+        rows = self.executor.run(step, values, connection)
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None = None) -> list[T]:
@@ -168,8 +168,8 @@ class Inserts(Generic[T]):
 
     def _inserted(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None) -> tuple[New, list[Row]]:
         """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
-        database, store = self.database, self.database.store
-        connection, binding = begun or database.begin()
+        executor, store = self.executor, self.executor.store
+        connection, binding = begun or executor.begin()
         if new.own:
             seconds = {**new.own, **seconds}
         n = len(new.rows)
@@ -177,16 +177,16 @@ class Inserts(Generic[T]):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
             name = "put", n, transition.target, (*seconds,), complete.names
             step = binding.steps.get(name) or self.steps.insert(binding, name, n, transition)
-            clock = database.clock
+            clock = executor.clock
             values = {"now": None if clock is None else clock.now, "rows": complete.rows, "adding": n}
             if seconds:
-                values |= database.values(seconds)
+                values |= executor.values(seconds)
             try:
-                rows = database.run(step, values, connection, caught=complete.made_keys)
+                rows = executor.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
                 if complete.made_keys and store.classify(error) in REFUSALS:
                     look = binding.dialect.looks.look()
-                    if any(database.run(look, named(key)) for key in self._keys_in(complete)):
+                    if any(executor.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
                 raise
             return complete, rows

@@ -17,8 +17,8 @@ from xq.core.machine import TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import ErrorKind, R, Row, T
 from xq.core.values import Parts, Taken, Tasks, named
+from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.run import Begun
 from xq.engine.steps import Steps
 from xq.engine.take import check_open
 from xq.sessions.session import owner_of
@@ -58,7 +58,7 @@ class Locked(Generic[R]):
     def moved(self) -> R | None:
         """Return the result of the move; None if the row is still locked. Raises as the move."""
         self.waits = False
-        if self._moves.database.dialect.is_local:
+        if self._moves.executor.dialect.is_local:
             return self._move()
         found: dict[str, R] = {}
         try:
@@ -78,7 +78,7 @@ class One(Generic[T]):
     """The moves of one named task of a queue."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps, in_doubt: InDoubtTakes) -> None:
-        self.database = steps.database
+        self.executor = steps.executor
         self.store = steps.store
         self.tasks = tasks
         self.machine = steps.machine
@@ -112,7 +112,7 @@ class One(Generic[T]):
         parts, token = self.tasks.identify(key)
         state = self._only.get(event) or self._only_source(asked)
         if state is None:
-            self.database.begin(locks=True)
+            self.executor.begin(locks=True)
             state = self._find(asked, parts, token)
         usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
         for _ in range(MOVE_TRIES):
@@ -135,7 +135,7 @@ class One(Generic[T]):
 
     def is_locked(self, error: BaseException) -> bool:
         """Return whether a call, not within a transaction, failed since its row has been locked for a second."""
-        local = self.database.dialect.is_local
+        local = self.executor.dialect.is_local
         return not local and self.store.classify(error) is ErrorKind.LOCKED and not self.store.in_transaction()
 
     def if_free(self, task: Taken, move: Callable[[], object]) -> bool:
@@ -143,28 +143,28 @@ class One(Generic[T]):
 
         Raises NotFound, WrongState and NotOwner as `one`, and none while the row is locked.
         """
-        dialect = self.database.open().dialect
+        dialect = self.executor.open().dialect
 
         def run() -> bool:
-            if not dialect.is_local and not self.database.run(dialect.moves.lock_task, named(task.parts)):
+            if not dialect.is_local and not self.executor.run(dialect.moves.lock_task, named(task.parts)):
                 self.look(task.parts)  # raises NotFound
                 return False
             move()
             return True
 
-        return self.database.transaction(run, locks=False)
+        return self.executor.transaction(run, locks=False)
 
     def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
-        begun, session, taken_by = self.database.begin(looks=True), None, None
+        begun, session, taken_by = self.executor.begin(looks=True), None, None
         _, binding = begun
         try:
             if transition.target == TAKEN and transition.enters:  # by an event that a feature adds
                 session = binding.sessions.to_take()
-                taken_by = binding.sessions.token(session, self.database, binding.dialect.source_name)
+                taken_by = binding.sessions.token(session, self.executor, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
                 again = partial(self._read, None, asked, transition, parts, token, taken_by)
-                moved = self.database.transaction(again, locks=False)
+                moved = self.executor.transaction(again, locks=False)
             else:
                 moved = self._read(begun, asked, transition, parts, token, taken_by)
             if session is not None and moved:
@@ -198,7 +198,7 @@ class One(Generic[T]):
     ) -> list[T]:
         owner, which = taken_by or token, named(parts)
         which["owner"] = owner
-        rows = self._move(begun or self.database.begin(), asked, "key", transition, token, which)
+        rows = self._move(begun or self.executor.begin(), asked, "key", transition, token, which)
         return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)] if rows else []
 
     def _asked(
@@ -251,12 +251,12 @@ class One(Generic[T]):
             which_rows = Selector(way, transition.source, fence, briefly=briefly)
             step = self.steps.compile(binding, name, which_rows, transition)
         if seconds:
-            which |= self.database.values(seconds)
+            which |= self.executor.values(seconds)
         else:
-            which["now"] = None if self.database.clock is None else self.database.clock.now
+            which["now"] = None if self.executor.clock is None else self.executor.clock.now
         if fields:
             which.update(zip(step.statement.names, fields.values(), strict=True))
-        return self.database.run(step, which, connection)
+        return self.executor.run(step, which, connection)
 
     def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
         """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
@@ -270,7 +270,7 @@ class One(Generic[T]):
     @property
     def _afresh(self) -> str:
         # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
-        return self.database.dialect.afresh if self.store.in_transaction() else ""
+        return self.executor.dialect.afresh if self.store.in_transaction() else ""
 
     def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
         """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
@@ -281,12 +281,12 @@ class One(Generic[T]):
             raise error
         if self.tasks.options.choose(state, asked.event, asked.seconds, asked.to).fenced:
             owner = row[-1]
-            if not (owner or "").startswith(self.database.session.prefix) or (token is not None and owner != token):
+            if not (owner or "").startswith(self.executor.session.prefix) or (token is not None and owner != token):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state
 
     def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
-        sessions = self.database.open().sessions
+        sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
         if sessions.open.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
@@ -294,7 +294,7 @@ class One(Generic[T]):
     def warn_of_lock(self, event: str, task: Taken) -> None:
         """Log that a call waits for the row of a task, and the transactions that may have locked it."""
         try:
-            rows = self.database.run(self.database.dialect.open_transactions, {"n": WARNED})
+            rows = self.executor.run(self.executor.dialect.open_transactions, {"n": WARNED})
         except Exception:  # this user may not ask
             rows = []
         others = f" (open for as long: {', '.join(str(row[0]) for row in rows)})" if rows else ""
@@ -305,10 +305,10 @@ class One(Generic[T]):
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
-        rows = self.database.run(self.database.dialect.looks.look(afresh), named(parts))
+        rows = self.executor.run(self.executor.dialect.looks.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
-        state = self.database.dialect.state(rows[0])
+        state = self.executor.dialect.state(rows[0])
         if state is None:
             raise NotFound(self.store.name, self.tasks.app_key(parts), ": its row has a status that is not the queue's")
         return rows[0], state

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from xq.core.acting import By
 from xq.core.errors import BadValue
 from xq.engine.binding import Binding
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 
 LONGEST_NAME: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
 
@@ -41,8 +41,8 @@ class Pauses:
     They are read from the database when a process begins to take, after its own calls, and by its maintenance thread.
     """
 
-    def __init__(self, database: Database, resumed: Callable[[], None]) -> None:
-        self.database = database
+    def __init__(self, executor: Executor, resumed: Callable[[], None]) -> None:
+        self.executor = executor
         self.paused: Paused | None = None  # as last read; None if nothing is paused
         self.binding: Binding | None = None  # the one for which it was read
         self.uncommitted: set[int] = set()  # the threads whose open transactions have paused or resumed
@@ -55,13 +55,13 @@ class Pauses:
         """Pause or resume (`event`) the queue, or a tube. Does nothing if that is so already."""
         if event == "pause" and tube is not None and len(tube) > LONGEST_NAME:
             raise BadValue(f"a tube to pause has a name of at most {LONGEST_NAME} characters, not {len(tube)}")
-        self.database.begin()
-        records = self.database.dialect.records
+        self.executor.begin()
+        records = self.executor.dialect.records
         sql = records.pause if event == "pause" else records.resume
-        self.database.run(sql, {"whole": int(tube is None), "tube": tube or "", **by._asdict()})
-        if self.database.store.in_transaction():
+        self.executor.run(sql, {"whole": int(tube is None), "tube": tube or "", **by._asdict()})
+        if self.executor.store.in_transaction():
             self.uncommitted.add(threading.get_ident())
-        self.database.store.after_commit(self._read_after_commit)
+        self.executor.store.after_commit(self._read_after_commit)
 
     def _read_after_commit(self) -> None:
         self.uncommitted.discard(threading.get_ident())
@@ -76,8 +76,8 @@ class Pauses:
 
     def all(self) -> list[Pause]:
         """Return the pauses, as the database has them; that of the whole queue comes first."""
-        with self.database.store.bookkeeping():
-            rows = self.database.run(self.database.dialect.records.pauses)
+        with self.executor.store.bookkeeping():
+            rows = self.executor.run(self.executor.dialect.records.pauses)
         found = [
             Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
             for tube, whole, since, actor, reason in rows
@@ -87,10 +87,10 @@ class Pauses:
     def look(self) -> Paused | None:
         """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
         if threading.get_ident() in self.uncommitted:
-            if self.database.store.in_transaction():
+            if self.executor.store.in_transaction():
                 return self._paused(self.listed())
             self.uncommitted.discard(threading.get_ident())  # it was rolled back
-        if self.binding is not self.database.open():
+        if self.binding is not self.executor.open():
             self.read()
         return self.paused
 
@@ -103,7 +103,7 @@ class Pauses:
 
     def end(self, began: int, names: Collection[str | None]) -> None:
         """Use the result of a read, as `listed` returns it, unless a newer one has ended before."""
-        binding, paused = self.database.open(), self._paused(names)
+        binding, paused = self.executor.open(), self._paused(names)
         with self._lock:
             if began < self._last:
                 return
@@ -113,7 +113,7 @@ class Pauses:
             self._resumed()
 
     def _paused(self, names: Collection[str | None]) -> Paused | None:
-        has_tubes = "tube" in self.database.definition.machine.roles  # else they were paused under another definition
+        has_tubes = "tube" in self.executor.definition.machine.roles  # else they were paused under another definition
         paused = Paused(None in names, tuple(sorted(name for name in names if name is not None and has_tubes)))
         return paused if any(paused) else None
 

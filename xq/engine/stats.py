@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from xq.core.counters import Counter
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
 from xq.core.ports import ErrorKind
-from xq.engine.run import Database, retried
+from xq.engine.executor import Executor, retried
 
 MANY = 1_000  # rows of counters above which they are rolled up
 
@@ -80,17 +80,17 @@ def stats(
     )
 
 
-def counters(database: Database) -> list[Counter]:
+def counters(executor: Executor) -> list[Counter]:
     """Return the counters. If they have become many rows, roll those up."""
-    found = database.run(database.dialect.looks.counters)
-    if sum(rows for *_, rows in found) > MANY and not database.store.in_transaction():
-        roll_up_some(database)
+    found = executor.run(executor.dialect.looks.counters)
+    if sum(rows for *_, rows in found) > MANY and not executor.store.in_transaction():
+        roll_up_some(executor)
     return [tuple(row[:4]) for row in found]
 
 
-def counts(database: Database) -> dict[str, int]:
+def counts(executor: Executor) -> dict[str, int]:
     """Return the number of tasks in each state."""
-    return stats(counters(database), database.definition.machine.states).counts
+    return stats(counters(executor), executor.definition.machine.states).counts
 
 
 def writes(counters: Iterable[Counter]) -> dict[str, int]:
@@ -105,16 +105,16 @@ def told_of(writes: Mapping[str, int]) -> list[str]:
     return [f"{n:,} task{'s' * (n > 1)} went from {move} by other programs" for n, move in moves if n > 0]
 
 
-def room(database: Database, counts: Mapping[str, int]) -> int | None:
+def room(executor: Executor, counts: Mapping[str, int]) -> int | None:
     """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
-    if (limit := database.definition.machine.guard("limit")) is None:
+    if (limit := executor.definition.machine.guard("limit")) is None:
         return None
-    return max(0, int(limit.value) - sum(counts[state] for state in database.dialect.guarded_states(limit)))
+    return max(0, int(limit.value) - sum(counts[state] for state in executor.dialect.guarded_states(limit)))
 
 
-def roll_up_some(database: Database) -> bool:
+def roll_up_some(executor: Executor) -> bool:
     """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
-    dialect, store = database.dialect, database.store
+    dialect, store = executor.dialect, executor.store
     try:
         return retried(store, lambda: dialect.looks.roll_up(store))
     except Exception as error:

@@ -12,8 +12,8 @@ from xq.core.machine import ABSENT, READY, TAKEN, Transition
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
+from xq.engine.executor import Executor
 from xq.engine.rates import Rates
-from xq.engine.run import Database
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 
@@ -21,9 +21,9 @@ PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 class Steps:
     """The steps of one queue, each compiled at its first use."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any]) -> None:
-        self.database = database
-        self.store = database.store
+    def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
+        self.executor = executor
+        self.store = executor.store
         self.tasks = tasks
         self.machine = machine = tasks.machine
         self._unique = machine.guard("unique") is not None
@@ -33,7 +33,7 @@ class Steps:
     def drop_full_buckets(self) -> None:
         """Delete the full buckets of the feature rate: a bucket without a row is full."""
         if self.rates:
-            self.database.run(self.database.dialect.records.drop_full_buckets)
+            self.executor.run(self.executor.dialect.records.drop_full_buckets)
 
     def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0, passed: int = 0) -> Selector:
         """Return the selector of a call that chooses the `n` oldest tasks itself (None: all)."""

@@ -16,9 +16,9 @@ from xq.core.options import NONE, Spans
 from xq.core.ports import Connection, Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
 from xq.engine.binding import Step
+from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses
-from xq.engine.run import Begun
 from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.engine.unmovable import Unmovable
@@ -45,7 +45,7 @@ class Takes(Generic[T]):
 
     def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Maintenance) -> None:
         self.steps = timers.batches.steps
-        self.database = timers.database
+        self.executor = timers.executor
         self.store = timers.store
         self.tasks: Tasks[T] = timers.batches.tasks
         self.machine = timers.machine
@@ -89,7 +89,7 @@ class Takes(Generic[T]):
                 return self._run(begun, step, values, swept, then)
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TAKE_TRIES or self.database.open().sessions.open.is_entered(error.uuid):
+                if tried == TAKE_TRIES or self.executor.open().sessions.open.is_entered(error.uuid):
                     raise
             except Exception as error:
                 is_of_a_task = transition.target == TAKEN and self.unmovable.may_explain(error)
@@ -108,18 +108,18 @@ class Takes(Generic[T]):
 
         Return what to take with, the tubes to skip, and the sweep if there was one; None if a pause leaves no task.
         """
-        database, takes, skipped = self.database, transition.target == TAKEN, but
-        connection, binding = begun = database.begin()
-        dialect, clock = binding.dialect, database.clock
+        executor, takes, skipped = self.executor, transition.target == TAKEN, but
+        connection, binding = begun = executor.begin()
+        dialect, clock = binding.dialect, executor.clock
         if takes and clock is None and self._maintenance.maintained is not binding:
             self._maintenance.attend()  # before the take: if this fails, no task is taken
-            connection, binding = begun = database.begin()
+            connection, binding = begun = executor.begin()
         if takes:
             paused = self.pauses.paused
             if self.pauses.binding is not binding or self.pauses.uncommitted:
-                database.begin(locks=True)
+                executor.begin(locks=True)
                 paused = self.pauses.look()
-                connection, binding = begun = database.begin()
+                connection, binding = begun = executor.begin()
             if paused is not None:
                 if paused.stops(tube):
                     return None
@@ -130,17 +130,17 @@ class Takes(Generic[T]):
         if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
             return begun, skipped, None
         swept = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return database.begin(), skipped, swept
+        return executor.begin(), skipped, swept
 
     def _catch_up(
         self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
     ) -> Swept | None:
         """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
-        if self.database.clock is not None:
-            self.database.review()  # no maintenance thread does, under a test's clock
+        if self.executor.clock is not None:
+            self.executor.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
-            self.database.begin(locks=True)
+            self.executor.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.moves.has_dirty_groups and transition.source == READY:
             # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
@@ -162,11 +162,11 @@ class Takes(Generic[T]):
         fields: Mapping[str, Any],
     ) -> tuple[Step, dict[str, Any]]:
         """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
-        database, (_, binding) = self.database, begun
-        clock, most = database.clock, binding.dialect.no_limit if n is None else n
+        executor, (_, binding) = self.executor, begun
+        clock, most = executor.clock, binding.dialect.no_limit if n is None else n
         values = {"now": None if clock is None else clock.now, "n": most, "owner": None, "tube": tube}
         if seconds:
-            values |= database.values(seconds)
+            values |= executor.values(seconds)
         if skipped:
             values |= {f"skip{i}": each for i, each in enumerate(skipped)}
         if passed:
@@ -182,14 +182,14 @@ class Takes(Generic[T]):
 
     def _run(self, begun: Begun, step: Step, values: dict[str, Any], swept: Swept | None, then: Then | None) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
-        database, token, (connection, binding) = self.database, None, begun
+        executor, token, (connection, binding) = self.executor, None, begun
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:
-                token = values["owner"] = binding.sessions.token(session, database, binding.dialect.source_name)
+                token = values["owner"] = binding.sessions.token(session, executor, binding.dialect.source_name)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
-                tasks = database.transaction(partial(self._taken, step, values, token, swept), locks=False)
-            elif rows := database.run(step, values, connection):
+                tasks = executor.transaction(partial(self._taken, step, values, token, swept), locks=False)
+            elif rows := executor.run(step, values, connection):
                 is_plain = len(rows) == 1 and type(rows[0]) is not UnreadRow and token is not None
                 tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
@@ -204,7 +204,7 @@ class Takes(Generic[T]):
             raise
 
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
-        rows = self.database.run(step, values)
+        rows = self.executor.run(step, values)
         return self._in_order(rows or self._found_late(step, values, swept), token)
 
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
@@ -220,7 +220,7 @@ class Takes(Generic[T]):
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        dialect, alone = self.database.dialect, self.database.clock is not None or not self.store.has_threads
+        dialect, alone = self.executor.dialect, self.executor.clock is not None or not self.store.has_threads
         pauses, rows = iter(BEING_MOVED), list[Row]()
         while not rows:
             is_passed_by = False
@@ -245,7 +245,7 @@ class Takes(Generic[T]):
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
             if sure or (dialect.looks.next_due and self.any_ready()):
-                rows = self.database.run(step, values)
+                rows = self.executor.run(step, values)
         return rows
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
@@ -254,10 +254,10 @@ class Takes(Generic[T]):
         skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)
         passed = sum(name.startswith("k0_") for name in values)
         sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips, passed=passed))
-        return bool(sql and self.database.run(sql, values))
+        return bool(sql and self.executor.run(sql, values))
 
     def any_ready(self) -> bool:
-        return bool(self.database.run(self.database.dialect.looks.any_ready))
+        return bool(self.executor.run(self.executor.dialect.looks.any_ready))
 
 
 def check_open(session: Session) -> None:

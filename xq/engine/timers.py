@@ -35,7 +35,7 @@ class Batches:
     """Batch transitions of one queue."""
 
     def __init__(self, steps: Steps) -> None:
-        self.database = steps.database
+        self.executor = steps.executor
         self.store = steps.store
         self.machine = steps.machine
         self.tasks = steps.tasks
@@ -100,18 +100,18 @@ class Batches:
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
-        connection, binding = self.database.begin()
+        connection, binding = self.executor.begin()
         step = self.steps.move(binding, event, which, transition)
-        return len(self.database.run(step, {**self.database.values(), **values}, connection, caught=caught))
+        return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
 
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
         moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values()) if which.way == "owned" else (which,)
         tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
-        listing = self.database.dialect.moves.listing(which)
+        listing = self.executor.dialect.moves.listing(which)
         while True:
-            listed = [tuple(parts) for parts in self.database.run(listing, {**values, "n": n})]
+            listed = [tuple(parts) for parts in self.executor.run(listing, {**values, "n": n})]
             for parts in listed:
                 if parts in tried:
                     continue
@@ -120,7 +120,7 @@ class Batches:
                     found = {**values, **named(parts)}
                     run = partial(self._run, event, one, transition, found)
                     # One transaction per task: the database may check a constraint only at its end.
-                    moved += self.database.transaction(run, locks=False, caught=True)
+                    moved += self.executor.transaction(run, locks=False, caught=True)
                 except Exception as error:
                     if not self.is_refused(error):
                         raise
@@ -152,7 +152,7 @@ class Timers:
     """The due tasks of one queue, and its history that is older than the feature keeps it."""
 
     def __init__(self, batches: Batches) -> None:
-        self.database = batches.database
+        self.executor = batches.executor
         self.store = batches.store
         self.batches = batches
         self.machine = batches.machine
@@ -169,8 +169,8 @@ class Timers:
 
     def _next(self) -> tuple[float | None, bool]:
         """Return the seconds until the next timer passes, and whether a group is dirty."""
-        asked = self.database.dialect.looks.next_due
-        ((seconds, *is_dirty),) = self.database.run(asked) if asked else [(None,)]
+        asked = self.executor.dialect.looks.next_due
+        ((seconds, *is_dirty),) = self.executor.run(asked) if asked else [(None,)]
         return None if seconds is None else float(seconds), any(is_dirty)
 
     def sweep_if_any(self) -> Swept:
@@ -220,26 +220,26 @@ class Timers:
         Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
-        dialect = self.database.dialect
+        dialect = self.executor.dialect
         if not dialect.is_local:
             return {}
-        rows = self.database.run(dialect.looks.expired, {"n": PER_MOVE})
-        liveness, locks = self.database.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
+        rows = self.executor.run(dialect.looks.expired, {"n": PER_MOVE})
+        liveness, locks = self.executor.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
-        asked = self.database.dialect.looks.next_to_ready
-        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.database.run(asked))
+        asked = self.executor.dialect.looks.next_to_ready
+        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.executor.run(asked))
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
-        dialect = self.database.dialect
-        if not dialect.looks.times_unowned or not self.database.run(dialect.looks.any_untimed):
+        dialect = self.executor.dialect
+        if not dialect.looks.times_unowned or not self.executor.run(dialect.looks.any_untimed):
             return
         try:
-            self.database.run(dialect.looks.times_unowned, caught=True)
+            self.executor.run(dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -249,13 +249,13 @@ class Timers:
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        return self.database.dialect.looks.refresh_groups(self.database, mine)
+        return self.executor.dialect.looks.refresh_groups(self.executor, mine)
 
     def _forget(self) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
-        binding = self.database.open()
+        binding = self.executor.open()
         if not (forget := binding.dialect.looks.forget_history):
             return 0
-        values = self.database.values() | {"n": PER_MOVE}
-        ((forgotten,),) = self.database.run(binding.changes(self.store, Statement(forget)), values)
+        values = self.executor.values() | {"n": PER_MOVE}
+        ((forgotten,),) = self.executor.run(binding.changes(self.store, Statement(forget)), values)
         return int(forgotten)

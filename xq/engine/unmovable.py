@@ -19,7 +19,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.options import NONE
 from xq.core.ports import Row
 from xq.core.values import Parts, named, numbered
-from xq.engine.run import retried
+from xq.engine.executor import retried
 from xq.engine.timers import Batches
 
 MOST: Final = 1_000  # tasks that are passed over at a time
@@ -35,7 +35,7 @@ class Unmovable:
     """The ready tasks of one queue that cannot be taken."""
 
     def __init__(self, batches: Batches) -> None:
-        self.batches, self.database, self.tasks = batches, batches.database, batches.tasks
+        self.batches, self.executor, self.tasks = batches, batches.executor, batches.tasks
         self._passed: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
 
     @property
@@ -80,12 +80,12 @@ class Unmovable:
 
         With the token of a take it buries one that cannot be read.
         """
-        store, parts = self.database.store, Parts()
+        store, parts = self.executor.store, Parts()
 
         def attempt(query: str) -> BadValue | None:
             nonlocal parts
             with store.atomic():
-                for parts in map(tuple, self.database.run(query, {**values})):
+                for parts in map(tuple, self.executor.run(query, {**values})):
                     if not (rows := self._move("take", READY, parts, token or "/")):
                         raise BadValue("the database ignores the change: look for a trigger or a rule")
                     try:
@@ -98,7 +98,7 @@ class Unmovable:
                     raise _WorkedError
             return None
 
-        for query in self.database.dialect.looks.first(which._replace(passed=passed)):
+        for query in self.executor.dialect.looks.first(which._replace(passed=passed)):
             try:
                 if error := retried(store, partial(attempt, query)):
                     return parts, error, True
@@ -111,13 +111,13 @@ class Unmovable:
         return None
 
     def _move(self, event: str, state: str, parts: Parts, token: str, why: BadValue | None = None) -> Sequence[Row]:
-        (connection, binding), update = self.database.begin(), dict[str, str]()
+        (connection, binding), update = self.executor.begin(), dict[str, str]()
         if why and (role := self.tasks.table.roles.get("error")):
             text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
             update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
         transition = self.tasks.options.choose(state, event, NONE)
         step = self.batches.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
-        values = {**self.database.values(), **named(parts), "owner": token}
+        values = {**self.executor.values(), **named(parts), "owner": token}
         values.update(zip(step.statement.names, update.values(), strict=True))
-        # Database.run notifies the observers, and looks after each refusal for what is installed.
-        return self.database.run(step, values, connection) if why else step.run(connection, values)
+        # Executor.run notifies the observers, and looks after each refusal for what is installed.
+        return self.executor.run(step, values, connection) if why else step.run(connection, values)

@@ -18,10 +18,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from xq.api import Queue
 from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.machine import READY, TAKEN
-from xq.handle import Queue
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
 from xq.runtime.lease import current
@@ -260,7 +260,7 @@ class WorkerCounts:
         for name, worker in zip(names, workers, strict=True):
             for outcome in ("returned", "failed", "retry", "next", "bury", "discard", "cancelled"):
                 self.metrics["attempt"].labels(name, worker.options.tube or "", "", outcome)  # from 0 on
-            known = (*tubes, *worker.queue.handlers, *worker.queue.adapter.waiting.database.definition.tube_stats)
+            known = (*tubes, *worker.queue.handlers, *worker.queue.adapter.waiting.executor.definition.tube_stats)
             named = frozenset(sorted({tube for tube in known if tube is not None})[:TUBES])
             self._begin(name, named, worker)
             worker.in_child.append(partial(self._begin, name, named))

@@ -14,7 +14,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting
-from xq.engine.run import retried
+from xq.engine.executor import retried
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
@@ -51,11 +51,11 @@ class Doctor(Inspection):
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
         parts, _ = self.tasks.identify(key)
-        rows = self._run(self.database.dialect.looks.look(), **named(parts))
+        rows = self._run(self.executor.dialect.looks.look(), **named(parts))
         if not rows:
-            raise NotFound(self.database.store.name, self.tasks.app_key(parts))
+            raise NotFound(self.executor.store.name, self.tasks.app_key(parts))
         *row, token = rows[0]
-        state, task, now = self.database.dialect.state(row), self.tasks.returned(tuple(row)), self.moment()
+        state, task, now = self.executor.dialect.state(row), self.tasks.returned(tuple(row)), self.moment()
         if state is None:
             status = shown(self.tasks.in_role(task, "status"))
             return [f"its status {status} is not one of this queue's: no call moves it"]
@@ -64,7 +64,7 @@ class Doctor(Inspection):
         if state != READY:
             return [*self._resting(state, task, now, moment)]
         try:
-            self.database.store.read(rows[0])
+            self.executor.store.read(rows[0])
         except BadValue as error:
             return [f"it cannot be taken: {error}"]
         refused = [f"it cannot be taken: {error}" for found, error in self._faults() if found == parts]
@@ -84,7 +84,7 @@ class Doctor(Inspection):
             ends = f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
             yield ends if left > 0 else "its ttr has passed: the next take releases it"
         elif not session:
-            unowned = self.database.bind().installation.end_of_unowned
+            unowned = self.executor.bind().installation.end_of_unowned
             yield f"it has no owner, since another program wrote its status: it {unowned}"
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
@@ -104,7 +104,7 @@ class Doctor(Inspection):
             yield f"it is {word}: nothing moves it but a call"
 
     def _held(self, task: Any, parts: Parts, now: float) -> Iterator[str]:
-        dialect, key = self.database.dialect, named(parts)
+        dialect, key = self.executor.dialect, named(parts)
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
@@ -152,22 +152,22 @@ class Doctor(Inspection):
 
     def findings(self) -> Iterator[Finding]:
         """Return each problem with its remedy. It reads the whole table."""
-        binding = self.database.bind()
+        binding = self.executor.bind()
         if lacking := binding.installation.not_installed():
             older = binding.installation.older()
             first = "mend the column, then " * bool(binding.installation.missing_columns())
             yield Finding(str(lacking), "start the newer program" if older else f"{first}xq install {self.target}")
             return
-        for lines, remedy in retried(self.database.store, lambda: [*binding.installation.problems()]):
+        for lines, remedy in retried(self.executor.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
-        for line in retried(self.database.store, binding.installation.untimed):
+        for line in retried(self.executor.store, binding.installation.untimed):
             yield Finding(line, "run this statement, unless an ack with delay=math.inf keeps them")
-        for name, ddl in binding.dialect.installer.drifted(self.database.store).items():
+        for name, ddl in binding.dialect.installer.drifted(self.executor.store).items():
             then = f"run this while no other program writes to the table, then xq recount {self.target}"
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         now = self.snapshot()
         yield from self._of_takers(now)
-        often = self.database.dialect.questions.often_taken
+        often = self.executor.dialect.questions.often_taken
         do = "read the log of its worker; worker(max_attempts=5) buries such a task, and xq failures shows why"
         for *key, n in self._run(often, least=OFTEN, n=LISTED) if often else ():
             yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was taken {n:,} times and never finished", do)
@@ -179,7 +179,7 @@ class Doctor(Inspection):
 
     def _faults(self) -> Iterator[tuple[Parts, Exception]]:
         """Yield the first ready tasks, if they cannot be taken, and why."""
-        store, found = self.database.store, list[Parts]()
+        store, found = self.executor.store, list[Parts]()
         try:
             while len(found) < LISTED and (
                 fault := self.unmovable.first(Selector("first", READY), numbered(found), len(found))
@@ -212,7 +212,7 @@ class Doctor(Inspection):
         yield from _of(what, self.patience, named, f"{do}restart the worker; {LIMIT}")
 
     def _of_the_queue(self, now: Snapshot) -> Iterator[Finding]:
-        remedy, dialect = "start a worker: each process that takes from this queue puts it", self.database.dialect
+        remedy, dialect = "start a worker: each process that takes from this queue puts it", self.executor.dialect
         if now.room == 0:
             remedy = "start more workers, kill tasks that are buried, or raise the limit"
             yield Finding("the queue is full: each put waits, or raises Full (feature limit)", remedy)
@@ -226,14 +226,14 @@ class Doctor(Inspection):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
                 what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
                 yield Finding(what, f"xq schedule {self.target} resume {quote(name)}")
-        for what in told_of(writes(counters(self.database))):
+        for what in told_of(writes(counters(self.executor))):
             yield Finding(what, WRITTEN.format(self.target))
         if buried := now.stats.counts.get("B", 0):
             do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
-            yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.database.store.table}")
+            yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
 
     def _of_the_database(self) -> Iterator[Finding]:
-        sql, store = self.database.dialect.open_transactions, self.database.store
+        sql, store = self.executor.dialect.open_transactions, self.executor.store
         try:
             found = self._run(sql, n=LONG) if sql else []
         except Exception as error:

@@ -13,9 +13,9 @@ from xq.core.errors import NotInstalled, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING, ErrorKind
 from xq.core.words import lasting
+from xq.engine.executor import retried
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.run import retried
 from xq.engine.stats import Stats, counters, room, stats
 from xq.sessions.process import ENDING, process_name
 from xq.sessions.session import owner_of
@@ -95,7 +95,7 @@ class Inspection:
     target = "TARGET"  # in the commands that a text advises: the name of the queue on the command line
 
     def __init__(self, pauses: Pauses, history: History) -> None:
-        self.database, self.tasks, self.machine = history.database, history.tasks, history.machine
+        self.executor, self.tasks, self.machine = history.executor, history.tasks, history.machine
         self.pauses, self.history = pauses, history
         self._lock = threading.Lock()
         # (time of a look, number of tasks that had entered by then, time of the look before)
@@ -105,32 +105,32 @@ class Inspection:
         self._at_most = 0.0  # the age that the oldest ready task then had at most, if it became ready between two looks
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
-        return self.database.run(sql, values)
+        return self.executor.run(sql, values)
 
     def moment(self) -> float:
         """Return the time of the database, in seconds since 1970; that of the test if it sets the clock."""
-        return self.database.time_us() / 1_000_000
+        return self.executor.time_us() / 1_000_000
 
     # tasks
 
     def stats(self) -> Stats:
         usual = self.machine.usual_event if self.machine.settings.counts_events else None
-        return stats(counters(self.database), self.machine.states, self.database.definition.tube_stats, usual)
+        return stats(counters(self.executor), self.machine.states, self.executor.definition.tube_stats, usual)
 
     def by_state(self, state: str, n: int | None) -> list[Any]:
-        dialect = self.database.dialect
+        dialect = self.executor.dialect
         rows = self._run(dialect.looks.by_state(state), n=dialect.no_limit if n is None else n)
         return [self.tasks.returned(row) for row in rows]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.database.dialect.looks.taken)]
+        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.executor.dialect.looks.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
     # processes
 
     def sessions(self) -> list[tuple[str, float]]:
-        return [(uuid, since) for uuid, since, *_ in self._run(self.database.dialect.records.sessions)]
+        return [(uuid, since) for uuid, since, *_ in self._run(self.executor.dialect.records.sessions)]
 
     def processes(self) -> list[Process]:
         online, takes = self.online(), defaultdict[str | None, list[float | None]](list)
@@ -138,12 +138,12 @@ class Inspection:
             takes[session].append(since)
         return [
             Process(uuid, host, pid, program, since, len(of := takes[uuid]), of[0] if of else None, uuid not in online)
-            for uuid, since, host, pid, program in self._run(self.database.dialect.records.sessions)
+            for uuid, since, host, pid, program in self._run(self.executor.dialect.records.sessions)
         ]
 
     def takers(self) -> int:
         """Return the number of open sessions with a live process that take from this queue."""
-        dialect, online = self.database.dialect, self.online()
+        dialect, online = self.executor.dialect, self.online()
         ending = {uuid for uuid, *_, program in self._run(dialect.records.sessions) if str(program).endswith(ENDING)}
         return sum(dialect.source_name in queues for uuid, queues in online.items() if uuid not in ending)
 
@@ -153,7 +153,7 @@ class Inspection:
         A process that takes ends the others within a second. Until then their tasks are taken.
         """
         queues, left = defaultdict[str, set[str]](set), dict[str, float | None]()
-        for uuid, queue, seconds, *_ in self._run(self.database.dialect.records.sessions_listed):
+        for uuid, queue, seconds, *_ in self._run(self.executor.dialect.records.sessions_listed):
             queues[uuid].add(queue)
             left[uuid] = seconds
         gone = set(self._gone([uuid for uuid, seconds in left.items() if seconds is None]))
@@ -161,7 +161,7 @@ class Inspection:
 
     def _gone(self, uuids: Sequence[str]) -> list[str]:
         """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
-        store, dialect = self.database.store, self.database.bind().dialect
+        store, dialect = self.executor.store, self.executor.bind().dialect
         try:
             return retried(store, lambda: dialect.gone(store, uuids))
         except Exception as error:
@@ -174,7 +174,7 @@ class Inspection:
     def newest(self) -> int:
         """Return the id of the newest transition; 0 if there is none. Raises FeatureOff without the history."""
         self.history.check()
-        ((newest,),) = self._run(self.database.dialect.questions.newest_transition)
+        ((newest,),) = self._run(self.executor.dialect.questions.newest_transition)
         return int(newest)
 
     def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
@@ -187,7 +187,7 @@ class Inspection:
 
     def timeline(self, key: object) -> list[Step]:
         rows, found = [row for row in self.history.read(key, None, None) if row.source != row.target], []
-        for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.database.time_us()]):
+        for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.executor.time_us()]):
             there = row.target in self.machine.states
             seconds = (until_us - row.at_us) / 1_000_000 if there else None
             session = owner_of(row.owner)[0] if row.owner else None
@@ -197,7 +197,7 @@ class Inspection:
 
     def after(self, id: int, n: int) -> list[Any]:
         """Return the first `n` transitions after the one with this id, as tuples with the names of `Queue.History`."""
-        dialect = self.database.dialect
+        dialect = self.executor.dialect
         row = namedtuple("row", dialect.history_columns)  # type: ignore[misc]
         return [row(*each) for each in self._run(dialect.questions.transitions_after, since=id, n=n)]
 
@@ -208,7 +208,7 @@ class Inspection:
         """
         found = defaultdict[str, list[Age]](list)
         for state, microseconds, longer in self._run(
-            self.database.dialect.questions.durations, since=self.newest() - LAST
+            self.executor.dialect.questions.durations, since=self.newest() - LAST
         ):
             found[state].append(Age(int(microseconds) / 1_000_000, not longer))
         return {  # by the nearest rank, as a report has them
@@ -225,13 +225,13 @@ class Inspection:
         by_history = self.machine.settings.history is not None
         oldest, standstill = self._by_history() if by_history else self._by_counters(numbers)
         may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])
-        return Snapshot(numbers, pauses, room(self.database, numbers.counts), oldest, standstill if may_take else 0.0)
+        return Snapshot(numbers, pauses, room(self.executor, numbers.counts), oldest, standstill if may_take else 0.0)
 
     def _may_take(self, paused: list[str | None]) -> bool:
         """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
         if None in paused:
             return False
-        dialect, looks = self.database.dialect, self.database.dialect.looks
+        dialect, looks = self.executor.dialect, self.executor.dialect.looks
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
         query = (
             looks.any_ready
@@ -247,7 +247,7 @@ class Inspection:
         that are read, their first entry is exact; else the oldest one has been ready since before.
         """
         for n in WINDOWS:
-            ((now, tasks, entered, oldest, taken, first),) = self._run(self.database.dialect.questions.ready_since, n=n)
+            ((now, tasks, entered, oldest, taken, first),) = self._run(self.executor.dialect.questions.ready_since, n=n)
             if (exact := entered >= tasks) or first is None:
                 break
         if tasks <= 0 or first is None:
@@ -288,7 +288,7 @@ class Inspection:
         except NotInstalled as error:
             return Health("error", str(error))
         except Exception as error:
-            if self.database.store.classify(error) not in PASSING:
+            if self.executor.store.classify(error) not in PASSING:
                 raise
             return Health("unreachable", f"the database does not answer: {error}")
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)

@@ -1,4 +1,4 @@
-"""The methods of a queue for operators and migrations: `Queue` in `xq.handle` inherits them."""
+"""The methods of a queue for operators and migrations: `Queue` in `xq.api` inherits them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.core.ports import Store, T
 from xq.core.values import Tasks
+from xq.engine.executor import Executor, retried
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
-from xq.engine.run import Database, retried
 from xq.engine.take import Takes
 from xq.operators.doctor import Doctor, Finding
 from xq.operators.failures import Failures
@@ -30,7 +30,7 @@ class Operators(Generic[T]):
     """What an operator does with a queue, and a migration. Workers and producers need none of it."""
 
     _store: Store[T]
-    _database: Database
+    _executor: Executor
     _tasks: Tasks[T]
     _takes: Takes[T]
     _schedules: Schedules[T]
@@ -56,7 +56,7 @@ class Operators(Generic[T]):
         words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
         given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
         names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
-        binding, before = self._database.open(), ""
+        binding, before = self._executor.open(), ""
         found = [machine.choose(state, event, given) for state in machine.sources(event)]
         rows = [row for row in found if row is not None and not row.named]
         if not rows:
@@ -228,13 +228,13 @@ class Operators(Generic[T]):
         open transactions that they would wait for now.
         """
         seconds = seconds_of("lock_timeout", lock_timeout, ends=True)
-        installation = self._database.bind().installation
+        installation = self._executor.bind().installation
         if plan:
             return installation.plan(online)
         retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0, downgrade))
         if downgrade:
             retried(self._store, lambda: self._store.execute(installation.dialect.records.forget_schedules))
-        self._database.close()
+        self._executor.close()
         return None
 
     @overload
@@ -250,7 +250,7 @@ class Operators(Generic[T]):
         With `split`, return the statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
         and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
-        installation = self._database.bind().installation
+        installation = self._executor.bind().installation
         statements = (
             installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
         )
@@ -261,17 +261,17 @@ class Operators(Generic[T]):
 
         It reads the whole table.
         """
-        return retried(self._store, self._database.bind().installation.check)
+        return retried(self._store, self._executor.bind().installation.check)
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
-        _, binding = self._database.begin()
+        _, binding = self._executor.begin()
         retried(self._store, binding.installation.recount)
 
     def reset(self) -> None:
         """Set the counters of transitions to zero, and keep those of the states."""
-        within, (_, binding) = self._store.in_transaction(), self._database.begin()
-        self._database.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
+        within, (_, binding) = self._store.in_transaction(), self._executor.begin()
+        self._executor.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
 
     def uninstall(self, *, keep_columns: bool = False) -> None:
         """Remove everything that `install` created, and leave the plain table.
@@ -279,5 +279,5 @@ class Operators(Generic[T]):
         The columns that xq brought go with what they hold, the tasks' states, say; `keep_columns` leaves them for the
         next `install`.
         """
-        retried(self._store, lambda: self._database.bind().installation.uninstall(keep_columns))
-        self._database.close()
+        retried(self._store, lambda: self._executor.bind().installation.uninstall(keep_columns))
+        self._executor.close()

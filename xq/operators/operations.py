@@ -77,7 +77,7 @@ class Operation(Generic[T]):
         if not moves:
             finish.tasks.options.refuse_event(event)
         if not is_offered(finish.machine, ACTS[event]):
-            only = f"only its owner may {event} a task of {finish.database.store.name}"
+            only = f"only its owner may {event} a task of {finish.executor.store.name}"
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, not {shown(filter)}: act({event!r}, 'state:buried')")
@@ -95,7 +95,7 @@ class Operation(Generic[T]):
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
         if finish.store.in_transaction():
-            finish.database.begin(locks=True)  # the search reads
+            finish.executor.begin(locks=True)  # the search reads
         search.movable(self._movable, 1, None)  # raises the errors of the filter
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class Operation(Generic[T]):
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
         first, meant = self._search.find(self._movable, SHOWN), self._search.meant(self.filter)
         if not (meant.keys or meant.tests or meant.checks):  # it names states alone
-            by_state = counts(self._finish.database)
+            by_state = counts(self._finish.executor)
             n = sum(by_state[state] for state in self._states if state in meant.states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
@@ -136,20 +136,20 @@ class Operation(Generic[T]):
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
         """Move the tasks, unless they have left these states, and return the number of moved ones."""
-        finish, database = self._finish, self._finish.database
+        finish, executor = self._finish, self._finish.executor
 
         def move(tasks: Sequence[tuple[Parts, str]]) -> int:
             by_state = defaultdict[str, list[Parts]](list)
             for parts, state in tasks:
                 by_state[state].append(parts)
-            with block(database.store.database, self._by):
+            with block(executor.store.database, self._by):
                 event = ACTS[self.event]
                 return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
 
         def is_refused(error: Exception) -> bool:
             return isinstance(error, Duplicate) or finish.batches.is_refused(error)
 
-        moved, refused = database.in_parts(move, found, is_refused)
+        moved, refused = executor.in_parts(move, found, is_refused)
         for (parts, _), error in refused:
             finish.log.warning("%s cannot move task %r: %s", self.event, finish.tasks.app_key(parts), error)
         return moved
@@ -169,8 +169,8 @@ class Operation(Generic[T]):
 @contextmanager
 def acting(finish: Finish[Any], by: By) -> Iterator[None]:
     """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
-    store = finish.database.store
-    finish.database.begin(locks=True)
+    store = finish.executor.store
+    finish.executor.begin(locks=True)
     with store.atomic():
         with block(store.database, by):
             yield
@@ -181,7 +181,7 @@ def acting(finish: Finish[Any], by: By) -> Iterator[None]:
 def log_act(finish: Finish[Any], by: By, what: str) -> None:
     """Log at INFO what an operator did, once this transaction is committed."""
     line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-    finish.database.observers.once_committed(finish.database.dialect, lambda: finish.log.info("%s", line))
+    finish.executor.observers.once_committed(finish.executor.dialect, lambda: finish.log.info("%s", line))
 
 
 def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:

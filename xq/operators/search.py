@@ -15,7 +15,7 @@ from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.ports import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.since import Seen, Since
@@ -59,15 +59,15 @@ class Page(NamedTuple):
 class Search(Generic[T]):
     """Finds the tasks of one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T]) -> None:
-        self.database = database
+    def __init__(self, executor: Executor, tasks: Tasks[T]) -> None:
+        self.executor = executor
         self.tasks = tasks
         self.machine = tasks.machine
-        self.since = Since(database, self.machine)
+        self.since = Since(executor, self.machine)
 
     def meant(self, filter: object) -> Meant:
         """Return what a filter means. Raises BadType, BadValue and FeatureOff."""
-        return Meant(self.database, self.tasks, self.machine, self.since, filter)
+        return Meant(self.executor, self.tasks, self.machine, self.since, filter)
 
     def find(self, filter: str, n: int, after: str | None = None) -> Found[T]:
         if not 1 <= n <= LONGEST_PAGE:
@@ -119,11 +119,11 @@ class Search(Generic[T]):
 
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
         """Return the walk for tasks in some states: along an index of the one state, else the key."""
-        dialect = self.database.dialect
+        dialect = self.executor.dialect
         walk = (
             dialect.questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
         )
-        if walk and (walk.name or self.database.run(dialect.questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
+        if walk and (walk.name or self.executor.run(dialect.questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
             return walk
         return dialect.questions.by_keys(states, meant.keys)
 
@@ -133,9 +133,9 @@ class Search(Generic[T]):
         """Yield the rows of a walk behind a position, and whether they pass; None if it is not known."""
         end = 6 + len(walk.columns)
         while True:
-            sql = self.database.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
+            sql = self.executor.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
-            rows = self.database.run(sql, {**meant.values, **at, "look": size})
+            rows = self.executor.run(sql, {**meant.values, **at, "look": size})
             found = [Seen(tuple(row[6:end]), tuple(row[end:]), *row[1:6]) for row in rows]
             passing: list[bool | None] = [bool(row[0]) for row in rows]
             for check in meant.checks:
@@ -149,7 +149,7 @@ class Search(Generic[T]):
         """Return the rows of some keys, in this order, if they still pass."""
         found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
-            walk = self.database.dialect.questions.by_keys(meant.states, [meant.among(some)])
+            walk = self.executor.dialect.questions.by_keys(meant.states, [meant.among(some)])
             found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}
         return [found[key] for key in keys if key in found]
 
@@ -158,7 +158,7 @@ class Search(Generic[T]):
             raise FeatureOff("failures() needs the role 'error': map it to a field", role="error")
         meant = self.meant(filter)
         meant.with_error = True
-        meant.test([self.database.dialect.questions.is_empty(self.tasks.table.roles["error"])], negated=True)
+        meant.test([self.executor.dialect.questions.is_empty(self.tasks.table.roles["error"])], negated=True)
         walks = (self._walk(meant, [state]) for state in FAILED if state in meant.states)
         rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
         examined = list(islice(rows, EXAMINED))

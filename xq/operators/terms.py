@@ -12,7 +12,7 @@ from xq.core.machine import TAKEN, Machine
 from xq.core.ports import NUMBERS, Field
 from xq.core.schema import ROLES
 from xq.core.values import Parts, Tasks
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.keys import key_in_text
@@ -29,10 +29,10 @@ Check = Callable[[Sequence[Seen]], Sequence[bool | None]]  # None: it is not kno
 class Meant:
     """The states that a filter means, tests as SQL with their values, and checks in this process."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any], machine: Machine, since: Since, filter: object) -> None:
+    def __init__(self, executor: Executor, tasks: Tasks[Any], machine: Machine, since: Since, filter: object) -> None:
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, as in state:buried age>1h, not {shown(filter)}")
-        self.database, self.tasks, self.since = database, tasks, since
+        self.executor, self.tasks, self.since = executor, tasks, since
         self.text, self.machine, self.states = filter, machine, machine.states
         roles = {role: field for role, field in tasks.table.roles.items() if role not in OF_XQ}
         self.fields = {field.name: field for field in tasks.table.fields} | roles
@@ -55,7 +55,7 @@ class Meant:
         """Return the condition that a row has one of the keys. `name` stands in the names of their values."""
         rows = [f"_{name}_{n}" for n in range(len(keys))]
         self.values |= {f"k{i}{row}": part for row, key in zip(rows, keys, strict=True) for i, part in enumerate(key)}
-        return f"({' OR '.join(f'({self.database.dialect.by_key(row=row)})' for row in rows)})"
+        return f"({' OR '.join(f'({self.executor.dialect.by_key(row=row)})' for row in rows)})"
 
     def _value(self, value: Any) -> str:
         name = f"v{len(self.values)}"
@@ -70,13 +70,13 @@ class Meant:
         # xq's own filters have letters
         named = [value if value in every else wording.letter(value, every) for value in _equal(term)]
         if None in named:
-            raise term.wrong(f"names no state: {self.database.store.name} has the states {wording.states(every)}")
+            raise term.wrong(f"names no state: {self.executor.store.name} has the states {wording.states(every)}")
         self._within(named, term.negated)
 
     def _word(self, term: Term) -> None:
         value, of_xq = self._value(term.values[0]), [self.tasks.table.roles[role] for role in ("status", "owner")]
         texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
-        self.test([self.database.dialect.questions.contains(each, value) for each in texts] or ["FALSE"], term.negated)
+        self.test([self.executor.dialect.questions.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, term: Term) -> None:
         keys = [self.tasks.identify(key_in_text(self.tasks, value))[0] for value in _equal(term)]
@@ -91,7 +91,7 @@ class Meant:
         if (named := self.fields.get(term.name)) is None:
             self._need(term, term.name)
             known = ", ".join(["state", "key", "age", "failure", *self.fields])
-            lacks = f"names {shown(term.name)}, which {self.database.store.name} does not have: it has {known}"
+            lacks = f"names {shown(term.name)}, which {self.executor.store.name} does not have: it has {known}"
             raise term.wrong(f"{lacks}. To look for the text itself, put it into quotes")
         if term.name == "session" and not term.negated:
             self._within([TAKEN])
@@ -104,11 +104,11 @@ class Meant:
 
     def _test(self, term: Term, named: Field, value: str, whole: bool) -> str:
         if value == "" and term.operator not in COMPARE:
-            return self.database.dialect.questions.is_empty(named)
+            return self.executor.dialect.questions.is_empty(named)
         if named.kind == "text" and term.operator == ":" and not whole:
-            return self.database.dialect.questions.contains(named, self._value(value))
+            return self.executor.dialect.questions.contains(named, self._value(value))
         operator = term.operator if term.operator in COMPARE else "="
-        return self.database.dialect.questions.compares(named, operator, self._value(_sent(term, named, value)))
+        return self.executor.dialect.questions.compares(named, operator, self._value(_sent(term, named, value)))
 
     def _need(self, term: Term, role: str) -> None:
         if role in ROLES.keys() - self.tasks.table.roles - {*OF_XQ}:
@@ -130,7 +130,7 @@ class Meant:
         if term.operator not in COMPARE or len(term.values) != 1:
             raise term.wrong("needs a comparison with one span of time, age>1h or age<=5m, or is age:unknown")
         limit = seconds(term, term.values[0])
-        since_us = self.database.time_us() - round(limit * 1_000_000)
+        since_us = self.executor.time_us() - round(limit * 1_000_000)
         low, is_older = self.since.low(term, limit, since_us, self.states)
         compare, since = COMPARE[term.operator], since_us / 1_000_000
 

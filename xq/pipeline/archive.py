@@ -44,7 +44,7 @@ class Archive:
     """The archive of one queue, as the database sees it. Rows are deleted only after the files have them."""
 
     def __init__(self, steps: Steps) -> None:
-        self.database = steps.database
+        self.executor = steps.executor
         self.store = steps.store
         self.machine = steps.machine
         self.steps = steps
@@ -65,8 +65,8 @@ class Archive:
             raise ConfigurationError(
                 f"archives of {self.store.name} use many transactions: call this outside of a transaction"
             )
-        source = self.database.dialect.source
-        there = self.database.dialect.installer.columns_of(self.store, source.name)
+        source = self.executor.dialect.source
+        there = self.executor.dialect.installer.columns_of(self.store, source.name)
         known = {field.column.lower() for field in source.fields}
         if more := sorted(name for name, made in there.items() if not made and name.lower() not in known):
             raise ConfigurationError(
@@ -89,11 +89,11 @@ class Archive:
         database = " ".join(str(address.parameters[name]) for name in names)
         if address.engine == "sqlite":
             database = os.path.abspath(database)
-        return {"queue": self.database.dialect.source_name, "database": database}
+        return {"queue": self.executor.dialect.source_name, "database": database}
 
     @property
     def key(self) -> list[str]:
-        return [field.name for field in self.database.dialect.source.key]
+        return [field.name for field in self.executor.dialect.source.key]
 
     # out
 
@@ -118,19 +118,19 @@ class Archive:
         return gone, refused
 
     def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
-        binding, values = self.database.open(), self.database.values()
+        binding, values = self.executor.open(), self.executor.values()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
-        if binding.dialect.looks.highest_key and self.database.run(binding.dialect.looks.highest_key)[0] in keys:
+        if binding.dialect.looks.highest_key and self.executor.run(binding.dialect.looks.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.moves.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
         chosen = [{"keys": listed}] if listed else map(named, keys)
-        gone = sum(len(self.database.run(step, {**values, **which})) for which in chosen)
+        gone = sum(len(self.executor.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
-        if self.database.run(binding.dialect.looks.done_again(until)):
+        if self.executor.run(binding.dialect.looks.done_again(until)):
             raise Stays
         kept = self.machine.settings.history or 0.0
-        if self.database.time_us() - begun_us >= kept * 1e6:
+        if self.executor.time_us() - begun_us >= kept * 1e6:
             raise ConfigurationError(
                 f"{self.store.name} keeps its history for {kept:g} s, and this archive takes longer: the rest of its "
                 "tasks stay. Keep the history longer, or archive less at once (before=)"
@@ -139,10 +139,10 @@ class Archive:
 
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete rows of the history. Returns how many were there."""
-        binding = self.database.open()
+        binding = self.executor.open()
         statements = map(binding.dialect.looks.forget_rows, chunks(ids, ROWS))
         steps = (binding.changes(self.store, statement) for statement in statements)
-        return sum(n for step in steps for (n,) in self.database.run(step))
+        return sum(n for step in steps for (n,) in self.executor.run(step))
 
     # back
 
@@ -155,20 +155,20 @@ class Archive:
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
         newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
         every, fields = (*names, *newer), list(map(known, names))
-        keys, look = [names.index(name) for name in self.key], self.database.dialect.looks.look()
+        keys, look = [names.index(name) for name in self.key], self.executor.dialect.looks.look()
         back, refused = 0, 0
         for batch in chunks(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]
             n, more = self._in_parts(partial(self._put_back, every), stored)
-            there = (self.database.run(look, named(tuple([row[i] for i in keys]))) for row in more)
+            there = (self.executor.run(look, named(tuple([row[i] for i in keys]))) for row in more)
             back, refused = back + n, refused + sum(not found for found in there)
         return back, refused
 
     def _put_back(self, names: Sequence[str], rows: Sequence[Parts]) -> int:
-        binding = self.database.open()
+        binding = self.executor.open()
         statement = binding.dialect.moves.insert(Change(DONE, {"status": DONE}), names, len(rows), guarded=False)
         run = binding.dialect.moves.runner(statement, BACK[0], width=len(names))
-        back = self.database.run(Step(statement, run, *BACK), {**self.database.values(), "rows": rows})
+        back = self.executor.run(Step(statement, run, *BACK), {**self.executor.values(), "rows": rows})
         self.steps.count(binding, *BACK, len(back))
         return len(back)
 
@@ -182,7 +182,7 @@ class Archive:
         def is_refused(error: Exception) -> bool:
             return isinstance(error, (Stays, Duplicate)) or self.store.classify(error) in REFUSALS
 
-        n, refused = self.database.in_parts(work, rows, is_refused)
+        n, refused = self.executor.in_parts(work, rows, is_refused)
         for _, error in refused:
             if not isinstance(error, Stays):
                 self.log.warning("a task stays where it is: %s", error)

@@ -22,7 +22,7 @@ from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, fits_a_column
 from xq.core.values import Tasks, chunks
 from xq.engine.binding import Definition
-from xq.engine.run import Database, retried
+from xq.engine.executor import Executor, retried
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 
@@ -256,9 +256,9 @@ class _Modelless:
         self.name = name
 
 
-def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
+def bulk(executor: Executor, tasks: Tasks[Any], on_conflict: str) -> Bulk:
     """Return how other processes put tasks into the queue of a database."""
-    dialect, store, definition = database.dialect, database.store, database.definition
+    dialect, store, definition = executor.dialect, executor.store, executor.definition
     machine, table = definition.machine, definition.table
     defaults = tasks.defaults()
     fields = {"key": table.key[0], **table.roles}
@@ -281,7 +281,7 @@ def bulk(database: Database, tasks: Tasks[Any], on_conflict: str) -> Bulk:
         definition.catalogue,
         sources,
         on_conflict,
-        None if database.clock is None else database.clock.now,
+        None if executor.clock is None else executor.clock.now,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from xq.core.values import Tasks
+from xq.engine.executor import Executor
 from xq.engine.history import History
-from xq.engine.run import Database
 from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.rollup import Rollup
@@ -19,9 +19,9 @@ class Pipeline:
     `archive` deletes the done tasks and the old history that an archive has, and puts tasks back.
     """
 
-    def __init__(self, database: Database, tasks: Tasks[Any], history: History, archive: Archive) -> None:
+    def __init__(self, executor: Executor, tasks: Tasks[Any], history: History, archive: Archive) -> None:
         self.archive = archive
-        self._database = database
+        self._executor = executor
         self._tasks = tasks
         self._history = history
 
@@ -31,7 +31,7 @@ class Pipeline:
         With the feature unique and "skip", tasks that conflict with others are left out. Raises BadValue, FeatureOff,
         and ConfigurationError where no other process can reach the database.
         """
-        return bulk(self._database, self._tasks, on_conflict)
+        return bulk(self._executor, self._tasks, on_conflict)
 
     def extract(self, what: What = "tasks", states: str = "") -> Extract:
         """Return what other programs read "tasks", "history" or "stats" by. It may be pickled.
@@ -45,10 +45,10 @@ class Pipeline:
         Raises FeatureOff, BadValue, and ConfigurationError where no other process can reach the database.
         """
         self._history.check(what)
-        store = self._database.store
-        found: Extract = self._database.dialect.extract(what, store.name, store.address(), states)
+        store = self._executor.store
+        found: Extract = self._executor.dialect.extract(what, store.name, store.address(), states)
         return found
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""
-        return Rollup(self._database, table)
+        return Rollup(self._executor, table)

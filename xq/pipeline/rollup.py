@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import UNANSWERED, fits_a_column
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 
 LONGEST = 255  # characters of the name of a table
 UNITS: Final[Mapping[str, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of buckets, in seconds
@@ -34,13 +34,13 @@ class Rollup:
     shows for each bucket how many tasks were put, taken, done, buried, killed and expired.
     """
 
-    def __init__(self, database: Database, table: str) -> None:
+    def __init__(self, executor: Executor, table: str) -> None:
         if not isinstance(table, str):
             raise BadType(f"a table is named by text, not by {shown(table)}")
         if not 0 < len(table) <= LONGEST or not fits_a_column(table):
             raise BadValue(f"a table is named by 1 to {LONGEST} characters, not by {shown(table)}")
         self.table = table
-        self.database = database
+        self.executor = executor
 
     def install(self, queues: str = "") -> None:
         """Create the table unless it exists, and forget the checkpoint of an earlier table of this name.
@@ -48,19 +48,19 @@ class Rollup:
         Raises BadValue as `add` and within a transaction, and ConfigurationError for an existing table with other
         columns.
         """
-        database = self.database
-        if database.store.in_transaction():
+        executor = self.executor
+        if executor.store.in_transaction():
             raise BadValue("stream opens transactions of its own: call it outside of a transaction")
-        checkpoints, rollup = database.dialect.checkpoints, database.dialect.rollup(self.table)
+        checkpoints, rollup = executor.dialect.checkpoints, executor.dialect.rollup(self.table)
         self._create(checkpoints.look, checkpoints.create)
         if self._failure(rollup.look):
-            database.run(checkpoints.forget, {"sink": self.table})
+            executor.run(checkpoints.forget, {"sink": self.table})
             self._create(rollup.look, rollup.create)
         if error := self._failure(rollup.fits):
             raise ConfigurationError(
                 f"{self.table} is there, and no table of stream()'s: give one that is not there yet"
             ) from error
-        of, _ = database.transaction(lambda: self._last(_of(queues)), locks=False)
+        of, _ = executor.transaction(lambda: self._last(_of(queues)), locks=False)
         if not of.endswith(_of(queues)):
             raise BadValue(
                 f"{self.table} counts other queues: give these another table and another checkpoint, or begin anew "
@@ -69,8 +69,8 @@ class Rollup:
 
     def _failure(self, sql: str) -> Exception | None:
         """Return the error with which the database refuses a query."""
-        store = self.database.store
-        self.database.open()
+        store = self.executor.store
+        self.executor.open()
         try:
             store.execute(sql)
         except Exception as error:
@@ -82,15 +82,15 @@ class Rollup:
     def _create(self, look: str, create: Iterable[str]) -> None:
         """Create a table unless it exists: a user without the right to create tables can use one."""
         if self._failure(look):
-            with self.database.dialect.installer.creating(self.database.store):
+            with self.executor.dialect.installer.creating(self.executor.store):
                 for sql in create:
-                    self.database.store.execute(sql)
+                    self.executor.store.execute(sql)
 
     def _last(self, stream: str) -> tuple[str, int]:
         """Return the stream of this table, `stream` if it has none, and its last batch (-1: none). Lock both."""
-        database, sql = self.database, self.database.dialect.checkpoints
-        database.run(sql.begin, {"sink": self.table, "stream": stream})
-        ((of, number),) = database.run(sql.last, {"sink": self.table})
+        executor, sql = self.executor, self.executor.dialect.checkpoints
+        executor.run(sql.begin, {"sink": self.table, "stream": stream})
+        ((of, number),) = executor.run(sql.last, {"sink": self.table})
         return str(of), int(number)
 
     def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
@@ -101,7 +101,7 @@ class Rollup:
         none before it.
         """
         rows, stream = list(counted), stream + _of(queues)
-        database, dialect = self.database, self.database.dialect
+        executor, dialect = self.executor, self.executor.dialect
         one = dialect.rollup(self.table).add
 
         def write() -> bool:
@@ -119,12 +119,12 @@ class Rollup:
                     f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
                     "is lost with an earlier table of this name. Begin with a new checkpoint"
                 )
-            database.run(dialect.checkpoints.next, {"sink": self.table, "stream": stream, "batch": batch})
+            executor.run(dialect.checkpoints.next, {"sink": self.table, "stream": stream, "batch": batch})
             for *row, n in rows:
-                database.run(one, dict(zip(Counted._fields, row, strict=False), count=n))
+                executor.run(one, dict(zip(Counted._fields, row, strict=False), count=n))
             return True
 
-        return database.transaction(write, locks=False)
+        return executor.transaction(write, locks=False)
 
 
 def _of(queues: str) -> str:

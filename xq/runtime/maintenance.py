@@ -18,9 +18,9 @@ from xq.core import time
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, R, Row, keep
+from xq.engine.executor import Executor
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
-from xq.engine.run import Database
 from xq.engine.stats import MANY, roll_up_some
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
@@ -51,7 +51,7 @@ IN_VAIN = 16  # notifications in a row that woke no waiter of this process, afte
 class Maintained(Protocol):
     """A queue that a maintenance thread attends."""
 
-    database: Database
+    executor: Executor
     finish: Finish[Any]
     pauses: Pauses
     waiters: Waiters
@@ -241,7 +241,7 @@ class Maintenance:
         waits = any(queue.finish.steps.rates and queue.waiters.takers.waiters for queue in self._queues)
         self._rests = self._notifier.at_rest and not waits
         for queue in self._queues:
-            queue.database.observers.count()  # the notifier may have begun or ceased to report own commits
+            queue.executor.observers.count()  # the notifier may have begun or ceased to report own commits
         due = any(time.monotonic() >= duty.next_at for duty in self._allowed)
         early = EARLY if due and not self._notified else 0.0  # notifications may come at any rate
         for duty in self.duties:
@@ -272,14 +272,14 @@ class Maintenance:
 
     def _hold_connection(self) -> None:
         for queue in self._queues[:1]:
-            self._connection = queue.database.store.in_use
+            self._connection = queue.executor.store.in_use
 
     def _disconnect(self) -> None:
         queues, connection = self._attended(), self._connection
         self._connection, self.read_records.next_at = None, 0.0
         try:
             if queues:
-                queues[0].database.store.disconnect()
+                queues[0].executor.store.disconnect()
             elif connection is not None:  # the ORM's database object is gone
                 connection.close()
         except Exception as error:
@@ -300,7 +300,7 @@ class Maintenance:
         return found
 
     def _failed(self, duty: Duty, queue: Maintained, error: Exception) -> None:
-        if queue.database.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
+        if queue.executor.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
             raise error
         level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
         log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
@@ -311,10 +311,10 @@ class Maintenance:
 
         def ask(part: Sequence[Maintained]) -> list[Row]:
             asked = query(part)
-            return part[0].database.run(asked) if asked else []
+            return part[0].executor.run(asked) if asked else []
 
         def failed(part: Sequence[Maintained], error: Exception) -> None:
-            if len(self._queues) == 1 or (len(part) > 1 and part[0].database.store.classify(error) in UNANSWERED):
+            if len(self._queues) == 1 or (len(part) > 1 and part[0].executor.store.classify(error) in UNANSWERED):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)
@@ -325,16 +325,16 @@ class Maintenance:
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        database, liveness = self._queues[0].database, self._sessions.open.records.liveness
+        executor, liveness = self._queues[0].executor, self._sessions.open.records.liveness
         begun = {queue: queue.pauses.begin() for queue in self._queues}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
-            database.store.connect_unpooled()
+            executor.store.connect_unpooled()
             self._hold_connection()  # now: below, the last queue may be dropped
             try:
-                dialects = [queue.database.dialect for queue in self._queues]
-                for kind, *row in database.run(dialects[0].records.records_of(dialects)):
+                dialects = [queue.executor.dialect for queue in self._queues]
+                for kind, *row in executor.run(dialects[0].records.records_of(dialects)):
                     found[kind].append(row)
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error
@@ -364,7 +364,7 @@ class Maintenance:
             try:
                 if there:
                     its = None if records is None else known.get(queue.source_name, [])
-                    queue.database.review(its, schemas)
+                    queue.executor.review(its, schemas)
                     return
             except NotInstalled as error:
                 log.debug("%s", error)
@@ -376,8 +376,8 @@ class Maintenance:
 
     def _may_only_read(self, only_reads: bool) -> bool:
         """Pause the other duties while the database is read-only, even if this process could write to it."""
-        database = self._queues[0].database
-        only_reads = only_reads or (not database.dialect.read_only and database.only_reads())
+        executor = self._queues[0].executor
+        only_reads = only_reads or (not executor.dialect.read_only and executor.only_reads())
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
             log.info("the database of %s may %s", self._queues[0].source_name, may)
@@ -412,7 +412,7 @@ class Maintenance:
 
     def _look(self) -> float:
         """Call for the duties that read the database, if another process has committed."""
-        changed = self._notifier.has_changed(self._queues[0].database.store, self._notified)
+        changed = self._notifier.has_changed(self._queues[0].executor.store, self._notified)
         if count is not None and self._notified:
             count("wakeup")
         self._in_vain = self._in_vain + 1 if self._notified else 0
@@ -461,7 +461,7 @@ class Maintenance:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters)]
-        rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.database), many)
+        rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.executor), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
 
@@ -472,12 +472,12 @@ class Maintenance:
 
 
 def _due_and_ready(queues: Sequence[Maintained]) -> str:
-    of = [(queue.database.dialect, queue.maintains, queue.looks) for queue in queues]
+    of = [(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues]
     return of[0][0].looks.upkeep_of(of)
 
 
 def _many_counters(queues: Sequence[Maintained]) -> str:
-    return queues[0].database.dialect.looks.many_counters_of([queue.database.dialect for queue in queues], MANY)
+    return queues[0].executor.dialect.looks.many_counters_of([queue.executor.dialect for queue in queues], MANY)
 
 
 # one for each database
@@ -494,7 +494,7 @@ def maintenance_of(queue: Maintained) -> Maintenance | None:
         found = _of_database.get(database)
         if found is None or not found.thread.is_alive():
             try:
-                notifier = queue.database.dialect.notifier(queue.database.store)
+                notifier = queue.executor.dialect.notifier(queue.executor.store)
             except OSError as error:
                 log.warning("no thread can maintain %s: %s", queue.source_name, error)
                 return None

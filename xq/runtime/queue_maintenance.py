@@ -11,9 +11,9 @@ from typing import Any
 from xq.core import time
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
+from xq.engine.executor import Executor
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
-from xq.engine.run import Database
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
@@ -31,12 +31,12 @@ RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 class QueueMaintenance(Owner):
     """The maintenance of one queue, whose tasks sessions own."""
 
-    database: Database
+    executor: Executor
 
     def __init__(
         self, timers: Timers, finish: Finish[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
     ) -> None:
-        self.database = timers.database
+        self.executor = timers.executor
         self.timers = timers
         self.finish = finish
         self.pauses = pauses
@@ -61,8 +61,8 @@ class QueueMaintenance(Owner):
     def leave(self) -> None:
         """Drop the thread and the binding."""
         self.maintained = self._maintenance = None
-        self.database.observers.count()
-        self.database.close()
+        self.executor.observers.count()
+        self.executor.close()
 
     def forked(self) -> None:
         """Reset in a forked child, which has neither the threads nor the connections of its parent."""
@@ -71,19 +71,19 @@ class QueueMaintenance(Owner):
         self.waiters.forget()
         self.pauses.forked()
         self.schedules.forked()
-        self.database.observers.forked()
-        self.database.store.forked()
+        self.executor.observers.forked()
+        self.executor.store.forked()
 
     def attend(self) -> Maintenance | None:
         """Start the maintenance thread if necessary. Return None if there can be none. Raises NotInstalled."""
-        if self.maintained is None or self.maintained is not self.database.bound:
-            self.database.begin(locks=True)
+        if self.maintained is None or self.maintained is not self.executor.bound:
+            self.executor.begin(locks=True)
             if self not in queues:
                 return None
             self.pauses.read()  # this process may have looked long ago
             self._maintenance = maintenance_of(self)
-            self.maintained = self.database.open()
-            self.database.observers.count()
+            self.maintained = self.executor.open()
+            self.executor.observers.count()
             if self._maintenance is not None:  # not earlier: a cycle skips queues that are not attended
                 self._maintenance.call_for(self._maintenance.expire)
         return self._maintenance
@@ -92,7 +92,7 @@ class QueueMaintenance(Owner):
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
         if (thread := self.attend()) is not None:
             thread.expect()
-            self.database.observers.count()
+            self.executor.observers.count()
         return thread is not None
 
     # what the thread asks
@@ -106,7 +106,7 @@ class QueueMaintenance(Owner):
     @property
     def condition(self) -> str:
         """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
-        bound = self.database.bound
+        bound = self.executor.bound
         if bound is None or self.waiters.putters.waiters or self.waiters.ends:
             return ""
         return bound.dialect.looks.anything if self.looks else "FALSE"
@@ -131,8 +131,8 @@ class QueueMaintenance(Owner):
 
         Return how many sessions of other processes this process has ended.
         """
-        reaper = self.database.open().sessions.reaper
-        if self.maintains and not self.database.store.in_transaction():
+        reaper = self.executor.open().sessions.reaper
+        if self.maintains and not self.executor.store.in_transaction():
             reaper.reap(time.monotonic() - LOOK if some else math.inf)
             while reaper.more and not some:
                 reaper.reap()
@@ -141,16 +141,16 @@ class QueueMaintenance(Owner):
     @property
     def installed(self) -> bool:
         """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
-        if self.database.bound is None and time.monotonic() < self._recheck_at:
+        if self.executor.bound is None and time.monotonic() < self._recheck_at:
             return False
-        there = self.database.is_installed()
+        there = self.executor.is_installed()
         self._recheck_at = 0.0 if there else time.monotonic() + RECHECK
         return there
 
     @property
     def maintains(self) -> bool:
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
-        return self.database.clock is None and self.home not in Maintenance.supervised
+        return self.executor.clock is None and self.home not in Maintenance.supervised
 
     def expire(self, seconds: float | None) -> float | None:
         """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
@@ -172,7 +172,7 @@ class QueueMaintenance(Owner):
     def log_writes(self) -> None:
         """Log, if the feature guard says so, what other programs have written since the last call."""
         if self.machine.settings.guard == "log":
-            before, self._writes = self._writes, Counter(writes(counters(self.database)))
+            before, self._writes = self._writes, Counter(writes(counters(self.executor)))
             for line in told_of(self._writes - (self._writes if before is None else before)):
                 log.warning("%s: %s (feature guard)", self.source_name, line)
 
@@ -180,37 +180,37 @@ class QueueMaintenance(Owner):
 
     @property
     def home(self) -> object | None:
-        return self.database.store.database
+        return self.executor.store.database
 
     @property
     def source_name(self) -> str:
         """The name of the queue in its database."""
-        return self.database.bind().dialect.source_name
+        return self.executor.bind().dialect.source_name
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
-        _, binding = self.database.begin()
+        _, binding = self.executor.begin()
         mine = binding.sessions
         session = mine.new() if name is None else mine.open.named(name)
         if name is None:
-            session.register(self.database)
+            session.register(self.executor)
         elif not mine.open.rejoin(session):
             raise UnknownSession(name)
         return session
 
     def current_session(self) -> Session:
         """Register the current session in the database, and return it."""
-        _, binding = self.database.begin()
+        _, binding = self.executor.begin()
         if self.maintains:
             self.attend()  # what it takes must come back, also of what is no queue
         session = binding.sessions.to_take()
-        session.register(self.database)
+        session.register(self.executor)
         return session
 
     def set_session_ttr(self, seconds: float) -> None:
         """Store for how long the tasks of a lost or closed session stay taken, in all queues of the database."""
-        self.database.begin()
-        self.database.run(self.database.dialect.records.set_setting, {"name": "session_ttr", "value": seconds})
+        self.executor.begin()
+        self.executor.run(self.executor.dialect.records.set_setting, {"name": "session_ttr", "value": seconds})
 
     def session_closed(self, own_lost: bool) -> None:
         """Wake the waiters that the end of a session concerns; `own_lost` if it has registered their waits."""
@@ -222,20 +222,20 @@ class QueueMaintenance(Owner):
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
         reaped = self.machine.settings.reaped
         try:
-            self.database.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
+            self.executor.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
         except Exception as error:
             if not reaped or not self.finish.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
                 self.finish.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
-            self.database.transaction(lambda: self._give_back(uuids, event, reaped=False))
+            self.executor.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
-        records = self.database.dialect.records
+        records = self.executor.dialect.records
         if reaped:
             self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
-            of_sessions(self.database, records.forget_waits, uuids)
-        of_sessions(self.database, records.deregister_session, uuids, queue=self.source_name)
+            of_sessions(self.executor, records.forget_waits, uuids)
+        of_sessions(self.executor, records.deregister_session, uuids, queue=self.source_name)

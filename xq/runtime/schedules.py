@@ -38,9 +38,9 @@ from xq.core.errors import (
 from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
 from xq.core.values import Tasks
 from xq.core.words import lasting
+from xq.engine.executor import Executor
 from xq.engine.insert import Inserts
 from xq.engine.pauses import LONGEST_NAME
-from xq.engine.run import Database
 from xq.runtime import cron
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -80,13 +80,13 @@ class Schedule(NamedTuple):
 class Schedules(Generic[T]):
     """The schedules of one queue."""
 
-    def __init__(self, database: Database, tasks: Tasks[T], inserts: Inserts[T]) -> None:
-        self.database = database
-        self.store = database.store
+    def __init__(self, executor: Executor, tasks: Tasks[T], inserts: Inserts[T]) -> None:
+        self.executor = executor
+        self.store = executor.store
         self.tasks = tasks
         self.inserts = inserts
-        self.log = logging.getLogger(f"xq.{database.store.name}")
-        self.declared = self._declarations(database.definition.schedules)
+        self.log = logging.getLogger(f"xq.{executor.store.name}")
+        self.declared = self._declarations(executor.definition.schedules)
         self.pending = False  # whether the workers of a program have still to call `begin`
         self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
@@ -99,13 +99,13 @@ class Schedules(Generic[T]):
         name, stored, put = self._checked(spec, task, name, tz, options)
 
         def store() -> None:
-            first = _first(_read(stored), self.database.time_us())
-            had = self.database.run(self.database.dialect.records.task_of_schedule, {"name": name})
+            first = _first(_read(stored), self.executor.time_us())
+            had = self.executor.run(self.executor.dialect.records.task_of_schedule, {"name": name})
             if (put,) not in map(tuple, had):
                 self._try({name: put})
             self._store(name, stored, put, first)
 
-        self.database.transaction(store)
+        self.executor.transaction(store)
         return name
 
     def _checked(
@@ -130,12 +130,12 @@ class Schedules(Generic[T]):
 
     def _store(self, name: str, spec: str, put: str, first: int | None) -> None:
         """Store a schedule that fires `first` at this time, in microseconds; if only its task is new, as it did."""
-        dialect, given = self.database.dialect, {"name": name, "spec": spec, "task": put}
-        self.database.run(dialect.records.add_schedule, {**given, "next_us": first})
-        ((was, had, next_us),) = self.database.run(dialect.records.schedule, given)
+        dialect, given = self.executor.dialect, {"name": name, "spec": spec, "task": put}
+        self.executor.run(dialect.records.add_schedule, {**given, "next_us": first})
+        ((was, had, next_us),) = self.executor.run(dialect.records.schedule, given)
         if (was, had) != (spec, put):
             next_us = next_us if was == spec else first
-            self.database.run(dialect.records.set_schedule, {**given, "next_us": next_us})
+            self.executor.run(dialect.records.set_schedule, {**given, "next_us": next_us})
 
     def _try(self, puts: Mapping[str, str]) -> None:
         """Put the tasks of schedules, by name, and undo that. Raises BadValue if no firing could put one."""
@@ -198,32 +198,32 @@ class Schedules(Generic[T]):
         given = {name: (spec, put) for name, spec, put in declared}
 
         def replace() -> list[tuple[int, str]]:
-            dialect = self.database.dialect
-            rows = self.database.run(dialect.records.declared_schedules, {"mark": f"%{DECLARED}%"})
+            dialect = self.executor.dialect
+            rows = self.executor.run(dialect.records.declared_schedules, {"mark": f"%{DECLARED}%"})
             stored = {name: (spec, put) for name, spec, put in rows if _mapping(put).get("declared")}
             if given and stored == given:
                 return []
-            noted = self.database.run(dialect.records.generations, {"kind": "schedules"})
+            noted = self.executor.run(dialect.records.generations, {"kind": "schedules"})
             mine, digests = _digest(given), [digest for digest, *_ in noted]
             if mine in digests and mine != digests[-1]:
                 return [(logging.WARNING, OLDER.format(_at(noted[-1][-1])))]
             if mine not in digests:
                 before = [each] if stored and (each := _digest(stored)) not in digests else []
                 for n, digest in enumerate((*before, mine), len(noted) + 1):
-                    self.database.run(dialect.records.note_schedules, {"generation": n, "definition": digest})
+                    self.executor.run(dialect.records.note_schedules, {"generation": n, "definition": digest})
             new = [each for each in declared if stored.get(each[0]) != each[1:]]
             if untried := {name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put}:
                 self._try(untried)
             if new:
-                now = self.database.time_us()
+                now = self.executor.time_us()
                 for name, spec, put in new:
                     self._store(name, spec, put, _next(_read(spec), now, now))
             for name in sorted(stored.keys() - {name for name, *_ in declared}):
-                self.database.run(dialect.records.drop_schedule, {"name": name})
+                self.executor.run(dialect.records.drop_schedule, {"name": name})
             lines = _changes(stored, given)
             return [(logging.INFO, f"schedule {name!r} of {self.store.name}: {line}") for name, line in lines]
 
-        for level, line in self.database.transaction(replace):
+        for level, line in self.executor.transaction(replace):
             self.log.log(level, line)
 
     def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
@@ -255,32 +255,32 @@ class Schedules(Generic[T]):
         given = {"name": name}
 
         def change() -> bool:
-            dialect = self.database.dialect
-            found = [row for row in self.database.run(dialect.records.schedule, given) if row[2] is not None]
+            dialect = self.executor.dialect
+            found = [row for row in self.executor.run(dialect.records.schedule, given) if row[2] is not None]
             if event == "drop":
-                self.database.run(dialect.records.drop_schedule, given)  # also one that has ended
+                self.executor.run(dialect.records.drop_schedule, given)  # also one that has ended
             elif event == "pause" and found:
-                self.database.run(dialect.records.pause_schedule, {**given, **by._asdict()})
+                self.executor.run(dialect.records.pause_schedule, {**given, **by._asdict()})
             for spec, put, seen in found:
                 if event == "run":
                     self._put(name, put, seen)
                 elif event == "resume":
-                    now = self.database.time_us()
+                    now = self.executor.time_us()
                     following = seen if seen > now else _following(_read(spec), seen, now)  # no firing is made up for
-                    self.database.run(dialect.records.resume_schedule, {**given, "next_us": following})
+                    self.executor.run(dialect.records.resume_schedule, {**given, "next_us": following})
             return bool(found)
 
-        return self.database.transaction(change)
+        return self.executor.transaction(change)
 
     def _put(self, name: str, put: str, next_us: int | None) -> None:
         """Put the task of a schedule, which fires again at a time."""
-        self.database.run(self.database.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
+        self.executor.run(self.executor.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
         self._insert(put)
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
         found = []
-        rows = self.database.run(self.database.dialect.records.schedules)
+        rows = self.executor.run(self.executor.dialect.records.schedules)
         for name, text, put, next_us, last_us, paused, now, *(since_us, actor, reason) in rows:
             what, last = _mapping(put), None if last_us is None else _at(last_us)
             by = (None if since_us is None else _at(since_us), actor, reason) if paused else (None, None, None)
@@ -297,9 +297,9 @@ class Schedules(Generic[T]):
 
     def fire_due(self) -> int:
         """Fire the due schedules, after other transactions that fire them. Return how many it has fired."""
-        self.database.begin(locks=True)
-        dialect = self.database.dialect
-        rows = [row for row in self.database.run(dialect.records.next_firings) if row[0] == dialect.source_name]
+        self.executor.begin(locks=True)
+        dialect = self.executor.dialect
+        rows = [row for row in self.executor.run(dialect.records.next_firings) if row[0] == dialect.source_name]
         if any(self.reset(now) for *_, now in rows):
             return self.fire_due()
         return sum(self.fire(name, waits=True) for _, name, left, _ in rows if left <= 0)
@@ -310,21 +310,21 @@ class Schedules(Generic[T]):
         A process that has just started has not seen what the clock was before, so it computes them, too.
         """
         ahead = now - int(time.monotonic() * 1_000_000)
-        changed = ahead < self._ahead - NEW_TIME and self.database.transaction(lambda: self._reset(now))
+        changed = ahead < self._ahead - NEW_TIME and self.executor.transaction(lambda: self._reset(now))
         self._ahead = ahead
         return changed
 
     def _reset(self, now: int) -> bool:
-        dialect, changed = self.database.dialect, False
-        for name, spec, _, seen, *_ in self.database.run(dialect.records.schedules):
+        dialect, changed = self.executor.dialect, False
+        for name, spec, _, seen, *_ in self.executor.run(dialect.records.schedules):
             with suppress(BadValue):  # it has ended, or cannot be read: `fire` logs that
                 first = _first(_read(spec), now)
                 if seen - first <= NEW_TIME:
                     continue
-                for was, put, next_us in self.database.run(dialect.records.schedule, {"name": name}):  # locks it
+                for was, put, next_us in self.executor.run(dialect.records.schedule, {"name": name}):  # locks it
                     if (was, next_us) == (spec, seen):
                         given = {"name": name, "spec": was, "task": put, "next_us": first}
-                        self.database.run(dialect.records.set_schedule, given)
+                        self.executor.run(dialect.records.set_schedule, given)
                         changed = True
         return changed
 
@@ -336,16 +336,16 @@ class Schedules(Generic[T]):
         """
 
         def put() -> bool:
-            dialect = self.database.dialect
+            dialect = self.executor.dialect
             if waits:
-                self.database.run(dialect.records.schedule, {"name": name})  # locks it
-            found = self.database.run(dialect.records.due_schedule, {"name": name})
+                self.executor.run(dialect.records.schedule, {"name": name})  # locks it
+            found = self.executor.run(dialect.records.due_schedule, {"name": name})
             for spec, task, seen, now in found:  # no row if another process has fired it, or is doing so
                 self._put(name, task, _following(_read(spec), seen, now))
             return bool(found)
 
         try:
-            fired = self.database.transaction(put, caught=True)
+            fired = self.executor.transaction(put, caught=True)
         except Exception as error:
             if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule

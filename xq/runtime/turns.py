@@ -222,7 +222,7 @@ class Turns(Generic[T]):
 
     def run(self) -> None:
         """Run all of the calls. Other threads may help."""
-        calls, store = self._next(), self.waiting.database.store
+        calls, store = self._next(), self.waiting.executor.store
         if self._calls:
             self._runner(self.run)
         if not calls:
@@ -238,7 +238,7 @@ class Turns(Generic[T]):
         deliver(calls)
 
     def _run(self, calls: list[Call[Any]]) -> None:
-        store, locked = self.waiting.database.store, None
+        store, locked = self.waiting.executor.store, None
         if len(calls) > 1:
             tokens: list[str | None] = []
             groups = list(_alike(calls))
@@ -281,12 +281,12 @@ class Turns(Generic[T]):
     def _become_one(self, calls: list[Call[Any]]) -> bool:
         """Return whether alike calls become one call of several tasks, which is a transaction of its own."""
         # With an observer each put has the context of its coroutine.
-        each = calls[0].kind.event == "put" and self.waiting.database.observers.around_put is not None
+        each = calls[0].kind.event == "put" and self.waiting.executor.observers.around_put is not None
         return len(calls) > 1 and not each
 
     def _check_transaction(self, error: BaseException) -> None:
         """Raise an error that has ended the transaction, or may have, or is not for one call alone."""
-        store = self.waiting.database.store
+        store = self.waiting.executor.store
         if isinstance(error, NotInstalled) or store.classify(error) in ENDING or not store.in_transaction():
             raise error
 

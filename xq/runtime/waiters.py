@@ -18,7 +18,7 @@ from xq.core.errors import Error
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Tasks, named
-from xq.engine.run import Database
+from xq.engine.executor import Executor
 from xq.runtime.sleep import Awake, Sleep, Wait
 from xq.sessions.session import Session
 
@@ -136,13 +136,13 @@ class EndWaiter:
 class Waiters:
     """The waiters of this process in one queue, and what wakes them."""
 
-    def __init__(self, database: Database, tasks: Tasks[Any]) -> None:
-        self.database = database
+    def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
+        self.executor = executor
         self.tasks = tasks
         self.machine = tasks.machine
         self._limit = self.machine.guard("limit")
-        self.takers = WaitQueue(database.observers.count)
-        self.putters = WaitQueue(database.observers.count)
+        self.takers = WaitQueue(executor.observers.count)
+        self.putters = WaitQueue(executor.observers.count)
         self.forget()
 
     def forget(self) -> None:
@@ -163,8 +163,8 @@ class Waiters:
 
         The key is None for a caller of this process that waits in take.
         """
-        rows = self.database.run(self.database.dialect.records.waiting)
-        own = self.database.open().sessions.own().uuid
+        rows = self.executor.run(self.executor.dialect.records.waiting)
+        own = self.executor.open().sessions.own().uuid
         return [
             *((self.tasks.app_key(tuple(key)), session, since) for *key, session, since in rows),
             *((None, own, since) for since in self.takers.since),
@@ -174,18 +174,18 @@ class Waiters:
 
     def begin(self, caller: EndWaiter, parts: Parts) -> None:
         """Register the wait for the end of a task, within the transaction that has looked at it."""
-        opened = self.database.open()
+        opened = self.executor.open()
         session = opened.sessions.own()
-        session.register(self.database)
+        session.register(self.executor)
         caller.parts = parts
         self.ends[caller.waiter] = caller  # before the commit: a notification must find it
-        self.database.observers.count()
-        self.database.run(opened.dialect.records.begin_wait, {**caller.values, "uuid": session.uuid})
+        self.executor.observers.count()
+        self.executor.run(opened.dialect.records.begin_wait, {**caller.values, "uuid": session.uuid})
 
     def drop(self, caller: EndWaiter) -> None:
         """Forget a wait that has no row in the database."""
         self.ends.pop(caller.waiter, None)
-        self.database.observers.count()
+        self.executor.observers.count()
 
     def end(self, caller: EndWaiter) -> None:
         """End a wait. Ignore database errors: the caller must get the result, and its row is deleted later."""
@@ -196,12 +196,12 @@ class Waiters:
         except BaseException as error:
             if not isinstance(error, Error):  # an error of xq means that there is no table
                 self._left.add(caller)
-            if self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
+            if self.executor.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
 
     def end_in_database(self, caller: EndWaiter) -> None:
         """Delete the row of a wait, and record an end that was not notified yet."""
-        for event, target in self.database.run(self.database.dialect.records.end_wait, caller.values):
+        for event, target in self.executor.run(self.executor.dialect.records.end_wait, caller.values):
             if event is not None:
                 caller.end(event, target)
 
@@ -221,7 +221,7 @@ class Waiters:
         """
         # A query first: a take that finds nothing would lock out writers.
         if ready is None:
-            ready = bool(self.takers.waiters and self.database.run(self.database.dialect.looks.any_ready))
+            ready = bool(self.takers.waiters and self.executor.run(self.executor.dialect.looks.any_ready))
         if ready:
             self.takers.wake_first()
         self.putters.wake_first()
@@ -246,7 +246,7 @@ class Waiters:
             tube = self.tasks.table.roles.get("tube")
             place = None if tube is None else self.tasks.table.fields.index(tube)
             # With one writer at a time, threads that take at once wait long for its lock: one wakes the next.
-            at_once = 1 if self.database.dialect.is_local else len(self.takers.waiters)
+            at_once = 1 if self.executor.dialect.is_local else len(self.takers.waiters)
             for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
                 for _ in range(min(n, at_once)):
                     self.takers.wake(tube_of_rows)
@@ -269,15 +269,15 @@ class Waiters:
         """Record the rows of taken tasks whose end is waited for: at the end they may be deleted."""
         if not self.ends:
             return
-        opened = self.database.open()
+        opened = self.executor.open()
         mine = {"uuid": opened.sessions.own().uuid}
-        for name, *row in self.database.run(opened.dialect.records.taken_and_awaited, mine):
+        for name, *row in self.executor.run(opened.dialect.records.taken_and_awaited, mine):
             if (caller := self.ends.get(name)) is not None and not caller.gone:
                 caller.row = row
 
     def collect(self) -> int:
         """Wake the callers whose tasks have ended. Return their number."""
-        ends = self.database.run(self.database.dialect.records.ends) if self.ends else []
+        ends = self.executor.run(self.executor.dialect.records.ends) if self.ends else []
         mine = [(caller, *end) for name, *end in ends if (caller := self.ends.get(name)) is not None]
         for caller, event, target in mine:
             caller.end(event, target)

@@ -40,7 +40,7 @@ class Waiting(Generic[T]):
     def __init__(
         self, inserts: Inserts[T], takes: Takes[T], maintenance: QueueMaintenance, woken: Callable[[], None]
     ) -> None:
-        self.database = takes.database
+        self.executor = takes.executor
         self.tasks = takes.tasks
         self.machine = takes.machine
         self.inserts = inserts
@@ -71,7 +71,7 @@ class Waiting(Generic[T]):
 
         `until` and `looked` are those of `taking`. Without a task it reaps, and looks again if it reaped a session.
         """
-        binding = self.database.binding
+        binding = self.executor.binding
         reaped = 0 if binding is None else binding.sessions.reaper.reaped
         seconds = 0 if timeout == 0 and timeout is not False else self.seconds(timeout)
         if n == 0 or seconds == 0:
@@ -108,7 +108,7 @@ class Waiting(Generic[T]):
             self.maintenance.listen()  # before the query, so that no later commit is missed
             slept, deadline = False, Deadline(timeout)
             forgiving = deadline if until is None else Deadline(0)
-            with self.waiters.takers.enter(tube, self.database.session, but) as waiter:
+            with self.waiters.takers.enter(tube, self.executor.session, but) as waiter:
                 while not (found := (yield from self._take_if_there(forgiving, slept))):
                     if until is not None and until.is_set():
                         return []
@@ -130,14 +130,14 @@ class Waiting(Generic[T]):
 
     def _forgive(self, error: Exception, deadline: Deadline) -> None:
         """Raise the error, unless the connection was lost and there is time to wait for a new one."""
-        if deadline.left <= 0 or self.database.store.classify(error) is not ErrorKind.LOST:
+        if deadline.left <= 0 or self.executor.store.classify(error) is not ErrorKind.LOST:
             raise error
 
     def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
         found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
         if not found and rates is not None:
-            rates.wait_for(self.database.run(self.database.dialect.looks.next_bucket))
+            rates.wait_for(self.executor.run(self.executor.dialect.looks.next_bucket))
             found = self.takes.any_ready()
         return look() if found else []
 
@@ -146,7 +146,7 @@ class Waiting(Generic[T]):
         try:
             more = self.takes.any_ready()
         except Exception as error:
-            if not isinstance(error, Error) and self.database.store.classify(error) is ErrorKind.NOT_DATABASE:
+            if not isinstance(error, Error) and self.executor.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
             more = True
         if more:
@@ -178,7 +178,7 @@ class Waiting(Generic[T]):
         try:
             return self.takes.timers.sweep_if_any().moved > 0
         except Exception as error:
-            if self.database.store.classify(error) is not ErrorKind.DENIED:
+            if self.executor.store.classify(error) is not ErrorKind.DENIED:
                 raise
             raise full from error
 
@@ -207,7 +207,7 @@ class Waiting(Generic[T]):
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""
-        return not self.maintenance.listen() or self.database.clock is not None or self.database.store.in_transaction()
+        return not self.maintenance.listen() or self.executor.clock is not None or self.executor.store.in_transaction()
 
     @contextmanager
     def _may_wait(self, what: str, timeout: float | None, option: str = "timeout") -> Iterator[None]:
@@ -219,7 +219,7 @@ class Waiting(Generic[T]):
             yield
             return
         otherwise = f", or say {option}=0"
-        store, mine = self.database.store, self.database.sessions
+        store, mine = self.executor.store, self.executor.sessions
         # Threads on one connection share its transactions: one could wait within another's, or end it.
         shared = None if mine is None or store.has_threads else mine.waits
         if shared is not None and not shared.acquire(blocking=False):
@@ -270,7 +270,7 @@ class Waiting(Generic[T]):
     def _until_the_end(
         self, named_task: Callable[[], Parts], deadline: Deadline, locked: bool = False
     ) -> Wait[tuple[T, bool]]:
-        caller = EndWaiter(f"{self.database.open().sessions.own().prefix}{next(self._names)}")
+        caller = EndWaiter(f"{self.executor.open().sessions.own().prefix}{next(self._names)}")
         try:
             row, state, begun = self._begin(caller, named_task, locked)
             parts, pause = self.tasks.key_of(row), SOON
@@ -314,7 +314,7 @@ class Waiting(Generic[T]):
         row = list(caller.row)
         if caller.event == "ack":  # only a taken task can be acked
             table, state = self.tasks.table, TAKEN if caller.target == ABSENT else caller.target
-            row[table.fields.index(table.roles["status"])] = self.database.dialect.words[state]
+            row[table.fields.index(table.roles["status"])] = self.executor.dialect.words[state]
         return self.tasks.returned(row)
 
     def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
@@ -328,7 +328,7 @@ class Waiting(Generic[T]):
         try:
             # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
             with self.waiters.writing:
-                return self.database.transaction(partial(self._begin_at_once, caller, named_task, locked))
+                return self.executor.transaction(partial(self._begin_at_once, caller, named_task, locked))
         except Exception as error:
             if self.takes.in_doubt.excluded_by(error):  # then the wait has no row
                 self.waiters.drop(caller)
@@ -336,11 +336,11 @@ class Waiting(Generic[T]):
             raise
 
     def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
-        opened = self.database.open()
+        opened = self.executor.open()
         named_parts = named_task()
         if not locked:  # yet: without a lock of rows the transaction has locked all
             locked = opened.dialect.is_local or bool(
-                self.database.run(opened.dialect.moves.lock_task, named(named_parts))
+                self.executor.run(opened.dialect.moves.lock_task, named(named_parts))
             )
         row, state = self.finish.look(named_parts)
         caller.row = row

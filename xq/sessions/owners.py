@@ -21,7 +21,7 @@ log = logging.getLogger("xq")
 class Owner(Protocol):
     """What may own tasks of sessions: a queue, the tubes that this process has not opened, or a custom tube."""
 
-    database: Runs | None = None  # of a queue
+    executor: Runs | None = None  # of a queue
 
     @property
     def source_name(self) -> str:
@@ -78,12 +78,12 @@ class Owners:
     @property
     def installed(self) -> list[Owner]:
         """Those that are installed, the queues first."""
-        return sorted((owner for owner in self if owner.installed), key=lambda owner: owner.database is None)
+        return sorted((owner for owner in self if owner.installed), key=lambda owner: owner.executor is None)
 
     @property
     def databases(self) -> Iterator[Runs]:
         """That of each queue that is installed. Not kept: they refer to the database object."""
-        return (owner.database for owner in self if owner.database is not None and owner.installed)
+        return (owner.executor for owner in self if owner.executor is not None and owner.installed)
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of ended sessions, recorded as `event`."""
@@ -106,9 +106,9 @@ class Owners:
         except NotInstalled:
             pass
         except Exception as error:
-            if owner.database is None or owner.database.store.classify(error) is not ErrorKind.DENIED:
+            if owner.executor is None or owner.executor.store.classify(error) is not ErrorKind.DENIED:
                 raise
-            name = owner.database.store.name
+            name = owner.executor.store.name
             level = logging.DEBUG if owner.source_name in self._denied else logging.WARNING
             log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
             self._denied[owner.source_name] = time.monotonic() + ATTEMPT

@@ -108,7 +108,7 @@ class Reaper:
         self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
         of = self._sessions.owners
         owners = [owner for owner in of.installed if not of.is_denied(owner.source_name)]
-        found = _orphans_of([owner.database for owner in owners if owner.database])
+        found = _orphans_of([owner.executor for owner in owners if owner.executor])
         self._orphans_at += EFFORT * (time.monotonic() - begun)
         return set(filter(_is_uuid, found))
 

@@ -351,7 +351,7 @@ class OpenSessions:
         """Leave all sessions at the end of the process."""
         known = self.live()
         if known and (self.records.liveness is None or self.records.liveness.there()):
-            here = next((owner.database for owner in self.owners if owner.database), None)
+            here = next((owner.executor for owner in self.owners if owner.executor), None)
             # The application may have closed its own connection.
             with here.store.briefly_connected() if here else nullcontext():
                 for session in known:
@@ -359,7 +359,7 @@ class OpenSessions:
                     self.leave(session)
                 uuids = [session.uuid for session in known]
                 for owner in self.owners.installed:
-                    if (database := owner.database) is not None:
+                    if (database := owner.executor) is not None:
                         forget = database.dialect.records.forget_waits
                         self.owners.unless_denied(owner, partial(of_sessions, database, forget, uuids))
 

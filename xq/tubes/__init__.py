@@ -11,10 +11,9 @@ from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
 from xq.adapters.peewee.connections import Place
 from xq.adapters.tubes import Record, TubeRecords
-from xq.build import build
+from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
-from xq.handle import Queue
 from xq.runtime import maintenance
 from xq.sessions import current as sessions
 from xq.sessions.owners import owners
@@ -25,6 +24,7 @@ from xq.tubes.state import RUNNING, State
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.tubes.unopened import UnopenedTubes
+from xq.upgrading.build import build
 
 __all__ = ["PRESETS", "Task", "Tube", "Tubes"]
 

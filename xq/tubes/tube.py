@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.adapters.tubes import Record
+from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
 from xq.core.words import Wording, called
-from xq.handle import Queue
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.program import add_worker

@@ -11,7 +11,7 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is
 from xq.core.machine import LONGEST, REMEMBERED, Feature, Machine
 from xq.core.ports import fits_a_column
 from xq.core.words import either
-from xq.registry import compose
+from xq.upgrading.registry import compose
 
 Preset = Mapping[str, Any]  # features=, as upgrade takes it
 

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from xq.adapters.tubes import Record, TubeRecords
+from xq.api import Queue
 from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, R
-from xq.handle import Queue
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
@@ -80,7 +80,7 @@ class UnopenedTubes(Unopened):
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Open the tubes in which these sessions are registered, and release their tasks."""
-        database = self._queue.adapter.maintenance.database
+        database = self._queue.adapter.maintenance.executor
         listed = of_sessions(database, database.dialect.records.session_queues, uuids)
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
@@ -107,7 +107,7 @@ class UnopenedTubes(Unopened):
         """Return the SQL of a tube. Only one tube of each combination of type and options is opened for it."""
         if tube.dialect is None:
             kind = tube.record.type, *sorted(tube.record.options)
-            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.database.bind().dialect)
+            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.executor.bind().dialect)
             if prototype is not None:
                 self._prototypes[kind] = prototype
                 tube.dialect = prototype.of_table(tube.record.table)

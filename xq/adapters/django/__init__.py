@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from xq.build import Schedules, as_decorator, build
+from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.machine import Feature
 from xq.core.ports import T
-from xq.handle import Queue
+from xq.upgrading.build import Schedules, as_decorator, build
 
 if TYPE_CHECKING:
     from xq.adapters.django.lookup import queues

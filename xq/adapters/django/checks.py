@@ -13,8 +13,8 @@ from django.db.migrations.loader import MigrationLoader
 from xq.adapters.django.connections import ADVICE, ENGINES
 from xq.adapters.django.lookup import alias_of, queue_of, queues_of
 from xq.adapters.django.migrations import installed_by, queue_on
+from xq.api import Queue
 from xq.core.errors import Error
-from xq.handle import Queue
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the driver that xq supports
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from django.apps import apps
 
-from xq.handle import Queue
-from xq.verbs import QueueAttribute
+from xq.api import Queue
+from xq.upgrading.verbs import QueueAttribute
 
 APP: Final = "xq.adapters.django"
 

@@ -14,9 +14,9 @@ from django.db.migrations.operations import base
 from xq.adapters.django.connections import ENGINES
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
-from xq.build import build
+from xq.api import Queue
 from xq.core.errors import ConfigurationError, Error
-from xq.handle import Queue
+from xq.upgrading.build import build
 
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # Django 5.1 and later
 

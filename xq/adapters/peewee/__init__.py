@@ -9,12 +9,12 @@ import peewee as pw
 
 from xq.adapters.peewee.connections import PeeweeConnections
 from xq.adapters.peewee.model import PeeweeModel
-from xq.build import Schedules, as_decorator, build
+from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.machine import Feature
 from xq.core.ports import Store, T
 from xq.features import Features
-from xq.handle import Queue
+from xq.upgrading.build import Schedules, as_decorator, build
 
 M = TypeVar("M", bound=pw.Model)
 

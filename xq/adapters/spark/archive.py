@@ -29,9 +29,9 @@ import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
 from xq.adapters.spark.queues import check_session
+from xq.api import queue_of
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
-from xq.handle import queue_of
 from xq.pipeline.archive import Archive, Written
 from xq.pipeline.scan import Checkpoint, Extract, quoted
 
@@ -81,7 +81,7 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     before_us = place.table.moment("before", before)
     place.table.check_changes()
     place.own()
-    begun_us = place.table.database.time_us()
+    begun_us = place.table.executor.time_us()
     extract = place.queue.pipeline.extract("history")
     until = extract.checkpoint()  # no row will be inserted before it
     history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))

@@ -13,9 +13,9 @@ import xq
 from xq.adapters.spark.exchange import Exchange, Result
 from xq.adapters.spark.leases import leases_of
 from xq.adapters.spark.queues import check_session
+from xq.api import queue_of
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.machine import TAKEN
-from xq.handle import queue_of
 
 
 def consume(

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from xq.api import Queue
 from xq.core.errors import SessionLost
-from xq.handle import Queue
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 
 log = logging.getLogger("xq")

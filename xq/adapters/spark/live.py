@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from xq.adapters.spark.queues import check_session, context_of, named, not_connected
 from xq.adapters.spark.source import options
+from xq.api import queue_of
 from xq.core.errors import BadType, BadValue, is_integer, is_number, shown
-from xq.handle import queue_of
 from xq.pipeline.rollup import UNITS, Counted
 
 NAME = 160  # characters of the name of a queue in the table

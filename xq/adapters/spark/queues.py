@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import xq
+from xq.api import queue_of
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import Address
-from xq.handle import queue_of
 
 LOCAL = "local"  # how the names of masters begin whose workers run on this machine
 

@@ -28,10 +28,10 @@ from xq.adapters.spark.queues import check_session, named
 from xq.adapters.spark.tables import STUCK, TABLES, Fact, TubeFacts
 from xq.adapters.spark.verdicts import checked
 from xq.adapters.spark.written import written
+from xq.api import queue_of
 from xq.core.clock import microseconds
 from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
-from xq.handle import queue_of
 from xq.pipeline.scan import Extract, quoted
 
 WORK = ".report"  # the folder of an unfinished report

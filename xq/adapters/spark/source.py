@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
+from xq.api import queue_of
 from xq.core.errors import BadValue, shown
-from xq.handle import queue_of
 from xq.pipeline.bulk import Bulk, Job
 from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
 

@@ -70,7 +70,7 @@ class Attempts(Generic[T]):
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
-        self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.database)
+        self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.executor)
 
     # taking
 
@@ -288,7 +288,7 @@ class Attempts(Generic[T]):
         """
         moves, done = self._moves, _to_ack(leases)
         tokens: list[str | None] = []
-        joins, database, observers = moves.store.driver.joins, moves.database, moves.database.observers
+        joins, executor, observers = moves.store.driver.joins, moves.executor, moves.executor.observers
         if not (n and done and joins) or self.slots or (observers.callbacks and joins == "pipeline"):
             return self.ack_together(leases), None
         if self.options.batch and any(map(_named, leases)):  # these fail before the next take
@@ -297,9 +297,9 @@ class Attempts(Generic[T]):
         take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
         observed = observers.anybody
         try:
-            connection, _ = database.begin()
+            connection, _ = executor.begin()
             if observed and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
-                acked, tasks = database.transaction(lambda: (ack(), take()), locks=False, caught=True)
+                acked, tasks = executor.transaction(lambda: (ack(), take()), locks=False, caught=True)
             else:
                 acked, tasks = connection.as_one(ack, take)
         except BaseException as error:

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from xq.core.errors import ConfigurationError, is_integer, shown
+from xq.engine.executor import Executor
 from xq.engine.pauses import LONGEST_NAME
-from xq.engine.run import Database
 
 MOST_SLOTS = 10_000  # slots of one name
 SLOT_PAUSE = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one
@@ -49,9 +49,9 @@ class NoSlot(Exception):
 class Slots:
     """The slots of one Concurrency, for one worker of this process."""
 
-    def __init__(self, concurrency: Concurrency, database: Database) -> None:
+    def __init__(self, concurrency: Concurrency, executor: Executor) -> None:
         self._concurrency = concurrency
-        self._database = database
+        self._executor = executor
         self._added = False
         self._taken = deque[tuple[int, str]]()  # the numbers of slots, and the sessions that took them
         self._turn = threading.Lock()  # one thread of the worker waits for a free slot, and the others wait for it
@@ -59,23 +59,23 @@ class Slots:
 
     def take(self, n: int) -> int:
         """Take up to `n` slots for the current session, and return their number. Raises NoSlot if none is free."""
-        binding = self._database.open()
+        binding = self._executor.open()
         session = binding.sessions.to_take()
-        session.register(self._database)  # else its slots would count as those of an ended one
+        session.register(self._executor)  # else its slots would count as those of an ended one
         if not self._added:
             for slot in range(1, self._concurrency.n + 1):
                 self._run(binding.dialect.records.add_slot, slot=slot)
             self._added = True
-        found = self._database.transaction(partial(self._take, n, session.uuid))
+        found = self._executor.transaction(partial(self._take, n, session.uuid))
         if not found:
             raise NoSlot
         self._taken.extend(found)
         return len(found)
 
     def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
-        free = self._run(self._database.dialect.records.free_slots, most=self._concurrency.n, n=n)
+        free = self._run(self._executor.dialect.records.free_slots, most=self._concurrency.n, n=n)
         for (slot,) in free:
-            self._run(self._database.dialect.records.take_slot, slot=slot, uuid=uuid)
+            self._run(self._executor.dialect.records.take_slot, slot=slot, uuid=uuid)
         return [(slot, uuid) for (slot,) in free]
 
     def leave(self) -> None:
@@ -83,14 +83,14 @@ class Slots:
         if self._taken:  # not within run_pending, which takes none
             taken = self._taken.popleft()
             try:
-                self._run(self._database.dialect.records.leave_slot, slot=taken[0], uuid=taken[1])
+                self._run(self._executor.dialect.records.leave_slot, slot=taken[0], uuid=taken[1])
             except BaseException:
                 self._taken.appendleft(taken)
                 raise
             self._freed.set()
 
     def _run(self, sql: str, **values: Any) -> list[Any]:
-        return self._database.run(sql, {"name": self._concurrency.name, **values})
+        return self._executor.run(sql, {"name": self._concurrency.name, **values})
 
     def wait(self, stop: threading.Event) -> None:
         """Wait until this process frees a slot, or for SLOT_PAUSE seconds, but not after `stop`."""

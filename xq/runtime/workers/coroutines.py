@@ -32,7 +32,7 @@ class Coroutines(Pool):
         self._unacked = set[Lease]()  # whose functions have returned, and whose ack was refused
         self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
-        local = self.attempts.calls.moves.database.definition.dialects[self._store.engine].is_local
+        local = self.attempts.calls.moves.executor.definition.dialects[self._store.engine].is_local
         self._callers = of(self._store.database, local).calls
         # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
         failing = 1 if self.attempts.failures.may_delay else assignment.size

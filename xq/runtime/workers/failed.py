@@ -146,7 +146,7 @@ class FailedAttempts(Generic[T]):
             attempt.undone, attempt.number = True, min(attempt.number, (self._most or attempt.number + 1) - 1)
             self._retry(attempt, error)
 
-        return self._calls.finish(partial(moves.database.transaction, move_and_call, own=False), undone)
+        return self._calls.finish(partial(moves.executor.transaction, move_and_call, own=False), undone)
 
     def _move(self, attempt: Attempt, event: str, *given: Any, **fields: Any) -> T | None:
         """Move the task. If its process has ended, the history says why, and a row that stays locked is left as it is.

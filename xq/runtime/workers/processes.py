@@ -147,7 +147,7 @@ class Child:
         records, told = self.session.sessions.records, self.ending
         with self.adapter.store.briefly_connected():
             self.adapter.maintenance.attend()
-            records.use_liveness(self.adapter.maintenance.database)
+            records.use_liveness(self.adapter.maintenance.executor)
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)

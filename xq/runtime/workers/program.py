@@ -221,7 +221,7 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [assignment.worker.queue.adapter.maintenance.database.sessions for assignment in assignments]
+    found = [assignment.worker.queue.adapter.maintenance.executor.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)

@@ -11,8 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
+from xq.api import Queue
 from xq.core.words import name_of
-from xq.handle import Queue
 
 LINE: Final = 100  # characters of an error that a page shows
 

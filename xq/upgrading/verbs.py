@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final
 
+from xq.api import Queue
 from xq.core.errors import BadType, ConfigurationError, shown
 from xq.core.ports import TaskModel
-from xq.handle import Queue
 
 VERBS: Final = (
     *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),

@@ -15,13 +15,13 @@ from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
+from xq.engine.executor import Executor
 from xq.engine.finish import Finish, Update
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.observers import Callback, Observers
 from xq.engine.pauses import Pauses
-from xq.engine.run import Database
 from xq.engine.stats import Stats
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
@@ -88,24 +88,24 @@ class Queue(Operators[T]):
         self._handlers: dict[str | None, Worker[T]] = {}
         self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
         self._observers: Observers[T] = Observers(store, self._tasks.returned)
-        self._database = database = Database(store, definition, clock, self._observers)
-        self._history = History(database, self._tasks)
-        self._waiters = Waiters(database, self._tasks)
-        self._pauses = Pauses(database, self._waiters.takers.wake_first)
+        self._executor = executor = Executor(store, definition, clock, self._observers)
+        self._history = History(executor, self._tasks)
+        self._waiters = Waiters(executor, self._tasks)
+        self._pauses = Pauses(executor, self._waiters.takers.wake_first)
         self._inspection = Doctor(self._pauses, self._history)
-        self._search: Search[T] = Search(database, self._tasks)
-        steps = Steps(database, self._tasks)
+        self._search: Search[T] = Search(executor, self._tasks)
+        steps = Steps(executor, self._tasks)
         batches = Batches(steps)
         in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)
         self._finish = Finish(self._tasks, steps, batches, in_doubt)
-        self._schedules = Schedules(database, self._tasks, self._inserts)
+        self._schedules = Schedules(executor, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
         self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
         self._inspection.unmovable = self._takes.unmovable
         self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
         self._observers.listen(self._waiters, self._maintenance)
-        self.pipeline: Pipeline = Pipeline(database, self._tasks, self._history, Archive(steps))
+        self.pipeline: Pipeline = Pipeline(executor, self._tasks, self._history, Archive(steps))
         self.adapter: QueueAdapter[T] = QueueAdapter(store, self._waiting, self._inspection)
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
@@ -127,16 +127,16 @@ class Queue(Operators[T]):
     @property
     def statuses(self) -> Mapping[str, str | int]:
         """The values of the status field, by state: `{"R": "new", "T": "packing", "B": "failed"}`."""
-        return self._database.definition.words
+        return self._executor.definition.words
 
     @property
     def clock(self) -> Clock | None:
         """The clock of a test; None if the queue uses the clock of the database. A test may set it."""
-        return self._database.clock
+        return self._executor.clock
 
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
-        self._database.clock = clock
+        self._executor.clock = clock
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses, without those of operators and adapters."""
@@ -333,7 +333,7 @@ class Queue(Operators[T]):
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
-        return self._database.transaction(work, own=False)
+        return self._executor.transaction(work, own=False)
 
     # operators
 

@@ -62,7 +62,7 @@ def _after(error: BaseException, store: Store[Any], again: Callable[[], R], with
     raise error
 
 
-class Database:
+class Executor:
     """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
     def __init__(

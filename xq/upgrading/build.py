@@ -12,6 +12,7 @@ from xq.adapters.databases import DIALECTS
 from xq.adapters.databases.installer.findings import DURATIONS
 from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.aio import Aio
+from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Feature, Machine
@@ -33,9 +34,8 @@ from xq.core.schema import (
 )
 from xq.core.words import Wording
 from xq.engine.binding import Definition
-from xq.handle import Queue
-from xq.registry import catalogue, compose
-from xq.verbs import QueueAttribute, attach
+from xq.upgrading.registry import catalogue, compose
+from xq.upgrading.verbs import QueueAttribute, attach
 
 C = TypeVar("C", bound=type[Any])
 P = ParamSpec("P")

@@ -1,0 +1,1 @@
+"""How features, dialects and a model become a queue: here only."""
