@@ -124,7 +124,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
 
     def take() -> None:
         with suppress(ZeroDivisionError):
-            finish.database.transaction(lambda: 1 / 0)
+            finish.executor.transaction(lambda: 1 / 0)
 
     acked, _ = store.ready().as_one(lambda: finish.ack_those([taken]), take)
     assert (acked, state(Task, 1)) == ([[]], "T")

@@ -527,7 +527,7 @@ def job(
         with counter.alone():
             queue.truncate()
             put(n)
-            while roll_up_some(queue.adapter.finish.database):
+            while roll_up_some(queue.adapter.finish.executor):
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:
                 run(until_empty=True)
