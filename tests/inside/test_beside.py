@@ -38,7 +38,7 @@ def test_install_creates_all_where_another_process_uninstalls_the_last_queue_mea
     else:
         Other.xq.uninstall()
         make_shared.db.execute_sql("UPDATE xq_queue SET fingerprint = REPLACE(fingerprint, '60', '61')")
-    installer = type(Task.xq.adapter.maintenance.database.bind().installation.installer)
+    installer = type(Task.xq.adapter.maintenance.executor.bind().installation.installer)
     existing, calls = installer.existing, []
 
     def and_then_it_goes(self: Any, store: Any) -> Any:

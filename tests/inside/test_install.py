@@ -31,7 +31,7 @@ def test_install_adds_the_processes_to_the_sessions_of_an_earlier_layout_and_kee
     make.db.execute_sql(f"CREATE TABLE xq_session ({OLD_SESSIONS})")
     make.db.execute_sql(f"INSERT INTO xq_session VALUES ('{uuid}', '', 7, NULL)")
     make.db.execute_sql(f"UPDATE xq_queue SET version = {make.db.param}", ("0",))
-    Task.xq.adapter.maintenance.database.close()  # as in a process that starts
+    Task.xq.adapter.maintenance.executor.close()  # as in a process that starts
     with pytest.raises(xq.NotInstalled, match="another version of xq"):
         Task.take()
     for _ in range(2):
