@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any, NoReturn
@@ -26,7 +26,8 @@ from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
 from xq.runtime.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
-from xq.runtime.workers.starting import Launch
+from xq.runtime.workers.pool import Assignment
+from xq.runtime.workers.starting import FORKED, Launch
 from xq.sessions import current as sessions
 
 log = logging.getLogger("xq")
@@ -121,8 +122,7 @@ class Child:
     def look(self) -> None:
         """Lease what the child has in hand: the heartbeat touches it from now on."""
         found, heart = self._shared.read(), self.attempts.heart
-        for number in self._leases.keys() - found.keys():
-            heart.remove(self._leases.pop(number))
+        heart.remove(*[self._leases.pop(number) for number in self._leases.keys() - found.keys()])
         for number, (started_at, tasks) in found.items():
             if (lease := self._leases.get(number)) is None:
                 ttr, taken = pickle.loads(tasks)
@@ -169,9 +169,9 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
-        if new := [*{*self.adapter.takes.unmovable.passed} - self._passed]:  # else the pipe may get full
-            self._passed.update(new)
-            self._order("_pass_over", new)
+        for parts in {*self.adapter.takes.unmovable.passed} - self._passed:  # each once: else the pipe may get full
+            self._passed.add(parts)
+            self._order("_pass_over", parts)
 
     def kill(self, why: str) -> None:
         if not self.killed_by:
@@ -185,19 +185,14 @@ class Child:
 
     def must_end(self, signals: int) -> str:
         """Return why to kill it now, or ""."""
-        reasons = {
-            "signal": signals > 1,
-            "lost": self.session.closed,
-            "cancel": any(lease.cancelled for lease in self._running),
-            "timeout": time.monotonic() >= self.ends_at,
-        }
-        return next((why for why, must in reasons.items() if must), "")
+        if signals > 1 or self.session.closed:
+            return "signal" if signals > 1 else "lost"
+        late = "timeout" if time.monotonic() >= self.ends_at else ""
+        return "cancel" if any(lease.cancelled for lease in self._running) else late
 
     def _order(self, *call: object) -> None:
-        try:
+        with suppress(OSError):  # it has just ended
             self._orders.send(call)
-        except OSError as error:  # it has just ended
-            log.debug("worker process %s: %s", self.process.pid, error)
 
     @property
     def cause(self) -> str:
@@ -209,17 +204,16 @@ class Child:
     @property
     def begun(self) -> list[str]:
         """The keys of the tasks whose functions it has called."""
-        taken = [attempt.taken for lease in self._leases.values() if lease.begun for attempt in lease.taken]
-        return [self.attempts.calls.key(each) for each in taken]
+        begun, key = [lease for lease in self._leases.values() if lease.begun], self.attempts.calls.key
+        return [key(attempt.taken) for lease in begun for attempt in lease.taken]
 
     def settle(self) -> None:
         """Fail the tasks that it had begun, and give back the others."""
         try:
             self._context.copy().run(self._settle)
         except Exception as error:
-            log.warning(
-                "the tasks of worker process %d come back when its session has ended: %s", self.process.pid, error
-            )
+            told = "the tasks of worker process %d come back when its session has ended: %s"
+            log.warning(told, self.process.pid, error)
         finally:
             self.session.sessions.leaving.discard(self.session.uuid)
             self.attempts.heart.end()
@@ -245,27 +239,28 @@ class Child:
             calls.finish(partial(self.session.sessions.leave, self.session, event))
 
     def _fail(self, attempt: Attempt) -> None:
+        if self.killed_by not in ("", "timeout"):
+            return
         calls, failures = self.attempts.calls, self.attempts.failures
         found = calls.finish(partial(calls.moves.look, attempt.taken.parts))
         if found is None or (attempt.taken.token and found[0][-1] != attempt.taken.token):
             return  # it has ended, and the process just afterwards
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
-        if self.killed_by == "timeout":
-            late = TimeoutError(f"the function runs for longer than {self._timeout:g} s")
-            attempt.why = str(late)
-            failures.failed(attempt, late)
-        elif not self.killed_by:
-            failures.died(attempt, self.cause)
+        if self.killed_by:
+            attempt.why = f"the function runs for longer than {self._timeout:g} s"
+            failures.failed(attempt, TimeoutError(attempt.why))
         else:
-            return
+            failures.died(attempt, self.cause)
         self.attempts.worker.counted(attempt.task, "failed")
 
 
 class Processes:
-    """A child for each of `launches`. The loop calls neither the database nor the application: threads beside it do."""
+    """A child for each of `parts`. The loop calls neither the database nor the application: threads beside it do."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._due = list(launches)  # to be started
+    def __init__(self, parts: Sequence[Assignment], *run: Any) -> None:
+        self._due = [Launch(part, *run) for part in parts]  # to be started
+        if forked := dict.fromkeys(each.why for each in self._due if each.why):
+            log.warning(FORKED, "; ".join(forked))
         self._children: list[Child] = []
         self._work: list[threading.Thread] = []
         self._crashes: deque[float] = deque(maxlen=CRASHES)
@@ -273,8 +268,8 @@ class Processes:
         self._error: Exception | None = None  # that ends the program
         self._exits_at = math.inf  # the monotonic time at which nothing is waited for any more, after a second signal
         self._stop = threading.Event()  # set by the first signal
-        self._woken, self._waker = os.pipe()  # by a signal, or by a thread that ends
-        os.set_blocking(self._waker, False)
+        self._woken, self._waker = multiprocessing.Pipe(duplex=False)  # by a signal, or by a thread that ends
+        os.set_blocking(self._waker.fileno(), False)
 
     def run(self) -> str:
         """Run until all children have ended. Return the name of the signal that has ended them, or "".
@@ -310,7 +305,7 @@ class Processes:
         seconds = min((min(child.pause, child.ends_at - now) for child in self._children), default=LOOK)
         signs = [sign for child in self._children for sign in (child.process.sentinel, child.got)]
         if self._woken in wait([self._woken, *signs], max(0.0, seconds)):
-            os.read(self._woken, 1024)
+            os.read(self._woken.fileno(), 1024)
 
     def _look_at(self, child: Child) -> None:
         is_alive = child.process.is_alive()
@@ -318,13 +313,13 @@ class Processes:
         if not is_alive:
             self._ended(child)
             return
-        ends = 1 if self._error else 0
-        signals = max(len(self._signals), child.signals(), ends)
+        signals = max(len(self._signals), child.signals(), 1 if self._error else 0)
         if why := child.must_end(signals):
             child.kill(why)
             return
+        child.pass_over()
         if signals and not child.ending:
-            child.end([*self._signals, "an error" if ends else "a signal to this process alone"][0])
+            child.end([*self._signals, "an error" if self._error else "a signal to this process alone"][0])
         if not child.is_kept and not (child.work and child.work.is_alive()):
             child.work = self._beside(child.keep)
 
@@ -336,7 +331,7 @@ class Processes:
                 self._error = self._error or error
             except Exception as error:  # of the database, on which the children wait as well
                 log.debug("a worker process cannot be attended: %s", error)
-            os.write(self._waker, b"\0")
+            os.write(self._waker.fileno(), b"\0")
 
         self._work.append(thread := threading.Thread(target=run, name="xq children", daemon=True))
         thread.start()
@@ -378,8 +373,7 @@ class Processes:
                     if self._due[0].why and self._works:
                         return
                     self._children.append(Child(self._due.pop(0), self._stop))
-                for child in self._children:
-                    child.pass_over()
+                    self._children[-1].pass_over()
             if self._signals or self._error:
                 self._due.clear()
         finally:
@@ -390,4 +384,4 @@ class Processes:
         self._stop.set()
         if again:
             self._exits_at = time.monotonic() + GRACE
-        os.write(self._waker, b"\0")
+        os.write(self._waker.fileno(), b"\0")

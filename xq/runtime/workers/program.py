@@ -26,7 +26,6 @@ from xq.runtime.workers.kinds import KINDS, checked
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.pool import Assignment, Budget, Program
 from xq.runtime.workers.processes import Processes, exit_by, handled_by
-from xq.runtime.workers.starting import launches
 from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 from xq.sessions import current as sessions
 from xq.sessions.process import this_process
@@ -136,7 +135,7 @@ def run_assignments(assignments: Sequence[Assignment], until_empty: bool, max_ta
         if any(assignment.kind.forks for assignment in assignments):
             parts = [part for assignment in assignments for part in _parts(assignment)]
             _begin(assignments, until_empty)
-            why = Processes(launches(parts, run_child, until_empty, max_tasks)).run()
+            why = Processes(parts, run_child, until_empty, max_tasks).run()
             log.info("the workers have ended: %s", why or _end_of(assignments, until_empty, budget))
             return
         running = Running(assignments, Program(until_empty, budget))
@@ -214,9 +213,8 @@ def _parts(assignment: Assignment) -> list[Assignment]:
     """Return the assignments of the processes that do this one."""
     if not assignment.kind.forks:
         return [assignment]
-    single = replace(assignment.options, workers=1)
-    each = [replace(assignment, sources=[source], options=single) for source in assignment.sources]
-    return [part for part in each for _ in range(assignment.options.workers)]
+    single, sources = replace(assignment.options, workers=1), [*assignment.sources] * assignment.options.workers
+    return [replace(assignment, sources=[source], options=single) for source in sources]
 
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
@@ -284,9 +282,8 @@ class Running:
             if any(attempt.is_open and attempt.taken.token == token for attempt in lease.taken):
                 lease.lose()
 
-    def _pass_over(self, keys: Sequence[Parts]) -> None:
-        for parts in keys:
-            self._assignments[0].worker.queue.adapter.takes.unmovable.pass_over(parts)
+    def _pass_over(self, parts: Parts) -> None:
+        self._assignments[0].worker.queue.adapter.takes.unmovable.pass_over(parts)
 
     def _obey(self, orders: Connection) -> None:
         with suppress(EOFError, OSError):  # the parent has ended

@@ -9,7 +9,7 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -44,22 +44,13 @@ class Launch:
 
     def process(self, shared: SharedMemory) -> BaseProcess:
         """Return a process that is not started yet."""
-        make: Callable[[], Assignment] = lambda: self.part  # noqa: E731
-        if not self.why:
-            worker = self.part.worker
-            sources = [(source.tube, source.but) for source in self.part.sources]
-            options = replace(self.part.options, backoff=None)  # which may be any function
-            make = partial(_made, _names(worker), sources, options, worker.in_child, _facts(worker))
-        kind: Callable[..., BaseProcess] = self.context.Process if self.why else _Process
-        return kind(target=_run, args=(shared, make, *self._run))
-
-
-def launches(parts: Iterable[Assignment], *run: Any) -> list[Launch]:
-    """Return how the processes of a program start. Log why any is forked."""
-    found = [Launch(part, *run) for part in parts]
-    if forked := dict.fromkeys(each.why for each in found if each.why):
-        log.warning(FORKED, "; ".join(forked))
-    return found
+        if self.why:
+            made: BaseProcess = self.context.Process(target=_run, args=(shared, lambda: self.part, *self._run))
+            return made
+        worker, sources = self.part.worker, [(source.tube, source.but) for source in self.part.sources]
+        options = replace(self.part.options, backoff=None)  # which may be any function
+        make = partial(_made, _names(worker), sources, options, worker.in_child, _facts(worker))
+        return _Process(target=_run, args=(shared, make, *self._run))
 
 
 class _Process(SpawnProcess):
