@@ -42,7 +42,7 @@ def by_hand(place: Place, n: int) -> Seconds:
 def worked(place: Place, n: int, options: Mapping[str, Any]) -> Seconds:
     """The same of a program of its own."""
     with tempfile.NamedTemporaryFile() as marked:
-        marked.truncate(1 << 20)
+        marked.truncate(1 << 16)
         given = {"XQ_BENCH_NOTHING": pickle.dumps((place, marked.name, n, options)).hex()}
         command = [sys.executable, "-c", "from benchmarks import nothing; print(*nothing.main())"]
         told = subprocess.run(command, env=os.environ | given, stdout=subprocess.PIPE, check=True).stdout.split()
@@ -50,7 +50,7 @@ def worked(place: Place, n: int, options: Mapping[str, Any]) -> Seconds:
 
 
 def workers(effort: Effort, home: Home) -> Table:
-    n = 8 * effort.calls
+    n = 16 * effort.calls
 
     def measured(name: str) -> Numbers:
         place = Place(home.new("work"))
@@ -70,8 +70,9 @@ SECTIONS = [
         "workers",
         "Workers by kind",
         "Tasks are put; then a program works them off by a function that does nothing. The rate is that from the first "
-        "call to the last one. The processor time is that of the program and, from their first call on, of its "
-        "processes; the server's is not in it. The last column has the time from run() to the first call.",
+        "call to the last one; a process waits in its first call until all have started. The processor time is that "
+        "of the program and, from then on, of its processes; the server's is not in it. The last column has the time "
+        "from run() to the first call, in all processes.",
         workers,
     ),
 ]
