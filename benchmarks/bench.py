@@ -10,7 +10,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting
+from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting, workers
 from benchmarks.contestants import PAYLOAD, Batches, Existing, Place, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
@@ -302,6 +302,7 @@ SECTIONS = [
         burst,
     ),
     *coroutines.SECTIONS,
+    *workers.SECTIONS,
     *utubes.SECTIONS,
     *waiting.SECTIONS,
     *checkpoints.SECTIONS,

@@ -27,8 +27,8 @@ E = TypeVar("E")
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
-    *("single", "features", "batches", "processes", "threads", "coroutines", "full", "backlog", "burst", "utubes"),
-    *("busy", "checkpoints", "latency", "killed", "idle", "storage", "size", "memory", "pages"),
+    *("single", "features", "batches", "processes", "threads", "coroutines", "workers", "full", "backlog"),
+    *("burst", "utubes", "busy", "checkpoints", "latency", "killed", "idle", "storage", "size", "memory", "pages"),
     *("millions", "busiest", "held", "fused"),
     *("fused-full", "peers", "peer-workers", "layers", "cpu", "django", "django-peers", "functions", "sources"),
     *("bulk", "consume", "driver", "activity", "pipeline", "pipelines", "pipelines-long"),
