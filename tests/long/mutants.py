@@ -146,7 +146,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/engine/executor.py",
+        "xq/database/transactions.py",
         "store.classify(error) is not ErrorKind.CONFLICT:\n",
         "True:\n",
         "inside/test_mariadb.py inside/test_interleavings.py",

@@ -14,7 +14,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
 from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place

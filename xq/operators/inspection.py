@@ -13,7 +13,7 @@ from xq.core.errors import NotInstalled, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING, ErrorKind
 from xq.core.words import lasting
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import Stats, counters, room, stats
