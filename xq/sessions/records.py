@@ -19,12 +19,6 @@ from xq.sessions.process import process_name, this_process
 Q = TypeVar("Q")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
-REAPED = 100  # sessions that are ended at once
-
-
-def in_full(sessions: Sequence[str]) -> Sequence[str]:
-    """Return one session, or REAPED by repeating the last: a statement has a text for each number."""
-    return sessions if len(sessions) == 1 else [*sessions, *[sessions[-1]] * (REAPED - len(sessions))]
 
 
 def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:

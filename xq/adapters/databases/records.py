@@ -11,8 +11,7 @@ from xq.adapters.databases.sql_file import Holes, filled_in, texts
 from xq.adapters.databases.terms import Terms
 from xq.core import dialect as interface
 from xq.core.machine import TAKEN
-from xq.sessions.records import in_full
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH, in_full
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`

@@ -15,8 +15,7 @@ from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
-from xq.sessions.process import HOST, PROGRAM
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH
 
 REFUSAL: Final = (
     "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "

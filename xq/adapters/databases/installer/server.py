@@ -13,7 +13,7 @@ from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH
 
 
 class ServerObjects(Objects):

@@ -9,7 +9,7 @@ from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.core.ports import LONGEST_REASON, PART
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone

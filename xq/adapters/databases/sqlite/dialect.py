@@ -19,7 +19,7 @@ from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import Form
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH
 
 
 class Sqlite(Dialect):
