@@ -68,12 +68,13 @@ class Connected(Protocol):
     """How statements run on a connection, and what is known of it: the liveness of processes, what was committed."""
 
     begin_writing: str
-    found_tables: str
+    commits: str
+    is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     read_only: str
+    schemas: Collection[str]
 
     def query(self, sql: str) -> Run: ...
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]: ...
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
 
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
@@ -92,7 +93,6 @@ class Connected(Protocol):
 
     def note_savepoint(self, store: Connections) -> int: ...
     def was_committed(self, store: Connections, savepoint: int) -> bool: ...
-    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,6 @@ class Questions(Protocol):
 
 class Looks(Protocol):
     """Queries of tasks, of the times of duties, of the counters and of the history."""
-
-    commits: str
 
     @property
     def any_ready(self) -> str: ...
@@ -353,9 +351,9 @@ class Dialect(Connected, Protocol):
 
     afresh: str
     forever: float
+    found_tables: str
     history_columns: ClassVar[Mapping[str, Kind]]
     lock: str
-    is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     machine: Machine
     most_values: int
     no_limit: int | None
@@ -379,6 +377,8 @@ class Dialect(Connected, Protocol):
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None: ...
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None: ...
     def of_table(self, name: str) -> Self: ...
     def name(self, suffix: str) -> str: ...
     def by_key(self, of: str = "", row: str = "") -> str: ...

@@ -157,7 +157,7 @@ class UnopenedTubes(Unopened):
         now, store = time.monotonic(), self._queue.adapter.store
         early = now < self._next_look
         if not early:
-            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.looks.commits)
+            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.commits)
             if seen != self._seen or now >= self._seen_until:
                 self._look(now)
                 self._seen = seen

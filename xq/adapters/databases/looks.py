@@ -28,8 +28,6 @@ class Looks:
     def __init__(self, of: Rows, groups: Groups | None) -> None:
         self.of, self.groups = of, groups
 
-    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
-
     # tasks
 
     def look(self, afresh: str = "") -> str:
