@@ -98,7 +98,7 @@ class SessionRecords:
         """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
         self._check_tables(database)
         sql = database.dialect.records.session_listed
-        values = {**database.values(), **self._registered(uuid)}
+        values = {**database.values(), **self._registered(uuid), "queue": database.dialect.source_name}
         # On the session connection if possible: other threads would wait for the application's transaction.
         if self._on_own_connection(sql, values) is not None:
             self._announce()

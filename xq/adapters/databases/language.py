@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.named import quoted
@@ -18,6 +19,7 @@ class Form(str):
 
 
 AS_IT_IS = Form("{}")
+SHARED_TEXTS = Path(__file__).parent / "shared.sql"
 
 
 class Language:
@@ -26,6 +28,7 @@ class Language:
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
     commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
+    shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts of shared.sql that the database writes in its own way
     schemas: Collection[str] = ("main",)  # SQLite: those whose files other processes may write
 
     # time

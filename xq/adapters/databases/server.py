@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.language import Form
 from xq.adapters.databases.moves import Moves
-from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
+from xq.adapters.databases.shared import LEASES, QUEUES
 from xq.adapters.databases.statements import Statements
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement

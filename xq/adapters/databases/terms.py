@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from xq.adapters.databases.shared import SharedSql
 from xq.adapters.databases.statements import Statements
 from xq.core import dialect as interface
 from xq.core.compile import Statement
@@ -45,6 +46,12 @@ class Terms(Statements, interface.Dialect, ABC):
         self.column_of = {field.name: self.quote(field.column) for field in table.fields}
         self.columns = ", ".join(self.column_of.values())
         self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
+
+    shared_kind: type[SharedSql]
+
+    @cached_property
+    def shared(self) -> SharedSql:
+        return self.shared_kind()
 
     # keys in the history
 

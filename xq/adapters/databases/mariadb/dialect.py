@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.adapters.databases.mariadb.installer import MariadbInstaller
-from xq.adapters.databases.mariadb.language import EXACT_TEXT, MariadbLanguage
+from xq.adapters.databases.mariadb.language import EXACT_TEXT, MariadbLanguage, MariadbShared
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.moves import MariadbMoves
 from xq.adapters.databases.mariadb.objects import LONG, PREFIX
 from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
-from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import Server
+from xq.adapters.databases.shared import QUEUES, RATES
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Machine
 from xq.core.ports import BYTES, Connection, Connections, Field, Kind, Row, Run, Table, Values
@@ -31,12 +30,12 @@ class Mariadb(MariadbLanguage, Server):
     """The dialect of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
 
     no_limit = 2**64 - 1
+    shared_kind = MariadbShared
     groups_kind = MariadbGroups
     moves_kind = MariadbMoves
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
     scans_kind = MariadbScans
-    records_file = Path(__file__).parent / "records.sql"
     turn = "puts = puts + 1"
     found_tables = "SELECT DATABASE(), NULL"
 

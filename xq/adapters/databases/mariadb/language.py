@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.language import Form
 from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.server import ServerLanguage
-from xq.adapters.databases.session_connection import ALIVE, SessionSql
+from xq.adapters.databases.session_connection import SessionSql
+from xq.adapters.databases.shared import ALIVE, SharedSql
 from xq.core.machine import FOREVER
 from xq.core.ports import INTEGERS, TIMES, Kind
 
@@ -20,6 +22,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 class MariadbLanguage(ServerLanguage):
     """The language of MariaDB."""
 
+    shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
     moments: ClassVar[Mapping[Kind, Form]] = {
@@ -111,3 +114,9 @@ class MariadbLanguage(ServerLanguage):
     def on_conflict(self, key: str, update: str = "") -> str:
         first = key.partition(",")[0]
         return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
+
+
+class MariadbShared(SharedSql, MariadbLanguage):
+    """The SQL of what the queues of a database of MariaDB share."""
+
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

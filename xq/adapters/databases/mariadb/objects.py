@@ -41,8 +41,6 @@ class MariadbObjects(ServerObjects):
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
         return self.of.as_text(f"RTRIM({column})" if column in self.is_char else column)
 
-    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
-
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:

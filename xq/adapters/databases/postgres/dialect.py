@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from xq.adapters.databases.postgres.groups import PostgresGroups
 from xq.adapters.databases.postgres.installer import PostgresInstaller
-from xq.adapters.databases.postgres.language import PostgresLanguage
+from xq.adapters.databases.postgres.language import PostgresLanguage, PostgresShared
 from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.moves import PostgresMoves
 from xq.adapters.databases.postgres.scans import PostgresScans
-from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
+from xq.adapters.databases.shared import SESSIONS
 from xq.core.ports import BYTES, HISTORY, INTEGERS, Field, Kind
 
 HIDDEN = (
@@ -26,12 +25,12 @@ class Postgres(PostgresLanguage, Server):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
     no_limit = None
+    shared_kind = PostgresShared
     groups_kind = PostgresGroups
     moves_kind = PostgresMoves
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
     scans_kind = PostgresScans
-    records_file = Path(__file__).parent / "records.sql"
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
     history_order = ("xid", "id")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from xq.adapters.databases.language import Form
 from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.server import ServerLanguage
-from xq.adapters.databases.session_connection import ALIVE, SessionSql
+from xq.adapters.databases.session_connection import SessionSql
+from xq.adapters.databases.shared import ALIVE, SharedSql
 from xq.core.ports import INTEGERS, TIMES, Kind
 
 
 class PostgresLanguage(ServerLanguage):
     """The language of PostgreSQL."""
 
+    shared_file = Path(__file__).parent / "shared.sql"
     layout = "14"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
@@ -90,3 +93,7 @@ class PostgresLanguage(ServerLanguage):
         unless_there=" ON CONFLICT DO NOTHING",
         nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
+
+
+class PostgresShared(SharedSql, PostgresLanguage):
+    """The SQL of what the queues of a schema of PostgreSQL share."""

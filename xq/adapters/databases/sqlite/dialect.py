@@ -8,7 +8,7 @@ from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.sqlite.event_context import EVENT, with_context
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.installer import SqliteInstaller
-from xq.adapters.databases.sqlite.language import SqliteLanguage
+from xq.adapters.databases.sqlite.language import SqliteLanguage, SqliteShared
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.scans import SqliteScans
@@ -20,6 +20,7 @@ class Sqlite(SqliteLanguage, Dialect):
     """The dialect of SQLite, which is a file, or in memory."""
 
     no_limit = -1
+    shared_kind = SqliteShared
     groups_kind = SqliteGroups
     moves_kind = SqliteMoves
     looks_kind = SqliteLooks

@@ -9,7 +9,7 @@ from typing import ClassVar
 from xq.adapters.databases.file_liveness import FileLocks
 from xq.adapters.databases.file_notifier import FileNotifier
 from xq.adapters.databases.language import Form
-from xq.adapters.databases.records import SESSIONS
+from xq.adapters.databases.shared import SESSIONS, SharedSql
 from xq.adapters.databases.sqlite.event_context import context_of
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.statements import Statements
@@ -82,3 +82,7 @@ class SqliteLanguage(Statements):
         files = self._files(store)
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in dict.fromkeys(self.schemas)]
         return FileNotifier(files, versions) if files else None
+
+
+class SqliteShared(SharedSql, SqliteLanguage):
+    """The SQL of what the queues of a file share."""
