@@ -14,10 +14,11 @@ from xq.adapters.tubes import Record, TubeRecords
 from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
+from xq.core.tokens import checked
 from xq.runtime import maintenance
 from xq.sessions import current as sessions
 from xq.sessions.owners import owners
-from xq.sessions.session import Session, checked
+from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
