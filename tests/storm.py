@@ -34,7 +34,7 @@ import xq
 from tests.conftest import DATABASES, live
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
 from xq.sessions import current as sessions
 
@@ -215,7 +215,7 @@ class Worker:
 
     def _tell_session(self) -> None:
         """As whom it takes: another than before, when a server that went away has ended that one."""
-        session = sessions.of(Place.of(self.db)).current().uuid
+        session = sessions.of(database_of(self.db)).current().uuid
         if session != self._session:
             self._session = session
             self.record("session", session)

@@ -13,6 +13,7 @@ from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
+from xq.core.tokens import checked
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
@@ -41,7 +42,7 @@ from xq.runtime.waiting import Waiting
 from xq.runtime.workers.options import Options, WorkerOptions
 from xq.runtime.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
 from xq.runtime.workers.worker import Worker
-from xq.sessions.session import Session, checked
+from xq.sessions.session import Session
 
 if TYPE_CHECKING:
     from xq.aio import Aio

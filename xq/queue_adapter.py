@@ -9,7 +9,7 @@ from xq.core.dialect import Installation
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store, T
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.observers import Observers
 from xq.engine.stats import counts
 from xq.operators.doctor import Doctor

@@ -18,7 +18,7 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 
-from xq.adapters.django.connections import Place
+from xq.adapters.django.connections import database_of
 from xq.runtime.maintenance import leave
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -113,7 +113,7 @@ def installed(folder: Path) -> Iterator[App]:
     try:
         yield app
     finally:
-        leave(Place.of(connection))  # the thread that looks after its queues
+        leave(database_of(connection))  # the thread that looks after its queues
         app._forget()
         sys.path.remove(str(folder))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import gc
 import pickle
 import sqlite3
 import uuid
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from decimal import Decimal
 from typing import Any
+from weakref import ref
 
 import django
 import pytest
@@ -20,8 +22,12 @@ from django.db.models.signals import post_save, pre_save
 from django.test.utils import override_settings
 
 import xq
+from tests.conftest import ENDS
 from tests.steps import eventually
 from xq.adapters.django import queue, upgrade
+from xq.adapters.django.connections import database_of
+from xq.runtime.maintenance import threads
+from xq.sessions import current as sessions
 
 FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 HAS_GENERATED = django.VERSION >= (5,)  # fields that the database computes, and defaults of its own
@@ -448,6 +454,27 @@ def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, othe
         assert Task.take().name == "there"
         assert heard == []
     assert heard == ["take"]
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_before(django_db, make_live, tmp_path):
+    Task = make_live(FEATURES)
+    Task.put({"name": "a"})
+    assert Task.take()
+    Task.xq.adapter.maintenance.attend()
+    before = ref(database_of(connection))
+    own, maintenance = sessions.of(before()).own(), threads()[before()]
+    gc.disable()  # no object of xq waits for it
+    try:
+        connection.close()
+        connection.settings_dict["NAME"] = str(tmp_path / "another.db")
+        assert database_of(connection) is not None
+        assert before() is None
+    finally:
+        gc.enable()
+    assert not own.live
+    maintenance.thread.join(ENDS)
+    assert not maintenance.thread.is_alive()
 
 
 @pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)

@@ -291,9 +291,9 @@ def upkeep(of: Any) -> dict[str, str]:
     return {
         **({watch: filled(of.session_sql.watch, found=of.looks.anything)} if isinstance(of, Mariadb) else {}),
         "what other processes may have changed": of.records.records_of([of]),
-        "when is a task due, and is one ready": of.looks.upkeep_of([(of, True, True)]),
+        "when is a task due, and is one ready": of.records.upkeep_of([(of, True, True)]),
         "who owns tasks and is not registered": of.records.orphans_of([of]),
-        "which have many counters": of.looks.many_counters_of([of], 100),
+        "which have many counters": of.records.many_counters_of([of], 100),
     }
 
 

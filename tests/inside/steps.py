@@ -9,14 +9,14 @@ from typing import Any
 import peewee as pw
 
 from tests.steps import Work, eventually
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.runtime import sleep
 from xq.sessions import current as sessions
 
 
 def look(db: pw.Database) -> None:
     """Check which sessions live, as the maintenance thread of each process does twice a second."""
-    mine = sessions.of(Place.of(db))
+    mine = sessions.of(database_of(db))
     liveness = mine.open.records.liveness
     assert liveness is not None, "this process has taken nothing"
     eventually(liveness.renew)  # a new lock file proves no death yet

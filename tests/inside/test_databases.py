@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import peewee as pw
 import pytest
 
-from tests.conftest import DATABASES, Maker
+from tests.conftest import DATABASES, ENDS, Maker
 from tests.factories import task
 from xq.adapters.drivers import DRIVERS
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError
+from xq.runtime.maintenance import threads
 from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
 from xq.runtime.workers.threads import Threads
@@ -62,20 +65,43 @@ def test_after_init_with_another_database_its_sessions_show_there_that_the_proce
     db, Task = make.db, make()
     Task.put(task())
     assert Task.take()
-    before, own = Place.of(db), sessions.of(Place.of(db)).own()
+    before, own = database_of(db), sessions.of(database_of(db)).own()
     (tmp_path / "another").mkdir()
     with DATABASES[request.node.callspec.params["db"]](tmp_path / "another") as other:
         Other = Maker(other)()
         Other.xq.put_many([task(), task()])
         assert Other.take()
         db.init(other.database, **other.connect_params)
-        taken, there = Task.take(), sessions.of(Place.of(other))
-        with there.open.records.alone([sessions.of(Place.of(db)).own().uuid]) as gone:
+        taken, there = Task.take(), sessions.of(database_of(other))
+        with there.open.records.alone([sessions.of(database_of(db)).own().uuid]) as gone:
             assert not gone
         assert taken.ack()
-    assert Place.of(db) is not before
+    assert database_of(db) is not before
     del before
     assert not own.live  # whose tasks stay in the first database: other processes give them back
+
+
+def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
+    first, Task = make.db, make()
+    other = type(first)(first.database, **first.connect_params)
+    Task.bind(other)
+    Task.put(task())
+    assert Task.take()
+    Task.xq.adapter.maintenance.attend()
+    own, maintenance = sessions.of(database_of(other)).own(), threads().get(database_of(other))
+    Task.bind(first)
+    end, gone = ref(database_of(other)), ref(other)
+    other.close()
+    gc.disable()  # no object of xq waits for it
+    try:
+        del other
+        assert (gone(), end()) == (None, None)
+    finally:
+        gc.enable()
+    assert not own.live
+    if maintenance is not None:
+        maintenance.thread.join(ENDS)
+        assert not maintenance.thread.is_alive()
 
 
 def test_a_database_without_a_place_may_be_upgraded_and_gets_its_place_at_run_time(tmp_path):

@@ -19,7 +19,7 @@ import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.adapters.peewee.tables import queue_of
 from xq.engine import stats
 from xq.runtime.maintenance import threads
@@ -90,7 +90,7 @@ class Land:
             try:
                 yield db
             finally:
-                sessions.of(Place.of(db)).open.exit()
+                sessions.of(database_of(db)).open.exit()
 
     def remove(self) -> None:
         self.owner.close()
@@ -222,7 +222,7 @@ def gone(db: pw.Database) -> sessions.Sessions:
     for thread in threads().values():
         thread.end()
         thread.thread.join(PATIENCE)
-    found = sessions.of(Place.of(db))
+    found = sessions.of(database_of(db))
     for session in found.open.live():
         session.release()
     return found
@@ -240,7 +240,7 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
         takes.put({"name": "more"})
         assert (task.take().id, other.take().id) == (kept.id, back.id)
         takes.take(PATIENCE)
-        owners, mine = gone(land.owner), sessions.of(Place.of(db))
+        owners, mine = gone(land.owner), sessions.of(database_of(db))
         for _ in range(3):
             mine.reaper.reap()
         assert mine.reaper.reaped == 1, "it does not try again what it may not do"
@@ -275,8 +275,8 @@ def test_a_process_takes_from_one_tube_and_may_only_put_into_another(land):
         theirs: Any = Tubes(db).tube
         owners = gone(land.owner)
         for _ in range(3):
-            sessions.of(Place.of(db)).reaper.reap()
-        assert sessions.of(Place.of(db)).reaper.reaped == 1
+            sessions.of(database_of(db)).reaper.reap()
+        assert sessions.of(database_of(db)).reaper.reaped == 1
         assert is_denied(theirs["other"].take)
         assert theirs["mine"].take(0).data == "mine"
         owners.reaper.reap()

@@ -10,7 +10,7 @@ import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import Work, another_process, eventually, is_exact, isolate, state, until_one_waits_for_a_lock
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.sessions import current as sessions
 from xq.sessions.session import Session
 
@@ -39,11 +39,11 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
 
     def child() -> Any:
         yield Task.take().id
-        yield sessions.of(Place.of(make_live.db)).own().uuid
+        yield sessions.of(database_of(make_live.db)).own().uuid
 
     with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(Place.of(make_live.db)).open.records.liveness
+        proof = sessions.of(database_of(make_live.db)).open.records.liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)

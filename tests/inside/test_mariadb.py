@@ -16,7 +16,7 @@ from tests.factories import task
 from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
 from tests.support.wait import take
 from xq.adapters.databases import server_notifier
-from xq.adapters.databases.mariadb.dialect import Mariadb
+from xq.adapters.databases.mariadb.language import MariadbLanguage
 from xq.core.ports import ErrorKind
 from xq.runtime import maintenance
 
@@ -158,8 +158,8 @@ def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
 
 
 def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_ends(db, monkeypatch):
-    endless = Mariadb.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
-    monkeypatch.setattr(Mariadb, "session_sql", replace(Mariadb.session_sql, watch=endless))
+    endless = MariadbLanguage.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
+    monkeypatch.setattr(MariadbLanguage, "session_sql", replace(MariadbLanguage.session_sql, watch=endless))
     monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
     Task, maker = live(db)({}), live(db)
     Other = maker({}, model=maker.model(table_name="other"))

@@ -39,7 +39,7 @@ from tests.support.life import FEATURES, takes, watch
 from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.runtime import maintenance
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempt import STAYS, RetriedCalls
@@ -108,7 +108,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(Place.of(Task._meta.database)).open.records.liveness
+        proof = sessions.of(database_of(Task._meta.database)).open.records.liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)
@@ -168,8 +168,8 @@ def test_two_database_objects_on_one_file_have_a_session_each_and_closing_one_le
     ours, theirs = One.take(), Two.take()
     with pytest.raises(xq.NotOwner):
         One.ack(theirs.id)
-    sessions.of(Place.of(One._meta.database)).own()
-    sessions.of(Place.of(Two._meta.database)).own().close()
+    sessions.of(database_of(One._meta.database)).own()
+    sessions.of(database_of(Two._meta.database)).own().close()
     assert One.xq.count("T") == 1
 
     def child() -> Any:

@@ -146,7 +146,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "conflicts are not retried",
-        "xq/engine/executor.py",
+        "xq/database/transactions.py",
         "store.classify(error) is not ErrorKind.CONFLICT:\n",
         "True:\n",
         "inside/test_mariadb.py inside/test_interleavings.py",
@@ -426,7 +426,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
-        "xq/adapters/databases/mariadb/dialect.py",
+        "xq/adapters/databases/mariadb/language.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
         "contract/core/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are",

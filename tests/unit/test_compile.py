@@ -9,10 +9,11 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
+from xq.adapters.databases.language import SHARED_TEXTS
 from xq.adapters.databases.records import TEXTS
 from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
-from xq.core.dialect import Records, Sql
+from xq.core.dialect import Records, SharedTexts, Sql
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -31,9 +32,10 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
 def test_the_texts_about_the_tables_of_xq_are_those_that_records_names(database):
-    named = {name for name, found in vars(Records).items() if isinstance(found, Sql)} | {"recorded", "forget_in"}
-    own = dialect(QUEUES["readme"](DATABASES[database]())).records_file
-    assert named == texts(TEXTS).keys() >= texts(own).keys()
+    own = texts(dialect(QUEUES["readme"](DATABASES[database]())).shared_file)
+    shared, mine = ({k for k, found in vars(kind).items() if isinstance(found, Sql)} for kind in (SharedTexts, Records))
+    assert mine | {"recorded", "forget_in"} == texts(TEXTS).keys()
+    assert shared == texts(SHARED_TEXTS).keys() >= own.keys()
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

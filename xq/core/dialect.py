@@ -68,12 +68,13 @@ class Connected(Protocol):
     """How statements run on a connection, and what is known of it: the liveness of processes, what was committed."""
 
     begin_writing: str
-    found_tables: str
+    commits: str
+    is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     read_only: str
+    schemas: Collection[str]
 
     def query(self, sql: str) -> Run: ...
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]: ...
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
 
     def connected(self, store: Connections, connection: Connection) -> None:
         """Set up a new connection of a store."""
@@ -92,7 +93,6 @@ class Connected(Protocol):
 
     def note_savepoint(self, store: Connections) -> int: ...
     def was_committed(self, store: Connections, savepoint: int) -> bool: ...
-    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,6 @@ class Questions(Protocol):
 class Looks(Protocol):
     """Queries of tasks, of the times of duties, of the counters and of the history."""
 
-    commits: str
-
     @property
     def any_ready(self) -> str: ...
     @property
@@ -179,9 +177,6 @@ class Looks(Protocol):
     def done_again(self, checkpoint: Sequence[int]) -> str: ...
     def forget_rows(self, ids: Sequence[int]) -> Statement: ...
     def roll_up(self, store: Connections) -> bool: ...
-    def many_counters_of(self, queues: Sequence[Any], many: int) -> str: ...
-    def next_due_of(self, queues: Sequence[Any]) -> str: ...
-    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str: ...
 
 
 class Sql(cached_property[str]):
@@ -191,20 +186,14 @@ class Sql(cached_property[str]):
         super().__init__(lambda part: part.text(self.attrname))
 
 
-class Records(ABC):
-    """The texts of records.sql for one queue, by their names, and queries of many queues at once."""
+class SharedTexts(ABC):
+    """The texts of shared.sql by their names, and queries of many queues at once."""
 
     @abstractmethod
     def text(self, name: str) -> str:
         """Return a text with its holes filled in."""
 
-    installed = Sql()
-    generations = Sql()
-    forget_noted = Sql()
-    note_installed = Sql()
-    note_schedules = Sql()
-    forget_schedules = Sql()
-    forget = Sql()
+    definitions = Sql()
     queues = Sql()
     time_us = Sql()
     set_setting = Sql()
@@ -221,6 +210,48 @@ class Records(ABC):
     session_ends = Sql()
     session_over = Sql()
     deregister_session = Sql()
+
+    add_slot = Sql()
+    free_slots = Sql()
+    take_slot = Sql()
+    leave_slot = Sql()
+    hold_task = Sql()
+    forget_held = Sql()
+    forget_cancelled = Sql()
+
+    @abstractmethod
+    def records_of(self, queues: Sequence[Any]) -> str: ...
+    @abstractmethod
+    def orphans_of(self, queues: Sequence[Any]) -> str: ...
+    @abstractmethod
+    def of_sessions(self, sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]: ...
+    @abstractmethod
+    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str: ...
+    @abstractmethod
+    def next_due_of(self, queues: Sequence[Any]) -> str: ...
+    @abstractmethod
+    def many_counters_of(self, queues: Sequence[Any], many: int) -> str: ...
+
+
+class SharedSql(SharedTexts, Connected):
+    """The SQL of one kind of database about what all its queues share. It names no queue."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, str]:
+        """The tables that all queues share: by name, the SQL that creates each unless it is there."""
+
+
+class Records(SharedTexts):
+    """The texts of records.sql for one queue, by their names."""
+
+    installed = Sql()
+    generations = Sql()
+    forget_noted = Sql()
+    note_installed = Sql()
+    note_schedules = Sql()
+    forget_schedules = Sql()
+    forget = Sql()
 
     pauses = Sql()
     pause = Sql()
@@ -239,14 +270,7 @@ class Records(ABC):
     resume_schedule = Sql()
     drop_schedule = Sql()
 
-    add_slot = Sql()
-    free_slots = Sql()
-    take_slot = Sql()
-    leave_slot = Sql()
     drop_full_buckets = Sql()
-    hold_task = Sql()
-    forget_held = Sql()
-    forget_cancelled = Sql()
 
     begin_wait = Sql()
     end_wait = Sql()
@@ -254,13 +278,6 @@ class Records(ABC):
     waiting = Sql()
     taken_and_awaited = Sql()
     forget_waits = Sql()
-
-    @abstractmethod
-    def records_of(self, queues: Sequence[Any]) -> str: ...
-    @abstractmethod
-    def orphans_of(self, queues: Sequence[Any]) -> str: ...
-    @abstractmethod
-    def of_sessions(self, sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]: ...
 
 
 class Installation(Protocol):
@@ -353,9 +370,9 @@ class Dialect(Connected, Protocol):
 
     afresh: str
     forever: float
+    found_tables: str
     history_columns: ClassVar[Mapping[str, Kind]]
     lock: str
-    is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     machine: Machine
     most_values: int
     no_limit: int | None
@@ -375,10 +392,14 @@ class Dialect(Connected, Protocol):
     def questions(self) -> Questions: ...
     @property
     def records(self) -> Records: ...
+    @property
+    def shared(self) -> SharedSql: ...
 
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None: ...
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int: ...
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None: ...
     def of_table(self, name: str) -> Self: ...
     def name(self, suffix: str) -> str: ...
     def by_key(self, of: str = "", row: str = "") -> str: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
@@ -13,7 +12,8 @@ from xq.core.compile import Statement
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
-from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, R, Row, Store, Values
+from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
+from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 from xq.sessions import current as sessions
@@ -23,47 +23,13 @@ from xq.sessions.session import Session
 V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with
 
-# Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
-# treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
-PAUSES: Final = tuple(min(0.001 * 2**tried, 0.512) for tried in range(60))
 REVIEW: Final = 1.0  # seconds between two checks of the installation
 
 
-def retried(store: Store[Any], work: Callable[[], R]) -> R:
-    """Run `work` and return its result. Outside of a transaction, retry it after a conflict (a deadlock).
-
-    For work that opens its transactions by itself, such as the installer's and bulk puts.
-    """
-    within = store.in_transaction()  # before `work`: on MariaDB a deadlock ends the transaction
-    try:
-        return work()
-    except BaseException as error:
-        return _after(error, store, work, within)
-
-
-def _after(error: BaseException, store: Store[Any], again: Callable[[], R], within: bool) -> R:
-    """Retry after the conflict `error`: call `again`, up to 60 times. Raise the last conflict, or any other error.
-
-    Within the application's transaction, raise: the database has rolled that back as a whole. After an interrupt, roll
-    back a transaction that xq left open.
-    """
-    if within:
-        raise error
-    for pause in PAUSES:
-        if not isinstance(error, Exception) or store.classify(error) is not ErrorKind.CONFLICT:
-            break
-        time.sleep(random.uniform(0, pause))
-        try:
-            return again()
-        except BaseException as another:
-            error = another
-    if store.classify(error) is ErrorKind.NOT_DATABASE:
-        store.undo_interrupted()
-    raise error
-
-
-class Executor:
+class Executor(Transactions):
     """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
+
+    store: Store[Any]
 
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
@@ -112,11 +78,11 @@ class Executor:
             self.review()
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
-            self._lock(connection)
+            self.lock(connection)
             binding = self.open()
             connection = self.store.ready()
         elif locks:
-            self._lock(connection)
+            self.lock(connection)
         return connection, binding
 
     def review(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> None:
@@ -207,10 +173,10 @@ class Executor:
     def _after(self, error: BaseException, step: Step, values: dict[str, Any], within: bool) -> list[Row]:
         """Retry a step after a conflict, or raise the reason why it failed."""
         try:
-            return _after(error, self.store, lambda: step.run(self.store.ready(), values), within)
+            return retried_after(error, self.store, lambda: step.run(self.store.ready(), values), within)
         except Exception as last:
             binding = self.bind()
-            self._explain(binding, last)
+            self.explain(last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
             unique = self.definition.machine.guard("unique")
@@ -220,37 +186,6 @@ class Executor:
                 and binding.dialect.moves.is_duplicate(unique, str(last))
             ):
                 raise Duplicate(self.store.name) from last
-            raise
-
-    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False, own: bool = True) -> R:
-        """Run `work` in one transaction and return its result; within the application's, in a savepoint.
-
-        `locks`: it reads before it writes, so within the application's transaction lock for writing first. Of xq's
-        `own` work the statements have no savepoints, so it catches no error of one. `caught`: the caller goes on after
-        an error, see `Connection.joins`.
-
-        Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
-        has rolled that back as a whole. If it is interrupted, roll back a transaction that xq left open.
-        """
-        connection = self.store.ready()
-        if own and not caught and connection.joins:
-            return work()
-        within = connection.in_transaction  # before `work`: on MariaDB a deadlock ends the transaction
-        if locks:
-            self._lock(connection)
-
-        def attempt() -> R:
-            with self.store.atomic(own):
-                return work()
-
-        try:
-            try:
-                return attempt()
-            except BaseException as error:
-                return _after(error, self.store, attempt, within)
-        except Exception as error:
-            if self.store.classify(error) is not ErrorKind.NOT_DATABASE:
-                self._explain(self.bind(), error)  # not earlier: a failed transaction allows no query
             raise
 
     def in_parts(
@@ -271,21 +206,9 @@ class Executor:
         (n, refused), (m, more) = (self.in_parts(work, part, is_refused) for part in (rows[:half], rows[half:]))
         return n + m, refused + more
 
-    def _lock(self, connection: Connection) -> None:
-        """Within the application's transaction, lock for writing before the first read.
-
-        On SQLite a transaction that has read fails at once, without a wait, if there is another writer when it writes.
-        A transaction of xq's own has locked when it began.
-        """
-        if connection.in_transaction and not connection.joins:
-            binding = self.bind()
-            try:
-                if binding.dialect.begin_writing:
-                    with self.store.bookkeeping():
-                        self.store.change(binding.dialect.begin_writing)
-            except Exception as error:
-                self._explain(binding, error)
-                raise
+    @property
+    def begin_writing(self) -> str:
+        return self.bind().dialect.begin_writing
 
     def _notify(self, step: Step, rows: list[Row]) -> None:
         dialect = self.open().dialect
@@ -316,12 +239,11 @@ class Executor:
 
     # errors
 
-    def _explain(self, binding: Binding, error: Exception) -> None:
-        """Raise NotInstalled if that is the reason for an error of the database."""
+    def explain(self, error: Exception) -> None:
         # After these a check would wait for the same lock again, or query within a rolled back transaction.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
             try:
-                lacking = binding.installation.not_installed()
+                lacking = self.bind().installation.not_installed()
             except Exception as another:
                 if self.store.classify(another) is ErrorKind.NOT_DATABASE:
                     raise

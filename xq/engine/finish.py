@@ -15,13 +15,13 @@ from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, 
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.ports import Row, T
+from xq.core.tokens import lock_of, owner_of
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import LOCKED, NO_TAKE, Asked, Locked, One
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
-from xq.sessions.session import lock_of, owner_of
 
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 

@@ -16,12 +16,12 @@ from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, s
 from xq.core.machine import TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import ErrorKind, R, Row, T
+from xq.core.tokens import owner_of
 from xq.core.values import Parts, Taken, Tasks, named
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import Steps
 from xq.engine.take import check_open
-from xq.sessions.session import owner_of
 
 NO_TAKE: Final = "/"  # in the place of a token: that of no take
 LOCKED: Final = 0.1  # seconds between two tries to move a task whose row another transaction has locked

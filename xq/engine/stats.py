@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 from xq.core.counters import Counter
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
 from xq.core.ports import ErrorKind
-from xq.engine.executor import Executor, retried
+from xq.database.transactions import retried
+from xq.engine.executor import Executor
 
 MANY = 1_000  # rows of counters above which they are rolled up
 

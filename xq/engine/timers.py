@@ -16,9 +16,9 @@ from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import FAULTS
+from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
-from xq.sessions.session import lock_of
 
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously

@@ -19,7 +19,7 @@ from xq.core.machine import READY, TAKEN
 from xq.core.options import NONE
 from xq.core.ports import Row
 from xq.core.values import Parts, named, numbered
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.timers import Batches
 
 MOST: Final = 1_000  # tasks that are passed over at a time

@@ -12,13 +12,13 @@ from xq.core.compile import Selector
 from xq.core.errors import BadValue, NotFound, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import ErrorKind
+from xq.core.tokens import owner_of
 from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
-from xq.sessions.session import owner_of
 
 LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due schedule, after which it is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported

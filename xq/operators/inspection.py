@@ -12,13 +12,13 @@ from xq.core.compile import Selector
 from xq.core.errors import NotInstalled, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import PASSING, ErrorKind
+from xq.core.tokens import owner_of
 from xq.core.words import lasting
-from xq.engine.executor import retried
+from xq.database.transactions import retried
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import Stats, counters, room, stats
 from xq.sessions.process import ENDING, process_name
-from xq.sessions.session import owner_of
 
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched

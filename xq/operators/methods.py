@@ -14,7 +14,8 @@ from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.core.ports import Store, T
 from xq.core.values import Tasks
-from xq.engine.executor import Executor, retried
+from xq.database.transactions import retried
+from xq.engine.executor import Executor
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.take import Takes

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from xq.core.errors import FeatureOff
 from xq.core.machine import ENDED, TAKEN, Machine
+from xq.core.tokens import owner_of
 from xq.engine.executor import Executor
 from xq.operators.filters import Term
-from xq.sessions.session import owner_of
 
 RECENT = 200_000  # transitions in which the times of tasks are looked up: no index of the history has the keys
 TRANSITIONS = 1_000_000  # that a term like age>1h reads

@@ -21,8 +21,9 @@ from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
 from xq.core.ports import Address, ErrorKind, Row, fits_a_column
 from xq.core.values import Tasks, chunks
+from xq.database.transactions import retried
 from xq.engine.binding import Definition
-from xq.engine.executor import Executor, retried
+from xq.engine.executor import Executor
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 

@@ -473,11 +473,11 @@ class Maintenance:
 
 def _due_and_ready(queues: Sequence[Maintained]) -> str:
     of = [(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues]
-    return of[0][0].looks.upkeep_of(of)
+    return of[0][0].records.upkeep_of(of)
 
 
 def _many_counters(queues: Sequence[Maintained]) -> str:
-    return queues[0].executor.dialect.looks.many_counters_of([queue.executor.dialect for queue in queues], MANY)
+    return queues[0].executor.dialect.records.many_counters_of([queue.executor.dialect for queue in queues], MANY)
 
 
 # one for each database

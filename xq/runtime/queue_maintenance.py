@@ -11,6 +11,7 @@ from typing import Any
 from xq.core import time
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
+from xq.core.tokens import in_full, tokens_of
 from xq.engine.executor import Executor
 from xq.engine.finish import Finish
 from xq.engine.pauses import Pauses
@@ -20,8 +21,8 @@ from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, que
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 from xq.sessions.owners import Owner, owners
-from xq.sessions.records import in_full, of_sessions
-from xq.sessions.session import Session, tokens_of
+from xq.sessions.records import of_sessions
+from xq.sessions.session import Session
 
 log = logging.getLogger("xq")
 

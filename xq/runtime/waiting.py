@@ -18,6 +18,7 @@ from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFo
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.options import NONE, Span, seconds_of
 from xq.core.ports import ErrorKind, Row, T
+from xq.core.tokens import owner_of
 from xq.core.values import Parts, named
 from xq.engine.finish import Finish
 from xq.engine.insert import Inserts
@@ -25,7 +26,6 @@ from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
 from xq.runtime.waiters import EndWaiter, Waiter
-from xq.sessions.session import owner_of
 
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
 SOON = 0.001  # seconds until the first retry of such a row

@@ -7,7 +7,8 @@ import socket
 import sys
 from functools import cache
 
-HOST, PROGRAM = 255, 60  # characters at most
+from xq.core.tokens import HOST, PROGRAM
+
 ENDING = ", ending"  # the end of the program of a worker process that takes nothing more
 
 _program: str | None = None  # the name that `name_program` gave

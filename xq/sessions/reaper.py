@@ -13,7 +13,8 @@ from xq.core import time
 from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, Row
-from xq.sessions.records import REAPED, rows_of
+from xq.core.tokens import REAPED
+from xq.sessions.records import rows_of
 from xq.sessions.session import OpenSessions
 
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and

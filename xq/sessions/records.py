@@ -19,12 +19,6 @@ from xq.sessions.process import process_name, this_process
 Q = TypeVar("Q")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
-REAPED = 100  # sessions that are ended at once
-
-
-def in_full(sessions: Sequence[str]) -> Sequence[str]:
-    """Return one session, or REAPED by repeating the last: a statement has a text for each number."""
-    return sessions if len(sessions) == 1 else [*sessions, *[sessions[-1]] * (REAPED - len(sessions))]
 
 
 def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
@@ -104,7 +98,7 @@ class SessionRecords:
         """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
         self._check_tables(database)
         sql = database.dialect.records.session_listed
-        values = {**database.values(), **self._registered(uuid)}
+        values = {**database.values(), **self._registered(uuid), "queue": database.dialect.source_name}
         # On the session connection if possible: other threads would wait for the application's transaction.
         if self._on_own_connection(sql, values) is not None:
             self._announce()

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
@@ -17,12 +16,11 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from xq.core.dialect import Runs
-from xq.core.errors import BadType, BadValue, UnknownSession
+from xq.core.errors import UnknownSession
 from xq.core.ports import Liveness
+from xq.core.tokens import tokens_of
 from xq.sessions.owners import Owners, members_of
 from xq.sessions.records import SessionRecords, of_sessions
-
-UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more character, see `tokens_of`
 
 log = logging.getLogger("xq")
 entries: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
@@ -367,40 +365,6 @@ class OpenSessions:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""
         for session in self.live():
             session.release()
-
-
-def checked(name: object) -> str:
-    """Return a session's uuid as it is stored. Raises BadType and BadValue."""
-    if isinstance(name, uuid.UUID):
-        return str(name)
-    if not isinstance(name, str):
-        raise BadType(f"a session is named by its uuid, not by a {type(name).__name__}")
-    try:
-        return str(uuid.UUID(name))
-    except ValueError:
-        raise BadValue(f"a session is named by its uuid, and {name!r} is not a uuid") from None
-
-
-def tokens_of(session: str) -> tuple[str, str]:
-    """Return the bounds of a session's tokens: their common prefix, and a text above all of them."""
-    return f"{session}/", f"{session}0"
-
-
-def owner_of(token: str) -> tuple[str, float | None]:
-    """Return the session's uuid and the time of a token, in seconds since 1970.
-
-    The time is None if another program wrote the token.
-    """
-    session, _, take = token.partition("/")
-    try:
-        return session, int(take.partition(".")[0], 16) / 1000
-    except ValueError:
-        return token, None
-
-
-def lock_of(session: str) -> str:
-    """Return the name of the lock that a session has on a file, while its heartbeat may wait to touch its tasks."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, session))
 
 
 def _at_exit() -> None:

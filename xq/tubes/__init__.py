@@ -9,15 +9,16 @@ from typing import Any
 
 from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.adapters.tubes import Record, TubeRecords
 from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
+from xq.core.tokens import checked
 from xq.runtime import maintenance
 from xq.sessions import current as sessions
 from xq.sessions.owners import owners
-from xq.sessions.session import Session, checked
+from xq.sessions.session import Session
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
@@ -75,7 +76,7 @@ class Tubes:
         self.tube = TubeMap(self)
         self._clock = clock
         self._records = TubeRecords(self.database)
-        shared = tables.shared(Place.of(self.database))
+        shared = tables.shared(database_of(self.database))
         # One tube object per process: its queue has the waiters and observers.
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
@@ -94,7 +95,7 @@ class Tubes:
             "only_reads": self._queue.adapter.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: maintenance.is_paused(Place.of(self.database)),
+            "paused": lambda: maintenance.is_paused(database_of(self.database)),
         }
         return State(questions, self._queue.adapter.store.classify)
 
@@ -341,12 +342,12 @@ class Tubes:
         """
         wanted = None if uuid is None else checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
-            return sessions.of(Place.of(self.database)).current().uuid
+            return sessions.of(database_of(self.database)).current().uuid
         with self._running:
             queue = self._installed()
             current = queue.current_session()
             if wanted not in (None, current.uuid):
-                own = sessions.of(Place.of(self.database)).own()
+                own = sessions.of(database_of(self.database)).own()
                 current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
             return wanted or current.uuid
 

@@ -13,11 +13,11 @@ from xq.adapters.tubes import Record
 from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
+from xq.core.tokens import owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.workers.options import Options
 from xq.runtime.workers.program import add_worker
-from xq.sessions.session import owner_of
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State
 from xq.tubes.types import lacks

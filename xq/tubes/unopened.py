@@ -139,7 +139,7 @@ class UnopenedTubes(Unopened):
         dialect, searches = self._queue.adapter.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
-        for tube, seconds in self._rows(dialect.looks.next_due_of):
+        for tube, seconds in self._rows(dialect.records.next_due_of):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
         for tube, _ in self._rows(dialect.records.orphans_of) if searches else ():
@@ -157,7 +157,7 @@ class UnopenedTubes(Unopened):
         now, store = time.monotonic(), self._queue.adapter.store
         early = now < self._next_look
         if not early:
-            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.looks.commits)
+            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.commits)
             if seen != self._seen or now >= self._seen_until:
                 self._look(now)
                 self._seen = seen

@@ -841,7 +841,7 @@ SELECT uuid, since, host, pid, program FROM xq_session
 
 -- session listed
 INSERT INTO xq_session (uuid, queue, since, ends, host, pid, program)
-    SELECT :uuid, queue, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease, :host, :pid, :program FROM (VALUES (''), ('mail')) AS mine (queue)
+    SELECT :uuid, queue, COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)), COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + :lease, :host, :pid, :program FROM (VALUES (''), (:queue)) AS mine (queue)
     WHERE NOT EXISTS (SELECT 1 FROM xq_session
     WHERE uuid = :uuid AND queue = mine.queue)
     ON CONFLICT (uuid, queue) DO NOTHING;

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import beside, filled
-from xq.adapters.databases.records import RATES
 from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
 from xq.core.dialect import Runs
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
@@ -27,8 +27,6 @@ class Looks:
 
     def __init__(self, of: Rows, groups: Groups | None) -> None:
         self.of, self.groups = of, groups
-
-    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
 
     # tasks
 
@@ -188,14 +186,6 @@ class Looks:
             return f"SELECT NULL{more}" if more else ""
         return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
 
-    def next_due_of(self, queues: Sequence[Any]) -> str:
-        """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
-
-        Each queue has any number of rows. It uses the clock of the database, and no named values.
-        """
-        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks.times_left]
-        return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
-
     @cached_property
     def times_left(self) -> list[str]:
         """The parts of queries, after SELECT, of the seconds until each duty of this queue."""
@@ -215,17 +205,6 @@ class Looks:
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
 
-    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str:
-        """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
-
-        A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
-        one is, and a take might find a task, it has a row for that.
-        """
-        due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
-        left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
-        asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
-        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks.found_ready}" for place, queue in asked])
-
     @property
     def next_bucket(self) -> str:
         """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
@@ -238,10 +217,6 @@ class Looks:
     def counters(self) -> str:
         """A query of tube, source, target, number of transitions, and number of rows that make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
-
-    def many_counters_of(self, queues: Sequence[Rows], many: int) -> str:
-        """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
-        return ""
 
     @property
     def add_counter(self) -> str:
@@ -370,12 +345,6 @@ class ServerLooks(Looks):
         return (
             f"SELECT tube, source, target, {self.of.whole('SUM(n)')} AS n, COUNT(*) "
             f"FROM {self.of.side('count')} GROUP BY tube, source, target"
-        )
-
-    def many_counters_of(self, queues: Sequence[Rows], many: int) -> str:
-        return " UNION ALL ".join(
-            f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
-            for place, queue in enumerate(queues)
         )
 
     @property

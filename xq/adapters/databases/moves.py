@@ -15,7 +15,7 @@ from xq.core import dialect as interface
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
 from xq.core.ports import fits_a_column
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH
 
 
 class Moves(interface.Moves):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.moves import Moves
 from xq.adapters.databases.questions import Questions
-from xq.adapters.databases.records import TEXTS, Records
+from xq.adapters.databases.records import Records
 from xq.adapters.databases.rows import Rows
 
 
@@ -43,7 +41,7 @@ class Parts(Rows):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    counters; records.sql and pipeline_tables.py name the values of their own texts
+    counters; records.sql, shared.sql and pipeline_tables.py name the values of their own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
 
@@ -55,11 +53,10 @@ class Parts(Rows):
     moves_kind: type[Moves]
     looks_kind: type[Looks]
     installer_kind: type[Installer]
-    records_file: ClassVar[Path] = TEXTS  # the texts of records.sql that the database writes in its own way
 
     @cached_property
     def records(self) -> Records:
-        return Records(self, self.records_file)
+        return Records(self)
 
     @cached_property
     def groups(self) -> Groups | None:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.records import RATES
 from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import RATES
 from xq.core.dialect import Walk
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import INTEGERS, Field

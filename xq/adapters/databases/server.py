@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.language import Form
 from xq.adapters.databases.moves import Moves
-from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
-from xq.adapters.databases.terms import Form
+from xq.adapters.databases.shared import LEASES, QUEUES
+from xq.adapters.databases.statements import Statements
 from xq.core.acting import NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import GUARDED, Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
 
 
-class Server(Dialect):
-    """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
+class ServerLanguage(Statements):
+    """The language of a server, which ties the sessions of a process to a connection."""
 
     is_local = False
     placeholder = "%s"
@@ -26,6 +27,28 @@ class Server(Dialect):
     skip = f"{lock} SKIP LOCKED"
     whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
+
+    def liveness(self, store: Connections) -> SessionConnection | None:
+        database = store.database
+        return None if database is None else SessionConnection.of(database, store, self.session_sql)
+
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
+            return []
+        living = {uuid for (uuid,) in store.execute(self.session_sql.living)}
+        return [uuid for uuid in uuids if uuid not in living]
+
+    def notifier(self, store: Connections) -> Notifier | None:
+        connection = self.liveness(store)
+        return None if connection is None else ServerNotifier(connection)
+
+    def only_reads(self, store: Connections) -> bool:
+        ((found,),) = store.execute(f"SELECT {self.read_only}")
+        return bool(found)
+
+
+class Server(ServerLanguage, Dialect):
+    """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
 
     turn = "version = version"  # what one put at a time writes to the row of the queue
 
@@ -62,24 +85,6 @@ class Server(Dialect):
     @property
     def lists_keys(self) -> bool:  # type: ignore[override]
         return all(field.kind in self.list_kinds for field in self.source.key)
-
-    def liveness(self, store: Connections) -> SessionConnection | None:
-        database = store.database
-        return None if database is None else SessionConnection.of(database, store, self.session_sql)
-
-    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
-            return []
-        living = {uuid for (uuid,) in store.execute(self.session_sql.living)}
-        return [uuid for uuid in uuids if uuid not in living]
-
-    def notifier(self, store: Connections) -> Notifier | None:
-        connection = self.liveness(store)
-        return None if connection is None else ServerNotifier(connection)
-
-    def only_reads(self, store: Connections) -> bool:
-        ((found,),) = store.execute(f"SELECT {self.read_only}")
-        return bool(found)
 
 
 class ServerMoves(Moves):

@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, finalize
 
+from xq.adapters.databases.language import SHARED_TEXTS
 from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.adapters.databases.named import by_position, filled, listed
-from xq.adapters.databases.records import SESSIONS, TEXTS
+from xq.adapters.databases.shared import ALIVE, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, texts
 from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, Connector, ErrorKind, Row
 
-ALIVE = "xq_alive"  # the sessions of each process; the process's lock shows that it lives
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease
 IDLE = 1.0  # seconds without a waiter after which the process turns notifications off
@@ -68,7 +68,7 @@ class SessionSql:
     @property
     def there(self) -> str:
         """A query that finds a row if the session `:uuid` has not expired."""
-        return filled_in(texts(TEXTS)["session_is_there"], (), {"now": self.time})
+        return filled_in(texts(SHARED_TEXTS)["session_is_there"], (), {"now": self.time})
 
 
 class SessionConnection(LivenessLocks):

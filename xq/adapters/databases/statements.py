@@ -1,15 +1,13 @@
-"""How the statements of one queue run: named values, the context of its triggers, and what was committed."""
+"""How statements run on a connection: named values, and what was committed."""
 
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from xq.adapters.databases.language import Language
 from xq.adapters.databases.named import by_position, in_order
-from xq.adapters.databases.terms import Terms
-from xq.core.compile import Statement
 from xq.core.generated import arguments
 from xq.core.ports import Connection, Connections, Row, Run, Values
 
@@ -18,7 +16,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 _savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
-class Statements(Terms):
+class Statements(Language):
     """Runs SQL with named values on a connection."""
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
@@ -39,33 +37,6 @@ class Statements(Terms):
         """Run SQL with named values."""
         text, names = by_position(sql, self.placeholder)
         return store.execute(text, [values[name] for name in names])
-
-    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
-        """Run a statement without rows and return how many it changed. `event` is for the triggers."""
-        text, values_of = self.filled(statement.sql)
-
-        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            return [(connection.change(text, values_of(values)),)]
-
-        ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
-        return int(changed)
-
-    @abstractmethod
-    def in_context(self, run: Run, event: str) -> Run:
-        """Return `run` with the event context of this event."""
-
-    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        """Lock the queue until the transaction ends: callers of this method run one at a time.
-
-        The caller sees what the previous one has committed. If the application's transaction (`within`) has an older
-        snapshot, this raises a conflict.
-        """
-        if self.begin_writing:
-            store.change(self.begin_writing)
-
-    # A query whose result differs if other tables are found by the names of the queue's. Its last value is a message if
-    # the database hides rows from this user, else NULL.
-    found_tables = ""
 
     # what was committed
 

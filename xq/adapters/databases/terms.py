@@ -10,26 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from xq.adapters.databases.named import quoted
+from xq.adapters.databases.shared import SharedSql
+from xq.adapters.databases.statements import Statements
 from xq.core import dialect as interface
+from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.ports import HISTORY, TIMES, Field, Kind, Row, Table, beside
+from xq.core.ports import HISTORY, Connection, Connections, Field, Kind, Row, Run, Table, Values, beside
 
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-class Form(str):
-    """SQL with a place for each of some texts, which a call fills in."""
-
-    def __call__(self, *texts: object) -> str:
-        return self.format(*texts)
-
-
-AS_IT_IS = Form("{}")
-
-
-class Terms(interface.Dialect, ABC):
+class Terms(Statements, interface.Dialect, ABC):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
     def __init__(
@@ -55,30 +47,13 @@ class Terms(interface.Dialect, ABC):
         self.columns = ", ".join(self.column_of.values())
         self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
-    # time
+    shared_kind: type[SharedSql]
 
-    now: str  # SQL of the seconds since 1970: `:now` if it is given, else by the clock of the database
-    now_us: str  # `now` as a whole number of microseconds
-
-    # By the kinds of columns that hold no seconds since 1970: such a value of them, and the inverse.
-    moments: ClassVar[Mapping[Kind, Form]]
-    times: ClassVar[Mapping[Kind, Form]]
-
-    def moment(self, kind: Kind, seconds: str) -> str:
-        """Return seconds since 1970 as a value of a column of this kind."""
-        return self.moments.get(kind, AS_IT_IS)(seconds)
-
-    def seconds(self, kind: Kind, column: str) -> str:
-        """Return a column's value as seconds since 1970: the inverse of `moment`."""
-        return self.times.get(kind, AS_IT_IS)(column)
-
-    def bound(self, kind: Kind) -> str:
-        """Return now, for a comparison with a column of this kind."""
-        return self.moment(kind, self.now) if kind in TIMES else self.now
+    @cached_property
+    def shared(self) -> SharedSql:
+        return self.shared_kind()
 
     # keys in the history
-
-    json_array = Form("json_array({})")
 
     def key_in_history(self, parts: Sequence[str]) -> str:
         """Return SQL of a key as the history stores it, from the stored parts."""
@@ -90,39 +65,8 @@ class Terms(interface.Dialect, ABC):
     def in_history(self, field: Field, part: str, alone: bool) -> str:
         """Return a part of a key as the history stores it; `alone` if the key has no other."""
 
-    # words
-
-    differ: Form  # the condition that two values differ; NULL equals NULL
-    as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
-    exact_text = AS_IT_IS  # a text that compares byte by byte
-    ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
-    whole = AS_IT_IS  # a number cast so that the driver returns an int
-    varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
-    quotes = '"'  # around names
-    number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
-    hint = Form("")  # makes the planner read a table by the index of this name
-    never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
-    forever: float = math.inf  # the same, as a value
-    placeholder: str  # of a value, as the driver writes it
-    longest_name: int | None = None  # in bytes
-    layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
-    long_text = "TEXT"  # the type of a text of any length
-    double = "DOUBLE PRECISION"
-    dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
-    engine = ""  # table options of CREATE TABLE
-    create_view = "CREATE VIEW IF NOT EXISTS"
-    absent_rows = ""  # the FROM clause that a SELECT without a table needs for a condition
-    by_primary = ""  # the hint that makes the planner read a table by its key
-    lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
-    skip = ""  # as `lock`, and skips what others have locked
-    begin_writing = ""  # a write that changes nothing: it acquires the lock of a writer before the first read
-    afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
     not_held = ""  # the condition that no heartbeat keeps the ttr of a taken task from passing
     session_of_owner = ""  # SQL of the session of a taken task, or ''
-    briefly = ""  # the condition, always true, that ends a wait for a locked row after a second
-    sets_context = ""  # a server's condition, always true, that passes `:context` to the triggers
-    list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the kind of the key
-    read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
 
     def not_by_index(self, column: str) -> str:
         """Return a column in a form for which the planner uses no index."""
@@ -136,29 +80,6 @@ class Terms(interface.Dialect, ABC):
     def read_by(self, suffix: str) -> str:
         """Return the table, for FROM, that is read by its index of this suffix."""
         return f"{self.table_in_schema}{self.by_index(self.name(suffix))}"
-
-    def on_conflict(self, key: str, update: str = "") -> str:
-        """Return the clause by which an INSERT updates, or skips, an existing row."""
-        return f" ON CONFLICT ({key}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
-
-    def quote(self, name: str) -> str:
-        return quoted(name, self.quotes)
-
-    @staticmethod
-    def literal(value: Any) -> str:
-        if value is None:
-            return "NULL"
-        if isinstance(value, str):
-            return "'" + value.replace("'", "''") + "'"
-        return repr(value)
-
-    def in_any_mode(self, text: str) -> str:
-        """Return a literal to store that no setting of the connection changes."""
-        return self.literal(text)
-
-    @staticmethod
-    def tuple_of(parts: Sequence[str]) -> str:
-        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
     # names
 
@@ -194,10 +115,6 @@ class Terms(interface.Dialect, ABC):
 
     # values of columns
 
-    def exact(self, column: str, kind: Kind = "text") -> str:
-        """Return a column for an exact comparison in any collation. It cannot use an index."""
-        return self.exact_text(column) if kind == "text" else column
-
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
         """Return an exact test of a column that can use an index."""
         return f"{column} {test}"
@@ -228,10 +145,6 @@ class Terms(interface.Dialect, ABC):
 
     # the search
 
-    place_in_text = "instr"
-    folded = Form("lower({})")
-    # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
-    open_transactions = ""
     schema_version = ""  # a query of a number that each change of the schema changes, where one may drop the triggers
 
     def indexed(self, column: str) -> str:
@@ -300,3 +213,32 @@ class Terms(interface.Dialect, ABC):
     @property
     def waits(self) -> str:
         return self.side("wait")
+
+    # statements
+
+    def change(self, store: Connections, statement: Statement, values: Values, event: str = "") -> int:
+        """Run a statement without rows and return how many it changed. `event` is for the triggers."""
+        text, values_of = self.filled(statement.sql)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return [(connection.change(text, values_of(values)),)]
+
+        ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
+        return int(changed)
+
+    @abstractmethod
+    def in_context(self, run: Run, event: str) -> Run:
+        """Return `run` with the event context of this event."""
+
+    def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
+        """Lock the queue until the transaction ends: callers of this method run one at a time.
+
+        The caller sees what the previous one has committed. If the application's transaction (`within`) has an older
+        snapshot, this raises a conflict.
+        """
+        if self.begin_writing:
+            store.change(self.begin_writing)
+
+    # A query whose result differs if other tables are found by the names of the queue's. Its last value is a message if
+    # the database hides rows from this user, else NULL.
+    found_tables = ""

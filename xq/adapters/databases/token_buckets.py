@@ -15,13 +15,13 @@ for the times in the history, even if the take then waits for a lock.
 
 from __future__ import annotations
 
-from xq.adapters.databases.records import RATES
-from xq.adapters.databases.statements import Statements
+from xq.adapters.databases.shared import RATES
+from xq.adapters.databases.terms import Terms
 from xq.core.compile import Change, Selector
 from xq.core.machine import READY, TAKEN
 
 
-class TokenBuckets(Statements):
+class TokenBuckets(Terms):
     """The buckets of one queue. For queues with the feature rate."""
 
     @property

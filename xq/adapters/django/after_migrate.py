@@ -11,7 +11,7 @@ from django.db import connections
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations.loader import MigrationLoader
 
-from xq.adapters.django.connections import Place
+from xq.adapters.django.connections import database_of
 from xq.adapters.django.lookup import queues_of
 from xq.adapters.django.migrations import InstallQueue, detached_queue, is_in, operations_of, queue_on
 from xq.core.errors import ConfigurationError
@@ -83,7 +83,7 @@ def _leave_first(connection: Any) -> None:
     destroy = creation.destroy_test_db
 
     def destroy_test_db(*args: Any, **options: Any) -> None:
-        leave(Place.of(connection))
+        leave(database_of(connection))
         destroy(*args, **options)
 
     creation.destroy_test_db = destroy_test_db

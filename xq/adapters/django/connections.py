@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
 from typing import Any, Final, NoReturn
-from weakref import WeakValueDictionary
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
@@ -23,6 +22,7 @@ from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnectio
 from xq.core import time
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, Joined, keep
+from xq.database.database import Database
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 
@@ -53,35 +53,19 @@ def where(connection: Any) -> list[object]:
     return [there["NAME"], there["HOST"], there["PORT"]]
 
 
-class Place:
-    """The database of an alias, to which sessions and threads of xq belong. The test database is another one."""
-
-    _known: WeakValueDictionary[tuple[str, ...], Place] = WeakValueDictionary()
-
-    def __init__(self, connection: Any) -> None:
-        self.alias = connection.alias
-        self.vendor = connection.vendor  # the settings may have changed since the connection was opened
-        self.at = where(connection)
-
-    @classmethod
-    def of(cls, connection: Any) -> Place:
-        """Return the same object for all connections to a database."""
-        name = (connection.alias, connection.vendor, *map(str, where(connection)))
-        place = cls._known.get(name)
-        return place if place is not None else cls._known.setdefault(name, cls(connection))
-
-    def is_of(self, connection: Any) -> bool:
-        """Return whether the settings of a connection still name this database."""
-        same = connection.alias == self.alias and connection.vendor == self.vendor
-        return same and self.is_in(connection.settings_dict)
-
-    def is_in(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether these settings name this database."""
-        name, host, port = self.at
-        return bool(settings["NAME"] == name and settings["HOST"] == host and settings["PORT"] == port)
-
-    def __repr__(self) -> str:
-        return f"<database {self.alias!r}: {self.at[0]}>"
+def database_of(connection: Any) -> Database:
+    """Return the database of an alias: the same until its settings name another one, such as the test database."""
+    alias, key = connection.alias, (connection.alias, connection.vendor, *map(str, where(connection)))
+    known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
+    if (found := known.get(key)) is None:
+        found = Database.at(known, key, key, lambda: DjangoConnections(f"the database {alias!r}", None, alias))
+        settings = connections.settings.get(alias)
+        # This thread's connection may be older than a change of the settings, for example in a test. Other threads
+        # need theirs, and its sessions, all the same.
+        if settings is not None and where(connection) == [settings["NAME"], settings["HOST"], settings["PORT"]]:
+            for other in [other for other in list(known) if other != key and other[0] == alias]:
+                known.pop(other, None)
+    return found
 
 
 class _Immediate(transaction.Atomic):
@@ -142,16 +126,15 @@ class _WatchedConnection(Connection):
 
 
 class DjangoConnections(OrmConnections):
-    """Django's connections to the database of a model, as `xq.core.ports.Connections`.
+    """Django's connections to a database, or to that of a model, as `xq.core.ports.Connections`.
 
-    The database is `using`; None asks the routers at each call for the database of writes.
+    The database is `using`; None asks the routers at each call for the database of writes of the model.
     """
 
-    def __init__(self, model: type[models.Model], using: str | None) -> None:
-        self.model = model
-        self.name = model.__name__
+    def __init__(self, name: str, model: type[models.Model] | None, using: str | None) -> None:
+        self.name = name
+        self.model: Any = model
         self.using = using
-        self._places: dict[str, Place] = {}  # by alias; the sessions of a place end with it
         vendor = self.connection.vendor
         if vendor not in ENGINES:
             raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
@@ -174,22 +157,12 @@ class DjangoConnections(OrmConnections):
         return connections[self.using or self.alias]
 
     @property
-    def database(self) -> Place | None:
+    def database(self) -> Database | None:
         try:
             connection = self.connection
         except ConnectionDoesNotExist:
             return None
-        place = self._places.get(connection.alias)
-        if place is None or not place.is_of(connection):
-            if not self._speaks(connection):
-                return None
-            before, place = place, Place.of(connection)
-            settings = connections.settings.get(connection.alias)
-            # This thread's connection may be older than a change of the settings, for example in a test. Other threads
-            # need the place, and its sessions, all the same.
-            if before is None or (settings is not None and not before.is_in(settings)):
-                self._places[connection.alias] = place
-        return place
+        return database_of(connection) if self._speaks(connection) else None
 
     @property
     def engine(self) -> str:
@@ -268,8 +241,8 @@ class DjangoConnections(OrmConnections):
 
     def _open(self) -> Connection:
         """Return the connection of this thread; a new one if it is lost and no transaction is open."""
-        wrapper, driver, place = self.connection, self.driver, self.database
-        if place is None:
+        wrapper, driver, database = self.connection, self.driver, self.database
+        if database is None:
             # `self.engine` may raise a more specific error
             raise ConfigurationError(f"{self.name} is on no database of {self.engine}")
         kept = self._kept(wrapper)
@@ -285,7 +258,7 @@ class DjangoConnections(OrmConnections):
                 from psycopg import Cursor
 
                 cursor = partial(Cursor, raw)  # the cursor of Django's connection puts values into the text
-            connection = kept.connections[self] = kind(self, driver, raw, cursor, place)
+            connection = kept.connections[self] = kind(self, driver, raw, cursor, database)
         return connection
 
     def _atomic(self) -> AbstractContextManager[object]:

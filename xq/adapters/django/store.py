@@ -120,7 +120,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
                 f"{name} has some of its fields in the table of another model, but a task is one row: make it inherit "
                 "from an abstract model, or refer to the other one by a OneToOneField"
             )
-        DjangoConnections.__init__(self, model, using)
+        DjangoConnections.__init__(self, model.__name__, model, using)
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         # Django has no other way to name a schema

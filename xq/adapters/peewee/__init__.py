@@ -24,7 +24,10 @@ class PeeweeStore(PeeweeModel[M], PeeweeConnections):
 
     def __init__(self, model: type[M], installs: str = "") -> None:
         PeeweeModel.__init__(self, model)
-        PeeweeConnections.__init__(self, model)
+        meta = model._meta
+        PeeweeConnections.__init__(self, model.__name__, lambda: meta.database)
+        if self._database is not None:
+            _ = self.engine  # raises for a class that xq does not support
         self.installs = installs
 
     @property

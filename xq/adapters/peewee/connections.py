@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary, ref
+from weakref import ref
 
 import peewee as pw
 from playhouse import pool
@@ -17,6 +17,7 @@ from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
+from xq.database.database import Database
 
 # Parameters of psycopg's connect() that libpq, and so other programs, do not know.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
@@ -129,29 +130,17 @@ class _Savepoint(_Watched, pw._savepoint):
             super().rollback(begin)
 
 
-class Place:
-    """Where a database is. Sessions and threads of xq belong to it, and end with it: `init()` may name another one."""
-
-    _known: WeakValueDictionary[tuple[object, ...], Place] = WeakValueDictionary()
-
-    parameters: Mapping[str, Any]  # with which it was found last
-
-    def __init__(self, at: tuple[object, ...]) -> None:
-        self.at = at
-        self.name = at[0]
-
-    @classmethod
-    def of(cls, database: Any) -> Place:
-        """Return the same object until `init()` gives the database another name, host or port."""
-        name, parameters, place = database.database, database.connect_params, database.__dict__.get("_xq_place")
-        if place is None or place.name is not name or place.parameters != parameters:
-            at = (name, *map(parameters.get, ("host", "port", "unix_socket")))
-            if place is None or place.at != at:
-                if place is not None and isinstance(database, pool.PooledDatabase):
-                    database.close_idle()  # they are to the place before
-                place = database._xq_place = cls._known.setdefault((id(database), at), cls(at))
-            place.parameters = dict(parameters)
-        return place
+def database_of(found: Any) -> Database:
+    """Return the database of a Peewee database: the same until `init()` gives that another name, host or port."""
+    name, parameters, mine = found.database, found.connect_params, vars(found)
+    database: Database | None = mine.get("_xq_database")
+    if database is None or database.key[0] is not name or mine.get("_xq_parameters") != parameters:
+        key = (name, *map(parameters.get, ("host", "port", "unix_socket")))
+        if database is not None and database.key != key and isinstance(found, pool.PooledDatabase):
+            found.close_idle()  # they are to the place before
+        database = Database.at(mine, "_xq_database", key, lambda: PeeweeConnections("the database", ref(found)))
+        mine["_xq_parameters"] = dict(parameters)
+    return database
 
 
 class _OfThread(PendingCalls):
@@ -174,31 +163,29 @@ def _is_manual(transaction: object) -> bool:
 
 
 class PeeweeConnections(OrmConnections):
-    """The connections of a Peewee model's database. Implements `xq.core.ports.Connections`.
+    """The connections of a Peewee database, or of a model's. Implements `xq.core.ports.Connections`.
 
-    Each call looks the database up, so the application may initialize a DatabaseProxy later, or call `bind()`.
+    Each call finds the database, so the application may initialize a DatabaseProxy later, or call `bind()`.
     """
 
     database_error = pw.PeeweeException
 
-    def __init__(self, model: type[pw.Model]) -> None:
-        self.name = model.__name__
-        self._meta = model._meta
+    def __init__(self, name: str, find: Callable[[], Any]) -> None:
+        self.name = name
+        self._find = find
         self._local = _Local()
         self._engines: dict[type, str] = {}
         self.connected: Callable[[Any], bool] = lambda connection: False
-        if self._database is not None:
-            _ = self.engine  # raises for a class that xq does not support
 
     @property
     def _database(self) -> pw.Database | None:
-        database = self._meta.database
+        database = self._find()
         return database.obj if isinstance(database, pw.Proxy) else database
 
     @property
-    def database(self) -> Place | None:
+    def database(self) -> Database | None:
         database = self._database
-        return None if database is None else Place.of(database)
+        return None if database is None else database_of(database)
 
     @property
     def _known_database(self) -> pw.Database:
@@ -227,14 +214,14 @@ class PeeweeConnections(OrmConnections):
 
     def ready(self) -> Connection:
         mine = self._local.state
-        database: Any = self._meta.database
+        database: Any = self._find()
         connection = mine.connection
         if isinstance(database, pw.Proxy):
             database = database.obj
         if (
             connection is None
             or database is None
-            or connection.of() is not Place.of(database)
+            or connection.of() is not database_of(database)
             or connection.raw is not database._state.conn
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
@@ -275,7 +262,7 @@ class PeeweeConnections(OrmConnections):
             needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
             told = f"{self.name} {needed}: pip install '.[{self.engine}]' in the checkout of xq"
             raise ConfigurationError(told) from error
-        connection, place = mine.connection, Place.of(database)
+        connection, place = mine.connection, database_of(database)
         if connection is not None and connection.raw is raw and connection.of() is not place:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
             raw = database.connection()

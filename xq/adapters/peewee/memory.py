@@ -8,7 +8,7 @@ from typing import Any
 
 import peewee as pw
 
-from xq.adapters.peewee.connections import Place
+from xq.adapters.peewee.connections import database_of
 from xq.core.errors import BadType, shown
 from xq.runtime.maintenance import leave
 
@@ -26,5 +26,5 @@ def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
             database.create_tables(models)
             yield database
         finally:
-            leave(Place.of(database))
+            leave(database_of(database))
             database.close()

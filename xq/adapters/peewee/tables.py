@@ -15,7 +15,8 @@ import peewee as pw
 from playhouse.reflection import Introspector, SqliteMetadata
 
 from xq.adapters.databases.postgres.objects import KEY
-from xq.adapters.databases.records import DEFINITIONS, QUEUES
+from xq.adapters.databases.shared import QUEUES
+from xq.adapters.databases.sqlite.language import SqliteShared
 from xq.adapters.peewee import upgrade
 from xq.adapters.tubes import RECORDS, database
 from xq.api import Queue
@@ -32,7 +33,7 @@ def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:
     """Return the recorded definitions of the queues of a database, by the names of their tables."""
     if not found.table_exists(QUEUES):
         return {}
-    rows = found.execute_sql(DEFINITIONS).fetchall()
+    rows = found.execute_sql(SqliteShared().definitions).fetchall()  # the same text on each database
     return {name: json.loads(record) for name, record in rows}
 
 

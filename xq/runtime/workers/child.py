@@ -13,8 +13,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from xq.core.tokens import PROGRAM
 from xq.runtime.lease import Heartbeat, Lease
-from xq.sessions.process import ENDING, PROGRAM, name_program, this_process
+from xq.sessions.process import ENDING, name_program, this_process
 
 log = logging.getLogger("xq")
 

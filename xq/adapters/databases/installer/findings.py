@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.records import GENERATIONS
+from xq.adapters.databases.shared import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN

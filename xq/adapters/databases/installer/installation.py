@@ -12,7 +12,7 @@ from typing import Any, Final
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.records import GENERATIONS
+from xq.adapters.databases.shared import GENERATIONS
 from xq.core.acting import actor_of
 from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of

@@ -10,13 +10,12 @@ from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
-from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import PAUSES, SCHEDULES, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
-from xq.sessions.process import HOST, PROGRAM
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import HOST, PROGRAM
 
 REFUSAL: Final = (
     "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
@@ -140,33 +139,10 @@ class Objects(ABC):
 
     # the tables that all queues share
 
-    more_of_queues = ""  # further columns of QUEUES, after a comma
-
     def shared(self) -> list[Object]:
         """Return the tables that all queues of a database share."""
-        name, uuid = self.of.varying(255), self.of.varying(UUID_LENGTH)
-        tables = {
-            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.of.long_text} NOT NULL"
-            f"{self.more_of_queues}",
-            SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
-            f"ends DOUBLE PRECISION, {', '.join(self.later[SESSIONS])}, PRIMARY KEY (uuid, queue)",
-            SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
-            PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
-            f"{', '.join(self.later[PAUSES])}, PRIMARY KEY (queue, tube, whole)",
-            # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
-            SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.of.long_text} NOT NULL, "
-            f"task {self.of.long_text} NOT NULL, next_us BIGINT, {', '.join(self.later[SCHEDULES])}, "
-            "PRIMARY KEY (queue, name)",
-            RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
-            "PRIMARY KEY (queue, bucket)",
-            GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
-            f"version {name} NOT NULL, definition {self.of.long_text} NOT NULL, at_us BIGINT NOT NULL, "
-            "PRIMARY KEY (queue, kind, generation)",
-            SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
-        }
         found = []
-        for table, columns in (tables | self.more_shared()).items():
-            create = f"CREATE TABLE IF NOT EXISTS {table} ({columns}){self.of.engine}"
+        for table, create in self.of.shared.tables.items():
             adding = self.adding(table) if table in self.later else ()
             found.append(Object("table", table, (create, *adding), f"DROP TABLE IF EXISTS {table}"))
         return found
@@ -185,10 +161,6 @@ class Objects(ABC):
     def adding(self, table: str) -> Sequence[str]:
         """Return SQL that adds the later columns where they are missing. SQLite has no such SQL: see `widening`."""
         return ()
-
-    def more_shared(self) -> dict[str, str]:
-        """Return further shared tables of this kind of database: their columns by name."""
-        return {}
 
     # the files of SQL
 

@@ -9,11 +9,9 @@ from typing import ClassVar
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.installer.objects import Objects
-from xq.adapters.databases.records import LEASES, QUEUES
-from xq.adapters.databases.session_connection import ALIVE
+from xq.adapters.databases.shared import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.ports import UNANSWERED, Connections
-from xq.sessions.session import UUID_LENGTH
 
 
 class ServerObjects(Objects):
@@ -25,14 +23,6 @@ class ServerObjects(Objects):
         adding = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in self.later[table])
         last = self.later[table][-1].partition(" ")[0]
         return [self.filled_in(self.tables_file, "later_columns", {"name": table, "adding": adding, "last": last})]
-
-    def more_shared(self) -> dict[str, str]:
-        # A row with an empty uuid registers a process that is notified of commits.
-        uuid, waits = self.of.varying(UUID_LENGTH), "waits BOOLEAN NOT NULL DEFAULT FALSE"
-        return {
-            ALIVE: f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, {waits}, PRIMARY KEY (uuid, process)",
-            LEASES: f"token {self.of.varying(255)} PRIMARY KEY, ends {self.of.double} NOT NULL",
-        }
 
 
 class ServerInstaller(Installer):

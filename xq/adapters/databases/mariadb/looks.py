@@ -14,8 +14,6 @@ from xq.core.ports import Connections
 class MariadbLooks(ServerLooks):
     """It deletes rows by key, in order: a scan of the table would lock what others are writing."""
 
-    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
-
     def roll_up(self, store: Connections) -> bool:
         count = self.of.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")

@@ -9,7 +9,7 @@ from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.core.ports import LONGEST_REASON, PART
-from xq.sessions.session import UUID_LENGTH
+from xq.core.tokens import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
@@ -40,8 +40,6 @@ class MariadbObjects(ServerObjects):
         """Return a digest of a column, for a stored column."""
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
         return self.of.as_text(f"RTRIM({column})" if column in self.is_char else column)
-
-    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue
 
     tables_file = TABLES
 

@@ -11,8 +11,7 @@ from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
-from xq.adapters.databases.records import QUEUES
-from xq.adapters.databases.session_connection import ALIVE
+from xq.adapters.databases.shared import ALIVE, QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.core.ports import REFUSALS, Connections

@@ -9,8 +9,6 @@ from xq.core.ports import Connections
 class PostgresLooks(ServerLooks):
     """One statement rolls up counters."""
 
-    commits = "SELECT CAST(pg_current_snapshot() AS text)"
-
     def roll_up(self, store: Connections) -> bool:
         count = self.of.side("count")
         # One process at a time, without row locks: each writes 56 bytes to the log, and DELETE returns a row only once.

@@ -8,7 +8,7 @@ from pathlib import Path
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object
 from xq.adapters.databases.installer.server import ServerObjects
-from xq.adapters.databases.session_connection import ALIVE
+from xq.adapters.databases.shared import ALIVE
 from xq.core.machine import ABSENT, READY
 from xq.core.ports import PART, TIMES
 

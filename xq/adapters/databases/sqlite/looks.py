@@ -11,8 +11,6 @@ MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number i
 class SqliteLooks(Looks):
     """Where there is a history, the counters have its rows up to a mark, and the queries add the others."""
 
-    commits = "PRAGMA data_version"  # does not change with this connection's own commits
-
     @property
     def highest_key(self) -> str:  # type: ignore[override]
         (key, *more), (field, *_) = self.of.keys, self.of.source.key

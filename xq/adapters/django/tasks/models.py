@@ -14,7 +14,7 @@ from xq.adapters.django import upgrade
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
 from xq.core.machine import Feature, Timer
-from xq.sessions.session import owner_of
+from xq.core.tokens import owner_of
 
 STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B": "FAILED"}
 # As zombie for done tasks: a failed task stays for bury(delay=) seconds, or forever.

@@ -1,0 +1,122 @@
+"""The language of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from xq.adapters.databases.language import Form
+from xq.adapters.databases.mariadb.objects import SERVER_TIME
+from xq.adapters.databases.server import ServerLanguage
+from xq.adapters.databases.session_connection import SessionSql
+from xq.adapters.databases.shared import ALIVE, SharedSql
+from xq.core.machine import FOREVER
+from xq.core.ports import INTEGERS, TIMES, Kind
+
+EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
+EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+
+
+class MariadbLanguage(ServerLanguage):
+    """The language of MariaDB."""
+
+    shared_file = Path(__file__).parent / "shared.sql"
+    now = f"COALESCE(:now, {SERVER_TIME})"
+    now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),
+        "datetime0": Form(f"TIMESTAMPADD(SECOND, CEIL({{}}), {EPOCH})"),
+        "bigint": Form("CEIL({})"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(
+        (*TIMES, "datetime0"), Form(f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {{}}) / 1e6)")
+    )
+    json_array = Form("JSON_ARRAY({})")
+    differ = Form("NOT (BINARY {} <=> BINARY {})")
+    as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest of text of any length
+    exact_text = EXACT_TEXT
+    folded = Form(f"LOWER({EXACT_TEXT})")
+    ended = Form("CONCAT('-', {})")
+    whole = Form("CAST({} AS SIGNED)")
+    varying = Form(f"VARCHAR({{}}) {EXACT}")
+    number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
+    quotes = "`"
+    hint = Form(" FORCE INDEX ({})")
+    forever = FOREVER  # MariaDB has no infinity
+    never = f"{int(FOREVER)}e0"
+    savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
+    most_values = 10_000
+    longest_name = 64
+    layout = "13"  # 5, of xq 0.1, had indexes of virtual columns
+    long_text = "LONGTEXT"
+    dashed = Form(
+        "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
+        "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
+    )
+    # No other engine locks rows, and few roll back. A key of 255 characters does not fit into other row formats.
+    engine = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+    absent_rows = " FROM DUAL"
+    afresh = ServerLanguage.lock
+    token_text = EXACT_TEXT
+    sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
+    list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
+
+    # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
+    # same, which then differs from its primary: so ask.
+    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
+    read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
+    by_primary = " FORCE INDEX (PRIMARY)"
+    open_transactions = (
+        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
+        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
+        "ORDER BY trx_started"
+    )
+    session_sql = SessionSql(
+        connected=(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
+            # A year, the maximum. And `watch` is no slow query.
+            "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0",
+        ),
+        made=f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'",
+        number="SELECT CONNECTION_ID()",
+        listen=(),
+        expect="",
+        tell="",
+        lock="GET_LOCK(CONCAT('xq.', :lock), 0)",
+        unlock="RELEASE_LOCK(CONCAT('xq.', :lock))",
+        living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
+        forget="",
+        time=SERVER_TIME,
+        unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
+        nowait="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
+        # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
+        watch="BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
+        "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "
+        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
+        "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END",
+    )
+
+    @staticmethod
+    def literal(value: Any) -> str:
+        text = ServerLanguage.literal(value)
+        return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def in_any_mode(self, text: str) -> str:
+        # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
+        return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
+
+    def bound(self, kind: Kind) -> str:
+        return self.moment("datetime", self.now) if kind in self.times else self.now
+
+    def on_conflict(self, key: str, update: str = "") -> str:
+        first = key.partition(",")[0]
+        return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
+
+
+class MariadbShared(SharedSql, MariadbLanguage):
+    """The SQL of what the queues of a database of MariaDB share."""
+
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

@@ -1,0 +1,167 @@
+"""The tables that all queues of a database share: the SQL that creates them, and the texts of shared.sql."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from xq.adapters.databases.language import SHARED_TEXTS
+from xq.adapters.databases.named import listed
+from xq.adapters.databases.sql_file import Holes, filled_in, texts
+from xq.adapters.databases.statements import Statements
+from xq.core import dialect as interface
+from xq.core.machine import TAKEN
+from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
+from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
+
+SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
+SETTINGS = "xq_setting"  # the settings of `configure`
+QUEUES = "xq_queue"  # the installed queues and their configurations
+PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
+SCHEDULES = "xq_schedule"  # the schedules of all queues
+GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
+SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
+LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
+RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
+ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's lock shows that it lives
+
+
+class SharedTexts(interface.SharedTexts):
+    """The texts of shared.sql in the language of a database, and what it is asked about many queues at once."""
+
+    table = QUEUES  # without it, no queue of the database is installed
+
+    @property
+    @abstractmethod
+    def language(self) -> Statements: ...
+
+    @property
+    def holes(self) -> Holes:
+        of = self.language
+        return {
+            "now": of.now,
+            "now_us": of.now_us,
+            "lock": of.lock.lstrip(),
+            "skip": of.skip.lstrip(),
+            "unless": lambda columns: of.on_conflict(columns).lstrip(),
+        }
+
+    def text(self, name: str) -> str:
+        """Return a text with its holes filled in."""
+        return filled_in({**texts(SHARED_TEXTS), **texts(self.language.shared_file)}[name], (), self.holes)
+
+    def records_of(self, queues: Sequence[Any]) -> str:
+        """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
+
+        A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
+        microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
+        writes.
+        """
+        of = self.language
+        names = ", ".join(of.literal(queue.source_name) for queue in queues) or "''"
+        found = [
+            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now "
+            f"FROM {QUEUES} WHERE name IN ({names})",
+            f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
+            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us}, {of.now_us} "
+            f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
+            f"SELECT 'cancelled', '', name, '', 0, 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
+        ]
+        if of.read_only:
+            found.append(f"SELECT 'read only', '', '', '', 1, 0{of.absent_rows} WHERE {of.read_only}")
+        return " UNION ALL ".join(found)
+
+    @staticmethod
+    def orphans_of(queues: Sequence[Any]) -> str:
+        """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
+
+        It reads all taken tasks.
+        """
+        found = []
+        for place, of in enumerate(queues):
+            if of.machine.settings.reaped:
+                uuid, taken = f"substr({of.roles['owner']}, 1, {UUID_LENGTH})", of.is_state(TAKEN)
+                found.append(f"SELECT {place} AS place, {uuid} AS uuid FROM {of.table_in_schema} WHERE {taken}")
+            found.append(f"SELECT {place} AS place, session AS uuid FROM {of.waits}")
+        mentions = " UNION ALL ".join(found)
+        return f"SELECT DISTINCT place, uuid FROM ({mentions}) AS found WHERE uuid NOT IN (SELECT uuid FROM {SESSIONS})"
+
+    @staticmethod
+    def of_sessions(sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]:
+        """Return one of these statements for some sessions, and its values. There are two texts: for one, for many."""
+        return listed(sql, "uuids", in_full(uuids))
+
+    def next_due_of(self, queues: Sequence[Any]) -> str:
+        """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
+
+        Each queue has any number of rows. It uses the clock of the database, and no named values.
+        """
+        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks.times_left]
+        return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
+
+    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str:
+        """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
+
+        A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
+        one is, and a take might find a task, it has a row for that.
+        """
+        due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
+        left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
+        asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
+        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks.found_ready}" for place, queue in asked])
+
+    def many_counters_of(self, queues: Sequence[Any], many: int) -> str:
+        """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
+        if self.language.is_local:
+            return ""
+        return " UNION ALL ".join(
+            f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
+            for place, queue in enumerate(queues)
+        )
+
+
+class SharedSql(SharedTexts, Statements, interface.SharedSql):
+    """The SQL of one kind of database about what all its queues share. It names no queue."""
+
+    more_of_queues = ""  # further columns of QUEUES, after a comma
+
+    @property
+    def language(self) -> Statements:
+        return self
+
+    @cached_property
+    def tables(self) -> dict[str, str]:
+        name, uuid, long = self.varying(255), self.varying(UUID_LENGTH), self.long_text
+        # Of a pause. And paused is 1 or NULL.
+        by = f"actor {self.varying(LONGEST_ACTOR)}, reason {self.varying(LONGEST_REASON)}"
+        tables = {
+            QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {long} NOT NULL"
+            f"{self.more_of_queues}",
+            SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
+            f"ends DOUBLE PRECISION, host {self.varying(HOST)}, pid BIGINT, program {self.varying(PROGRAM)}, "
+            "PRIMARY KEY (uuid, queue)",
+            SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
+            PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
+            f"since_us BIGINT, {by}, PRIMARY KEY (queue, tube, whole)",
+            # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
+            SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {long} NOT NULL, task {long} NOT NULL, "
+            f"next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, {by}, PRIMARY KEY (queue, name)",
+            RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, bucket)",
+            GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
+            f"version {name} NOT NULL, definition {long} NOT NULL, at_us BIGINT NOT NULL, "
+            "PRIMARY KEY (queue, kind, generation)",
+            SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
+        }
+        if not self.is_local:
+            # A row with an empty uuid registers a process that is notified of commits.
+            tables[ALIVE] = (
+                f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, "
+                "PRIMARY KEY (uuid, process)"
+            )
+            tables[LEASES] = f"token {name} PRIMARY KEY, ends {self.double} NOT NULL"
+        return {
+            table: f"CREATE TABLE IF NOT EXISTS {table} ({columns}){self.engine}" for table, columns in tables.items()
+        }

@@ -1,0 +1,1 @@
+"""A database of this process: how its SQL runs, and what all its queues share."""
