@@ -1,7 +1,7 @@
 """The interfaces that an ORM, a driver and a connection implement.
 
 Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), and its `upgrade` passes it to
-`xq.upgrading.build.build`. The models of the tubes (adapters/tubes.py) are the only other part that belongs to an ORM.
+`xq.upgrading.build.build`. The models of the tubes (tubes/tables.py) are the only other part that belongs to an ORM.
 The drivers are in adapters/drivers/.
 """
 

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
-from xq.adapters.plain import PlainStore
+from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect, Installation

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from xq.adapters.databases import pipeline_tables
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.scans import Scans
 from xq.core.dialect import Checkpoints, Jobs, Rollup
 from xq.core.ports import Address, Store
 from xq.core.words import PLAIN, Wording
 from xq.pipeline.scan import Extract, What
+from xq.pipeline.sql import tables as pipeline_tables
+from xq.pipeline.sql.scans import Scans
 
 
 class Dialect(Parts):

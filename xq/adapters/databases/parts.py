@@ -10,9 +10,9 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.moves import Moves
-from xq.adapters.databases.questions import Questions
 from xq.adapters.databases.records import TEXTS, Records
 from xq.adapters.databases.rows import Rows
+from xq.operators.questions import Questions
 
 
 class Parts(Rows):

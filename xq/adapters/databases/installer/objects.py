@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.pipeline_tables import jobs
 from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
+from xq.pipeline.sql.tables import jobs
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 

@@ -13,7 +13,6 @@ from xq.adapters.databases.mariadb.installer import MariadbInstaller
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.moves import MariadbMoves
 from xq.adapters.databases.mariadb.objects import LONG, PREFIX, SERVER_TIME
-from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.records import QUEUES, RATES
 from xq.adapters.databases.server import Server
@@ -22,6 +21,7 @@ from xq.adapters.databases.terms import Form
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Machine
 from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, Field, Kind, Row, Run, Table, Values
+from xq.pipeline.sql.mariadb import MariadbScans
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")

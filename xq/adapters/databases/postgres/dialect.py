@@ -11,12 +11,12 @@ from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.moves import PostgresMoves
 from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
-from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.records import SESSIONS
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import Form
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
+from xq.pipeline.sql.postgres import PostgresScans
 
 HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "

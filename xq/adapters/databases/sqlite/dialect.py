@@ -16,9 +16,9 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
-from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.adapters.databases.terms import Form
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
+from xq.pipeline.sql.sqlite import SqliteScans
 from xq.sessions.session import UUID_LENGTH
 
 

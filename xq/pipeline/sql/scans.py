@@ -8,13 +8,13 @@ from functools import partial
 from typing import ClassVar
 
 from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.readers import ExtractReader
 from xq.adapters.databases.terms import Terms
 from xq.core.errors import BadValue, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
 from xq.pipeline.frames import FRAMED, type_of
 from xq.pipeline.scan import WHATS, Extract, Extracted, What
+from xq.pipeline.sql.readers import ExtractReader
 
 
 class Scans(ABC):

@@ -17,11 +17,11 @@ from playhouse.reflection import Introspector, SqliteMetadata
 from xq.adapters.databases.postgres.objects import KEY
 from xq.adapters.databases.records import DEFINITIONS, QUEUES
 from xq.adapters.peewee import upgrade
-from xq.adapters.tubes import RECORDS, database
 from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
 from xq.core.ports import own_name
 from xq.core.schema import asks_for_own
+from xq.tubes.tables import RECORDS, database
 from xq.upgrading.verbs import VERBS
 
 # The declared types that have the affinity REAL of SQLite, by its rules: the first ones are not in the name.

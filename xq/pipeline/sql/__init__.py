@@ -1,0 +1,1 @@
+"""The SQL that pipelines alone run: extracts, and the tables beside a queue that other processes write."""
