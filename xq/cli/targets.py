@@ -85,7 +85,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
 
 def public(text: str) -> str:
     """Return a target without the password of a URL."""
-    from xq.tubes.tables import without_password
+    from xq.adapters.peewee.urls import without_password
 
     return without_password(text)
 

@@ -12,7 +12,6 @@ from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.moves import Moves
 from xq.adapters.databases.records import TEXTS, Records
 from xq.adapters.databases.rows import Rows
-from xq.operators.questions import Questions
 
 
 class Parts(Rows):
@@ -43,7 +42,7 @@ class Parts(Rows):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    counters; records.sql and pipeline_tables.py name the values of their own texts
+    counters; records.sql names the values of its own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
 
@@ -77,7 +76,3 @@ class Parts(Rows):
     @cached_property
     def installer(self) -> Installer:
         return self.installer_kind(self, self.groups)
-
-    @cached_property
-    def questions(self) -> Questions:
-        return Questions(self, self.installer.objects, self.looks)

@@ -14,7 +14,6 @@ from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
-from xq.pipeline.sql.tables import jobs
 from xq.sessions.process import HOST, PROGRAM
 from xq.sessions.session import UUID_LENGTH
 
@@ -131,8 +130,8 @@ class Objects(ABC):
 
     @property
     def jobs(self) -> Object:
-        """The table that bulk puts need."""
-        return self.made("table", "put", jobs(self.of).create)
+        """The table that bulk puts create, with their own SQL."""
+        return self.made("table", "put")
 
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops an object of this queue if it exists."""

@@ -21,7 +21,6 @@ from xq.adapters.databases.terms import Form
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import FOREVER, Machine
 from xq.core.ports import BYTES, INTEGERS, TIMES, Connection, Connections, Field, Kind, Row, Run, Table, Values
-from xq.pipeline.sql.mariadb import MariadbScans
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
@@ -66,7 +65,6 @@ class Mariadb(Server):
     moves_kind = MariadbMoves
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
-    scans_kind = MariadbScans
     records_file = Path(__file__).parent / "records.sql"
     layout = "13"  # 5, of xq 0.1, had indexes of virtual columns
     long_text = "LONGTEXT"

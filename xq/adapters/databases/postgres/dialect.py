@@ -16,7 +16,6 @@ from xq.adapters.databases.server import Server
 from xq.adapters.databases.session_connection import ALIVE, SessionSql
 from xq.adapters.databases.terms import Form
 from xq.core.ports import BYTES, HISTORY, INTEGERS, TIMES, Field, Kind
-from xq.pipeline.sql.postgres import PostgresScans
 
 HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "
@@ -61,7 +60,6 @@ class Postgres(Server):
     moves_kind = PostgresMoves
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
-    scans_kind = PostgresScans
     records_file = Path(__file__).parent / "records.sql"
     longest_name = 63
     token_text = Form('CAST({} AS text) COLLATE "default"')

@@ -18,7 +18,6 @@ from xq.adapters.databases.sqlite.moves import SqliteMoves
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
 from xq.adapters.databases.terms import Form
 from xq.core.ports import TIMES, Connection, Connections, Field, Kind, Liveness, Notifier, Run
-from xq.pipeline.sql.sqlite import SqliteScans
 from xq.sessions.session import UUID_LENGTH
 
 
@@ -54,7 +53,6 @@ class Sqlite(Dialect):
     moves_kind = SqliteMoves
     looks_kind = SqliteLooks
     installer_kind = SqliteInstaller
-    scans_kind = SqliteScans
 
     @property
     def not_held(self) -> str:  # type: ignore[override]
