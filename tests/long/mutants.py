@@ -347,7 +347,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the row of a checkpoint is read in the next part",
-        "xq/adapters/databases/readers.py",
+        "xq/pipeline/sql/readers.py",
         'beside(order, part.until, "<=")',
         'beside(order, part.until, "<")',
         "contract/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",
