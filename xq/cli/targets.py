@@ -50,10 +50,11 @@ def found(text: str) -> Any:
 
 def queue_in(thing: Any, text: str) -> Queue:
     """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
+    from xq.api import queue_of
     from xq.runtime.workers.worker import Worker
 
     try:
-        return api.queue_of(thing.queue if isinstance(thing, Worker) else thing)
+        return queue_of(thing.queue if isinstance(thing, Worker) else thing)
     except BadType:
         raise BadValue(
             f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
