@@ -20,7 +20,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
 from xq.adapters.peewee.connections import database_of
-from xq.adapters.peewee.tables import queue_of
+from xq.adapters.plain.models import queue_of
 from xq.engine import stats
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.attempt import RetriedCalls

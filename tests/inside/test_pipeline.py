@@ -37,13 +37,12 @@ from tests.support.names import NAMES, QUOTED, is_possible
 from tests.support.pipeline import elsewhere, extract, names, put, rows
 from tests.support.types import OTHERS, SENT, VALUES, fields
 from tests.support.types import rows as stored
-from xq.adapters.databases import readers
-from xq.adapters.databases.mariadb import scans
 from xq.core.machine import NAMES as STATES
 from xq.pipeline import archive, bulk
 from xq.pipeline.archive import Written
 from xq.pipeline.rollup import Counted
 from xq.pipeline.scan import Part
+from xq.pipeline.sql import mariadb, readers
 
 FEATURES = {"keep": True, "history": True, "delayed": True, "buried": True}
 ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)  # where several write at once
@@ -567,7 +566,7 @@ def held(make_live):
 def test_a_checkpoint_never_passes_what_is_not_committed(held, monkeypatch, fresh):
     Task, commit = held
     if fresh:
-        monkeypatch.setattr(scans, "FRESH", fresh)
+        monkeypatch.setattr(mariadb, "FRESH", fresh)
     history = extract(Task, "history")
     checkpoint = history.checkpoint()
     assert len(rows(history, "id", until=checkpoint)) == 1

@@ -347,7 +347,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the row of a checkpoint is read in the next part",
-        "xq/adapters/databases/readers.py",
+        "xq/pipeline/sql/readers.py",
         'beside(order, part.until, "<=")',
         'beside(order, part.until, "<")',
         "contract/test_pipeline.py::test_checkpoints_cut_the_history_where_they_are_told_to",
@@ -433,7 +433,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a history is read beyond what is committed",
-        "xq/adapters/databases/postgres/scans.py",
+        "xq/pipeline/sql/postgres.py",
         'last = self._row(connection, Part(f"xid < {end}", after), "DESC") or after',
         'last = self._row(connection, Part("", after), "DESC") or after',
         "inside/test_pipeline.py::test_a_checkpoint_never_passes_what_is_not_committed",
@@ -488,7 +488,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the id of a deleted task is used again",
-        "xq/adapters/tubes.py",
+        "xq/tubes/tables.py",
         '[pw.SQL("AUTOINCREMENT")] if of_sqlite else None',
         "None",
         "contract/test_tubes.py::test_a_tube_returns_tells_and_counts_what_its_story_says",

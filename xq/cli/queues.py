@@ -207,7 +207,7 @@ def upgrade(
     json: o.Json = False,
 ) -> None:
     """Make a plain table a queue: print how to use it in Python, and install it after asking."""
-    from xq.adapters.peewee.tables import in_python, new_columns, upgraded, words
+    from xq.adapters.plain.models import in_python, new_columns, upgraded, words
 
     columns, on = {"status": status, **pairs(field or ())}, pairs(features.split(","), alone=True)
     there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)

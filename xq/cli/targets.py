@@ -50,10 +50,11 @@ def found(text: str) -> Any:
 
 def queue_in(thing: Any, text: str) -> Queue:
     """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
+    from xq.api import queue_of
     from xq.runtime.workers.worker import Worker
 
     try:
-        return api.queue_of(thing.queue if isinstance(thing, Worker) else thing)
+        return queue_of(thing.queue if isinstance(thing, Worker) else thing)
     except BadType:
         raise BadValue(
             f"{shown(text)} is not a queue: upgrade the model by xq.upgrade(), or @xq.queue. "
@@ -65,7 +66,7 @@ def queue_named(text: str) -> Queue:
     """Return the queue that a target names: of a module, or of a table in the database of a URL."""
     if "://" not in text:
         return queue_in(found(text), text)
-    from xq.adapters.peewee.tables import queue_of
+    from xq.adapters.plain.models import queue_of
 
     where, _, table = text.partition("#")
     return queue_of(where, table)
@@ -75,7 +76,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
     """Return the queue of a target; for the URL of a database all that it has. Print which are left out, and why."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
-    from xq.adapters.peewee.tables import queues_of
+    from xq.adapters.plain.models import queues_of
 
     _, queues, left_out = queues_of(text)
     for name, why in left_out.items():
@@ -85,7 +86,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
 
 def public(text: str) -> str:
     """Return a target without the password of a URL."""
-    from xq.adapters.tubes import without_password
+    from xq.adapters.peewee.urls import without_password
 
     return without_password(text)
 

@@ -28,7 +28,7 @@ def tubes(
 ) -> None:
     """List the tubes of a database, or run a command on one: xq tubes URL put mail '{"to": "a@example.org"}'."""
     from xq import Tubes
-    from xq.adapters.peewee.tables import database_errors
+    from xq.adapters.plain.models import database_errors
 
     with database_errors():
         _answer(Tubes(url), command, tube, given or [], yes).print(json)
@@ -36,7 +36,7 @@ def tubes(
 
 def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool) -> Answer:
     if command == "list":
-        from xq.adapters.tubes import TubeRecords
+        from xq.tubes.tables import TubeRecords
 
         model = TubeRecords(all_tubes.database).model
         known = model.select(model.name, model.type).order_by(model.name).tuples() if model.table_exists() else ()

@@ -9,16 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from xq.core.clock import Clock
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import NotInstalled
 from xq.core.machine import Guard, Machine
 from xq.core.ports import (
-    Address,
     Connection,
     Connections,
     Field,
@@ -93,50 +91,6 @@ class Connected(Protocol):
 
     def note_savepoint(self, store: Connections) -> int: ...
     def was_committed(self, store: Connections, savepoint: int) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """An order of rows in which a page goes on at a position: the values of `columns`, of which the last are the key.
-
-    None has a column that a move changes, but for the state.
-    """
-
-    name: str  # in cursors; "" is the order of the keys, the greatest first
-    rows: str  # the FROM clause
-    condition: str  # of the rows that are read: a LIMIT bounds their number
-    columns: Sequence[str]  # NOT NULL
-    order: str
-    test: str = "TRUE"  # of the rows that are meant
-
-
-class Questions(Protocol):
-    """What operators ask: the search, and why a task is not running."""
-
-    @property
-    def bucket_left(self) -> str: ...
-    @property
-    def durations(self) -> str: ...
-    @property
-    def last_before(self) -> str: ...
-    @property
-    def newest_transition(self) -> str: ...
-    @property
-    def often_taken(self) -> str: ...
-    @property
-    def ready_since(self) -> str: ...
-    @property
-    def takers(self) -> str: ...
-    @property
-    def transitions_after(self) -> str: ...
-    def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk: ...
-    def by_state_index(self, state: str, of_tube: bool) -> Walk | None: ...
-    def compares(self, field: Field, operator: str, value: str) -> str: ...
-    def contains(self, field: Field, value: str) -> str: ...
-    def is_empty(self, field: Field) -> str: ...
-    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str: ...
-    def last_entries(self, n: int) -> str: ...
-    def number_in(self, walk: Walk) -> str: ...
 
 
 class Looks(Protocol):
@@ -305,7 +259,7 @@ class Installation(Protocol):
     def plan(self, online: bool) -> str: ...
     def refuse(self) -> None: ...
     def refuse_if_reached(self) -> list[str]: ...
-    def make_jobs(self) -> None: ...
+    def make_jobs(self, create: str) -> None: ...
     def missing(self) -> list[str]: ...
     def missing_columns(self) -> list[str]: ...
     def older(self) -> str: ...
@@ -328,41 +282,6 @@ class Installer(Protocol):
     def creating(self, store: Connections) -> AbstractContextManager[None]: ...
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]: ...
     def drifted(self, store: Connections) -> dict[str, str]: ...
-
-
-class Jobs(NamedTuple):
-    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
-
-    Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
-    which it is remembered; NULL: for ever), `now`.
-    """
-
-    longest: int  # characters of the name of a job
-    create: str
-    claim: str
-    close: str
-    content: str
-    forget: str
-
-
-class Checkpoints(NamedTuple):
-    """The SQL of the last batch of each table that streams write, its `sink`."""
-
-    create: tuple[str, ...]
-    look: str
-    last: str
-    begin: str
-    next: str
-    forget: str
-
-
-class Rollup(NamedTuple):
-    """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
-
-    create: tuple[str, ...]
-    look: str
-    fits: str
-    add: str
 
 
 class Dialect(Connected, Protocol):
@@ -389,8 +308,6 @@ class Dialect(Connected, Protocol):
     @property
     def moves(self) -> Moves: ...
     @property
-    def questions(self) -> Questions: ...
-    @property
     def records(self) -> Records: ...
     @property
     def shared(self) -> SharedSql: ...
@@ -413,13 +330,6 @@ class Dialect(Connected, Protocol):
         wording: Wording = PLAIN,
         values: Callable[[], Mapping[str, Any]] = ...,
     ) -> Installation: ...
-
-    @property
-    def jobs(self) -> Jobs: ...
-    @property
-    def checkpoints(self) -> Checkpoints: ...
-    def rollup(self, table: str) -> Rollup: ...
-    def extract(self, what: Any, name: str, address: Address, states: str) -> Any: ...
 
 
 class Runs(Protocol):

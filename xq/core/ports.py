@@ -1,8 +1,8 @@
 """The interfaces that an ORM, a driver and a connection implement.
 
 Each ORM is an implementation of `Store` (adapters/peewee, adapters/django), and its `upgrade` passes it to
-`xq.upgrading.build.build`. The models of the tubes (adapters/tubes.py) are the only other part that belongs to an ORM.
-The drivers are in adapters/drivers/.
+`xq.upgrading.build.build`. Only the models of tubes (tubes/tables.py) and those of plain tables
+(adapters/plain/models.py) belong to an ORM as well. The drivers are in adapters/drivers/.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Doctor(Inspection):
             yield f"it is {word}: nothing moves it but a call"
 
     def _held(self, task: Any, parts: Parts, now: float) -> Iterator[str]:
-        dialect, key = self.executor.dialect, named(parts)
+        key = named(parts)
         for column in ("runat", "deadline"):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
@@ -114,12 +114,12 @@ class Doctor(Inspection):
                 yield f"{place(tube)} is paused: {self._resume(tube)} ends that"
         guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
-            takers = self._run(dialect.questions.takers, **key)
+            takers = self._run(self.questions.takers, **key)
             if len(takers) >= guard.value:
                 keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
                 yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
         if self.machine.guard("rate") is not None:
-            ((left_us,),) = self._run(dialect.questions.bucket_left, **key) or [(None,)]
+            ((left_us,),) = self._run(self.questions.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
                 yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"
         yield from self._no_taker()
@@ -167,7 +167,7 @@ class Doctor(Inspection):
             yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
         now = self.snapshot()
         yield from self._of_takers(now)
-        often = self.executor.dialect.questions.often_taken
+        often = self.questions.often_taken
         do = "read the log of its worker; worker(max_attempts=5) buries such a task, and xq failures shows why"
         for *key, n in self._run(often, least=OFTEN, n=LISTED) if often else ():
             yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was taken {n:,} times and never finished", do)

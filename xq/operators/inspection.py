@@ -18,6 +18,7 @@ from xq.database.transactions import retried
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import Stats, counters, room, stats
+from xq.operators.questions import Questions
 from xq.sessions.process import ENDING, process_name
 
 LAST: Final = 20_000  # transitions whose durations are read
@@ -104,6 +105,10 @@ class Inspection:
         self._looked: float | None = None  # the time of the last look at the counters
         self._at_most = 0.0  # the age that the oldest ready task then had at most, if it became ready between two looks
 
+    @property
+    def questions(self) -> Questions:
+        return Questions(self.executor.dialect)
+
     def _run(self, sql: str, **values: Any) -> list[Any]:
         return self.executor.run(sql, values)
 
@@ -174,7 +179,7 @@ class Inspection:
     def newest(self) -> int:
         """Return the id of the newest transition; 0 if there is none. Raises FeatureOff without the history."""
         self.history.check()
-        ((newest,),) = self._run(self.executor.dialect.questions.newest_transition)
+        ((newest,),) = self._run(self.questions.newest_transition)
         return int(newest)
 
     def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
@@ -197,9 +202,8 @@ class Inspection:
 
     def after(self, id: int, n: int) -> list[Any]:
         """Return the first `n` transitions after the one with this id, as tuples with the names of `Queue.History`."""
-        dialect = self.executor.dialect
-        row = namedtuple("row", dialect.history_columns)  # type: ignore[misc]
-        return [row(*each) for each in self._run(dialect.questions.transitions_after, since=id, n=n)]
+        row = namedtuple("row", self.executor.dialect.history_columns)  # type: ignore[misc]
+        return [row(*each) for each in self._run(self.questions.transitions_after, since=id, n=n)]
 
     def times(self) -> dict[str, dict[int, Age]]:
         """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
@@ -207,9 +211,7 @@ class Inspection:
         For a task that came into its state earlier, only a bound is known.
         """
         found = defaultdict[str, list[Age]](list)
-        for state, microseconds, longer in self._run(
-            self.executor.dialect.questions.durations, since=self.newest() - LAST
-        ):
+        for state, microseconds, longer in self._run(self.questions.durations, since=self.newest() - LAST):
             found[state].append(Age(int(microseconds) / 1_000_000, not longer))
         return {  # by the nearest rank, as a report has them
             state: {
@@ -247,7 +249,7 @@ class Inspection:
         that are read, their first entry is exact; else the oldest one has been ready since before.
         """
         for n in WINDOWS:
-            ((now, tasks, entered, oldest, taken, first),) = self._run(self.executor.dialect.questions.ready_since, n=n)
+            ((now, tasks, entered, oldest, taken, first),) = self._run(self.questions.ready_since, n=n)
             if (exact := entered >= tasks) or first is None:
                 break
         if tasks <= 0 or first is None:

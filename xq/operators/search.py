@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Generic, NamedTuple
 
-from xq.core.dialect import Walk
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.ports import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.executor import Executor
 from xq.operators.failures import FailureGroup, Failures, failure_of
 from xq.operators.keys import key_as_text, key_in_text
+from xq.operators.questions import Walk
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
 
@@ -119,13 +119,11 @@ class Search(Generic[T]):
 
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
         """Return the walk for tasks in some states: along an index of the one state, else the key."""
-        dialect = self.executor.dialect
-        walk = (
-            dialect.questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
-        )
-        if walk and (walk.name or self.executor.run(dialect.questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
+        questions = self.since.questions
+        walk = questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
+        if walk and (walk.name or self.executor.run(questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
             return walk
-        return dialect.questions.by_keys(states, meant.keys)
+        return questions.by_keys(states, meant.keys)
 
     def _rows(
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
@@ -133,7 +131,7 @@ class Search(Generic[T]):
         """Yield the rows of a walk behind a position, and whether they pass; None if it is not known."""
         end = 6 + len(walk.columns)
         while True:
-            sql = self.executor.dialect.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
+            sql = self.since.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
             at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.executor.run(sql, {**meant.values, **at, "look": size})
             found = [Seen(tuple(row[6:end]), tuple(row[end:]), *row[1:6]) for row in rows]
@@ -149,7 +147,7 @@ class Search(Generic[T]):
         """Return the rows of some keys, in this order, if they still pass."""
         found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
-            walk = self.executor.dialect.questions.by_keys(meant.states, [meant.among(some)])
+            walk = self.since.questions.by_keys(meant.states, [meant.among(some)])
             found |= {row.position: row for row, passes in self._rows(meant, walk, FETCHED + 1, whole=True) if passes}
         return [found[key] for key in keys if key in found]
 
@@ -158,7 +156,7 @@ class Search(Generic[T]):
             raise FeatureOff("failures() needs the role 'error': map it to a field", role="error")
         meant = self.meant(filter)
         meant.with_error = True
-        meant.test([self.executor.dialect.questions.is_empty(self.tasks.table.roles["error"])], negated=True)
+        meant.test([self.since.questions.is_empty(self.tasks.table.roles["error"])], negated=True)
         walks = (self._walk(meant, [state]) for state in FAILED if state in meant.states)
         rows = chain.from_iterable(self._rows(meant, walk, STEP) for walk in walks)
         examined = list(islice(rows, EXAMINED))

@@ -10,6 +10,7 @@ from xq.core.machine import ENDED, TAKEN, Machine
 from xq.core.tokens import owner_of
 from xq.engine.executor import Executor
 from xq.operators.filters import Term
+from xq.operators.questions import Questions
 
 RECENT = 200_000  # transitions in which the times of tasks are looked up: no index of the history has the keys
 TRANSITIONS = 1_000_000  # that a term like age>1h reads
@@ -43,19 +44,23 @@ class Since:
         self.kept = machine.settings.history
         self.in_rows = {TAKEN, *(ENDED if "finished" in machine.roles else ())}  # states whose rows have the time
 
+    @property
+    def questions(self) -> Questions:
+        return Questions(self.executor.dialect)
+
     def of(self, tasks: Sequence[Seen], low: int | None = None) -> list[float | None]:
         """Return since when each task is in its state, by the transitions after the id `low`; None if nothing tells."""
-        dialect, found = self.executor.dialect, dict[tuple[str, str], float]()
+        found = dict[tuple[str, str], float]()
         asked = [str(task.key) for task in tasks if task.since is None]
         if asked and self.kept is not None:
             low = self.newest() - RECENT if low is None else low
             values = {"low": low, **{f"h{i}": key for i, key in enumerate(asked)}}
-            for key, state, at_us in self.executor.run(dialect.questions.last_entries(len(asked)), values):
+            for key, state, at_us in self.executor.run(self.questions.last_entries(len(asked)), values):
                 found[str(key), state] = at_us / 1_000_000
         return [task.since or found.get((str(task.key), task.state)) for task in tasks]
 
     def newest(self) -> int:
-        return int(self.executor.run(self.executor.dialect.questions.newest_transition)[0][0])
+        return int(self.executor.run(self.questions.newest_transition)[0][0])
 
     def low(self, term: Term, limit: float, at_us: int, states: Collection[str]) -> tuple[int | None, bool]:
         """Return an id before all transitions since a time, `limit` seconds ago, and whether there are earlier ones.
@@ -72,7 +77,7 @@ class Since:
         if limit > self.kept:
             raise term.wrong(f"asks for more than the {self.kept:,.0f} s that the history is kept")
         values = {"n": TRANSITIONS, "at_us": at_us}
-        ((before, unread),) = self.executor.run(self.executor.dialect.questions.last_before, values)
+        ((before, unread),) = self.executor.run(self.questions.last_before, values)
         if before is None and unread:
             raise term.wrong(f"asks for more than the last {TRANSITIONS:,} transitions: ask for a shorter time")
         return (before or 0) - DISORDER, before is not None

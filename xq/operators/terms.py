@@ -76,7 +76,7 @@ class Meant:
     def _word(self, term: Term) -> None:
         value, of_xq = self._value(term.values[0]), [self.tasks.table.roles[role] for role in ("status", "owner")]
         texts = [each for each in self.tasks.table.fields if each.kind == "text" and each not in of_xq]
-        self.test([self.executor.dialect.questions.contains(each, value) for each in texts] or ["FALSE"], term.negated)
+        self.test([self.since.questions.contains(each, value) for each in texts] or ["FALSE"], term.negated)
 
     def _key(self, term: Term) -> None:
         keys = [self.tasks.identify(key_in_text(self.tasks, value))[0] for value in _equal(term)]
@@ -104,11 +104,11 @@ class Meant:
 
     def _test(self, term: Term, named: Field, value: str, whole: bool) -> str:
         if value == "" and term.operator not in COMPARE:
-            return self.executor.dialect.questions.is_empty(named)
+            return self.since.questions.is_empty(named)
         if named.kind == "text" and term.operator == ":" and not whole:
-            return self.executor.dialect.questions.contains(named, self._value(value))
+            return self.since.questions.contains(named, self._value(value))
         operator = term.operator if term.operator in COMPARE else "="
-        return self.executor.dialect.questions.compares(named, operator, self._value(_sent(term, named, value)))
+        return self.since.questions.compares(named, operator, self._value(_sent(term, named, value)))
 
     def _need(self, term: Term, role: str) -> None:
         if role in ROLES.keys() - self.tasks.table.roles - {*OF_XQ}:

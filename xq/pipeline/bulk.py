@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
-from xq.adapters.plain import PlainStore
+from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
 from xq.core.dialect import Dialect, Installation
@@ -26,6 +26,7 @@ from xq.engine.binding import Definition
 from xq.engine.executor import Executor
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
+from xq.pipeline.sql.tables import LONGEST_JOB, Jobs, jobs
 
 AGE = 86_400.0  # seconds for which the partitions of a job without a name are remembered, for attempts that are late
 TRIES = 20  # attempts to put a partition while other processes make the same keys
@@ -67,14 +68,13 @@ class Bulk:
         A named job is put once, however often it runs. Creates the table that jobs need. Raises BadValue and FeatureOff
         for columns that put cannot take, NotInstalled, ConfigurationError.
         """
-        longest = self.dialect.jobs.longest
-        if job is not None and not (isinstance(job, str) and 0 < len(job) <= longest and "\0" not in job):
-            raise BadValue(f"a job is named by text of 1 to {longest} characters, not by {shown(job)}")
+        if job is not None and not (isinstance(job, str) and 0 < len(job) <= LONGEST_JOB and "\0" not in job):
+            raise BadValue(f"a job is named by text of 1 to {LONGEST_JOB} characters, not by {shown(job)}")
         new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
         _ = new.frame  # raises for columns that do not fit
         with new.connected() as store:
-            retried(store, self.installed(store).make_jobs)
-            retried(store, lambda: new.change(store, self.dialect.jobs.forget))
+            retried(store, partial(self.installed(store).make_jobs, new.sql.create))
+            retried(store, lambda: new.change(store, new.sql.forget))
         return new
 
     def installed(self, store: Any) -> Installation:
@@ -96,6 +96,10 @@ class Job:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
+
+    @cached_property
+    def sql(self) -> Jobs:
+        return jobs(self.bulk.dialect)
 
     @cached_property
     def frame(self) -> Frame:
@@ -145,7 +149,7 @@ class Job:
         """Record that all partitions were put: a job of this name puts nothing from now on."""
         if self.is_named:
             with self.connected() as store:
-                if not retried(store, lambda: self.change(store, self.bulk.dialect.jobs.claim, part=WHOLE)):
+                if not retried(store, lambda: self.change(store, self.sql.claim, part=WHOLE)):
                     log = logging.getLogger(f"xq.{self.bulk.name}")
                     log.warning("the job %s was put before: none of its rows is put again", self.name)
 
@@ -170,22 +174,22 @@ class _Put:
         self._last = 0  # the last generated key
 
     def put(self, part: int, rows: Iterable[Columns]) -> int:
-        job, jobs, put, n, digest = self.job, self.dialect.jobs, 0, 0, 0
+        job, sql, put, n, digest = self.job, self.job.sql, 0, 0, 0
         # Before the transaction: on MariaDB it must not read before another attempt has committed.
-        if self.dialect.execute(self.store, jobs.content, job.values(part=WHOLE)):
+        if self.dialect.execute(self.store, sql.content, job.values(part=WHOLE)):
             return 0
         with self.store.atomic(own=True):
             if self.machine.guard("limit"):
                 self.dialect.one_at_a_time(self.store, False)
-            is_new = job.change(self.store, jobs.claim, part=part)
+            is_new = job.change(self.store, sql.claim, part=part)
             for columns in rows:
                 n += len(columns[0]) if columns else 0
                 digest += sum(crc32(repr(row).encode()) for row in zip(*columns, strict=True))  # in any order
                 if is_new:
                     put += sum(self._put(alike, these) for alike, these in job.frame.alike(columns).items())
             if is_new:
-                job.change(self.store, jobs.close, part=part, n=n, digest=digest)
-            elif self.dialect.execute(self.store, jobs.content, job.values(part=part)) != [(n, digest)]:
+                job.change(self.store, sql.close, part=part, n=n, digest=digest)
+            elif self.dialect.execute(self.store, sql.content, job.values(part=part)) != [(n, digest)]:
                 raise Error(
                     f"the job {job.name} of {job.bulk.name} was begun with other rows in its partition {part}: "
                     "give each run the same partitions, for example by a repartition by a column"

@@ -11,6 +11,7 @@ from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.rollup import Rollup
 from xq.pipeline.scan import Extract, What
+from xq.pipeline.sql import SCANS
 
 
 class Pipeline:
@@ -46,8 +47,7 @@ class Pipeline:
         """
         self._history.check(what)
         store = self._executor.store
-        found: Extract = self._executor.dialect.extract(what, store.name, store.address(), states)
-        return found
+        return SCANS[store.engine](self._executor.dialect).of(what, store.name, store.address(), states)
 
     def rollup(self, table: str) -> Rollup:
         """Return a table of this database in which streams count transitions; its `install` creates it."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import UNANSWERED, fits_a_column
 from xq.engine.executor import Executor
+from xq.pipeline.sql import tables
 
 LONGEST = 255  # characters of the name of a table
 UNITS: Final[Mapping[str, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of buckets, in seconds
@@ -51,7 +52,7 @@ class Rollup:
         executor = self.executor
         if executor.store.in_transaction():
             raise BadValue("stream opens transactions of its own: call it outside of a transaction")
-        checkpoints, rollup = executor.dialect.checkpoints, executor.dialect.rollup(self.table)
+        checkpoints, rollup = tables.checkpoints(executor.dialect), tables.rollup(executor.dialect, self.table)
         self._create(checkpoints.look, checkpoints.create)
         if self._failure(rollup.look):
             executor.run(checkpoints.forget, {"sink": self.table})
@@ -88,7 +89,7 @@ class Rollup:
 
     def _last(self, stream: str) -> tuple[str, int]:
         """Return the stream of this table, `stream` if it has none, and its last batch (-1: none). Lock both."""
-        executor, sql = self.executor, self.executor.dialect.checkpoints
+        executor, sql = self.executor, tables.checkpoints(self.executor.dialect)
         executor.run(sql.begin, {"sink": self.table, "stream": stream})
         ((of, number),) = executor.run(sql.last, {"sink": self.table})
         return str(of), int(number)
@@ -102,7 +103,7 @@ class Rollup:
         """
         rows, stream = list(counted), stream + _of(queues)
         executor, dialect = self.executor, self.executor.dialect
-        one = dialect.rollup(self.table).add
+        one, step = tables.rollup(dialect, self.table).add, tables.checkpoints(dialect).next
 
         def write() -> bool:
             of, number = self._last(stream)
@@ -119,7 +120,7 @@ class Rollup:
                     f"{self.table} has nothing of the stream, which has come to its batch {batch}: what came before "
                     "is lost with an earlier table of this name. Begin with a new checkpoint"
                 )
-            executor.run(dialect.checkpoints.next, {"sink": self.table, "stream": stream, "batch": batch})
+            executor.run(step, {"sink": self.table, "stream": stream, "batch": batch})
             for *row, n in rows:
                 executor.run(one, dict(zip(Counted._fields, row, strict=False), count=n))
             return True

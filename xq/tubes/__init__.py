@@ -7,10 +7,8 @@ from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
-from xq.adapters import tubes as tables
 from xq.adapters.peewee import PeeweeStore, upgrade
 from xq.adapters.peewee.connections import database_of
-from xq.adapters.tubes import Record, TubeRecords
 from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
@@ -19,9 +17,11 @@ from xq.runtime import maintenance
 from xq.sessions import current as sessions
 from xq.sessions.owners import owners
 from xq.sessions.session import Session
+from xq.tubes import tables
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
 from xq.tubes.state import RUNNING, State
+from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Host, OnChange, Task, Tube, TubeWording, is_text, stored
 from xq.tubes.types import OPTIONS, PRESETS, STORAGE_MODES, Preset, check_preset, features, roles
 from xq.tubes.unopened import UnopenedTubes

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-from xq.adapters import tubes as tables
-from xq.adapters.tubes import Record
 from xq.core.errors import (
     BadType,
     BadValue,
@@ -26,7 +24,9 @@ from xq.core.options import count_of, seconds_of
 from xq.core.ports import fits_a_column
 from xq.runtime.sleep import UNATTENDED, Deadline
 from xq.sessions.owners import Owner, owners
+from xq.tubes import tables
 from xq.tubes.arguments import by_name
+from xq.tubes.tables import Record
 from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube, is_text, is_zero, task_id
 
 FACTORY_METHODS: Final = ("create_space", "new")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
-from xq.adapters.tubes import Record
 from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
@@ -20,6 +19,7 @@ from xq.runtime.workers.options import Options
 from xq.runtime.workers.program import add_worker
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State
+from xq.tubes.tables import Record
 from xq.tubes.types import lacks
 from xq.tubes.types import pri as checked_pri
 

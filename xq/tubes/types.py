@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from xq.adapters.tubes import FIELDS
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is_integer, is_number, shown
 from xq.core.machine import LONGEST, REMEMBERED, Feature, Machine
 from xq.core.ports import fits_a_column
 from xq.core.words import either
+from xq.tubes.tables import FIELDS
 from xq.upgrading.registry import compose
 
 Preset = Mapping[str, Any]  # features=, as upgrade takes it

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from xq.adapters.tubes import Record, TubeRecords
 from xq.api import Queue
 from xq.core import time
 from xq.core.dialect import Dialect
@@ -22,6 +21,7 @@ from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
 from xq.sessions.records import of_sessions, rows_of
+from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
 
 EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread

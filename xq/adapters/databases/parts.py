@@ -8,7 +8,6 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.moves import Moves
-from xq.adapters.databases.questions import Questions
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.rows import Rows
 
@@ -41,7 +40,7 @@ class Parts(Rows):
         own_ttl ...          the value of an option that a role stores; `forever` for never
         owner                the token of a take
         adding               the number of tasks that a put adds to a limited queue
-    counters; records.sql, shared.sql and pipeline_tables.py name the values of their own texts
+    counters; records.sql and shared.sql name the values of their own texts
         source, target, count, event   a transition, its number, and its event
         savepoint            the number of a savepoint in which a change was noted
 
@@ -74,7 +73,3 @@ class Parts(Rows):
     @cached_property
     def installer(self) -> Installer:
         return self.installer_kind(self, self.groups)
-
-    @cached_property
-    def questions(self) -> Questions:
-        return Questions(self, self.installer.objects, self.looks)

@@ -190,15 +190,14 @@ class Installation(Findings):
         if is_new and deletes and self.store.execute(f"SELECT 1 FROM {self.dialect.table_in_schema} LIMIT 1"):
             log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))
 
-    def make_jobs(self) -> None:
+    def make_jobs(self, create: str) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
         table = self.installer.objects.jobs
         if table.name in self.installer.existing(self.store):
             return
         try:
             with self.installer.installing(self.store):
-                for sql in table.create:
-                    self.store.execute(sql)
+                self.store.execute(create)
         except Exception as error:
             if self.store.classify(error) in (ErrorKind.CONFLICT, *UNANSWERED):
                 raise

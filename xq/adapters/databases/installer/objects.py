@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.pipeline_tables import jobs
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import PAUSES, SCHEDULES, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, statements, texts
@@ -130,8 +129,8 @@ class Objects(ABC):
 
     @property
     def jobs(self) -> Object:
-        """The table that bulk puts need."""
-        return self.made("table", "put", jobs(self.of).create)
+        """The table that bulk puts create, with their own SQL."""
+        return self.made("table", "put")
 
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops an object of this queue if it exists."""

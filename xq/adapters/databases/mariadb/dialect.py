@@ -12,7 +12,6 @@ from xq.adapters.databases.mariadb.language import EXACT_TEXT, MariadbLanguage, 
 from xq.adapters.databases.mariadb.looks import MariadbLooks
 from xq.adapters.databases.mariadb.moves import MariadbMoves
 from xq.adapters.databases.mariadb.objects import LONG, PREFIX
-from xq.adapters.databases.mariadb.scans import MariadbScans
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import QUEUES, RATES
@@ -35,7 +34,6 @@ class Mariadb(MariadbLanguage, Server):
     moves_kind = MariadbMoves
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
-    scans_kind = MariadbScans
     turn = "puts = puts + 1"
     found_tables = "SELECT DATABASE(), NULL"
 

@@ -10,7 +10,6 @@ from xq.adapters.databases.postgres.installer import PostgresInstaller
 from xq.adapters.databases.postgres.language import PostgresLanguage, PostgresShared
 from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.moves import PostgresMoves
-from xq.adapters.databases.postgres.scans import PostgresScans
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import SESSIONS
 from xq.core.ports import BYTES, HISTORY, INTEGERS, Field, Kind
@@ -30,7 +29,6 @@ class Postgres(PostgresLanguage, Server):
     moves_kind = PostgresMoves
     looks_kind = PostgresLooks
     installer_kind = PostgresInstaller
-    scans_kind = PostgresScans
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
     history_order = ("xid", "id")

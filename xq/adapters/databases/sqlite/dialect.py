@@ -11,7 +11,6 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.language import SqliteLanguage, SqliteShared
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.moves import SqliteMoves
-from xq.adapters.databases.sqlite.scans import SqliteScans
 from xq.core.ports import Field, Run
 from xq.core.tokens import UUID_LENGTH
 
@@ -25,7 +24,6 @@ class Sqlite(SqliteLanguage, Dialect):
     moves_kind = SqliteMoves
     looks_kind = SqliteLooks
     installer_kind = SqliteInstaller
-    scans_kind = SqliteScans
 
     @property
     def not_held(self) -> str:  # type: ignore[override]

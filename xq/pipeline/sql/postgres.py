@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.readers import ROWS, ExtractReader
-from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
 from xq.pipeline.scan import Checkpoint, Extracted, Part
+from xq.pipeline.sql.readers import ROWS, ExtractReader
+from xq.pipeline.sql.scans import Scans
 
 
 class PostgresReader(ExtractReader):

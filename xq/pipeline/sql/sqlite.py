@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from xq.adapters.databases.readers import ROWS, ExtractReader
-from xq.adapters.databases.scans import Scans
 from xq.core.errors import ConfigurationError
 from xq.core.ports import Address, Field
 from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, What
+from xq.pipeline.sql.readers import ROWS, ExtractReader
+from xq.pipeline.sql.scans import Scans
 
 
 class SqliteReader(ExtractReader):

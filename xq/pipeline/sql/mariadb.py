@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from xq.adapters.databases.readers import ROWS, ExtractReader
-from xq.adapters.databases.scans import Scans
 from xq.core.ports import Field
 from xq.pipeline.scan import Checkpoint, Extracted, Part
+from xq.pipeline.sql.readers import ROWS, ExtractReader
+from xq.pipeline.sql.scans import Scans
 
 FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits

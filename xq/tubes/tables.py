@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled
+from xq.adapters.databases.shared import TUBES
+from xq.adapters.peewee import urls
+from xq.core.errors import BadType, ConfigurationError, NotInstalled
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
-RECORDS = "xq_tube"  # the table that records them; the names of theirs begin so
 READABLE = 20  # characters of a tube's name that the name of its table shows
-
-SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
-
-# By the scheme of a URL: the package of the driver, the extra of xq that installs it, and the parameters with which
-# Peewee uses this driver and its SQL.
-DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
-    "postgresql": ("psycopg", "postgres", {"prefer_psycopg3": True}),
-    "psycopg3": ("psycopg", "postgres", {}),
-    "mysql": ("pymysql", "mariadb", {"mariadb": True}),
-    "mariadb": ("pymysql", "mariadb", {"mariadb": True}),
-}
 
 # The fields by role.
 FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
@@ -57,9 +44,9 @@ class Record(NamedTuple):
 
 
 def database(where: object) -> pw.Database:
-    """Return a Peewee database, given as such or as a URL ("sqlite:///app.db", "postgresql://me@host/app").
+    """Return a Peewee database, given as such or as a URL.
 
-    Raises BadType, BadValue, and ConfigurationError for a DatabaseProxy that is not initialized.
+    Raises as `urls.database`, BadType, and ConfigurationError for a DatabaseProxy that is not initialized.
     """
     if isinstance(where, pw.Proxy):
         where = where.obj
@@ -69,33 +56,7 @@ def database(where: object) -> pw.Database:
         return where
     if not isinstance(where, str):
         raise BadType(f"tubes are in a database of Peewee's, or of a URL, not in a {type(where).__name__}")
-    from playhouse import db_url  # here, because it imports every installed driver
-
-    scheme, _, place = where.partition("://")
-    url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
-    if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
-        raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
-    needed, extra, parameters = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
-    if needed and find_spec(needed) is None:
-        raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
-    try:
-        known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)
-        found: pw.Database = db_url.connect(known, **parameters)
-        return found
-    except (RuntimeError, ValueError):  # the message may contain the password
-        raise BadValue(
-            f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
-            + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
-        ) from None
-
-
-def without_password(where: str) -> str:
-    """Return a URL for people to read: its passwords are three dots."""
-    scheme, slashes, place = where.partition("://")
-    user, at, rest = place.rpartition("@")
-    name, colon, _ = user.partition(":")
-    shown = f"{scheme}{slashes}{name}{':...' if colon else ''}{at}{rest}"
-    return re.sub(r"([?&]pass\w*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
+    return urls.database(where)
 
 
 def shared(place: object) -> dict[str, Any]:
@@ -107,7 +68,7 @@ def shared(place: object) -> dict[str, Any]:
 def new_table(name: str) -> str:
     """Return a new, unique name for the table of a tube. It begins with readable characters of the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
-    return f"{RECORDS}_{readable}_{secrets.token_hex(4)}"
+    return f"{TUBES}_{readable}_{secrets.token_hex(4)}"
 
 
 def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
@@ -152,7 +113,7 @@ class TubeRecords:
             owner = pw.CharField(max_length=64, null=True)
 
         Tube._meta.set_database(database)
-        Tube._meta.set_table_name(RECORDS)
+        Tube._meta.set_table_name(TUBES)
         self.model: Any = Tube
         self._made = self._there = False  # set outside transactions only, since a rollback undoes the creation
 

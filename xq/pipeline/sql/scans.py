@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.readers import ExtractReader
 from xq.adapters.databases.terms import Terms
 from xq.core.errors import BadValue, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
 from xq.pipeline.frames import FRAMED, type_of
 from xq.pipeline.scan import WHATS, Extract, Extracted, What
+from xq.pipeline.sql.readers import ExtractReader
 
 
 class Scans(ABC):
@@ -24,11 +24,15 @@ class Scans(ABC):
     key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
-    def __init__(self, dialect: Terms, looks: Looks) -> None:
-        self.dialect, self.looks = dialect, looks
+    def __init__(self, dialect: Any) -> None:
+        self.dialect: Terms = dialect
+        self.looks: Looks = dialect.looks
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
-        """Return an extract; of the tasks, those in some states ("" means all). Raises BadValue (unknown `what`)."""
+        """Return what another program needs to read the model `name` at `address`; of the tasks, those in `states`.
+
+        "" means all states. Raises BadValue, ConfigurationError.
+        """
         if what not in WHATS:
             raise BadValue(f"a queue has {', '.join(WHATS)}, not {shown(what)}")
         make = partial(self.reading, what=what, name=name, address=address)

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
-from xq.core.dialect import Walk
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import INTEGERS, Field
 
 ERROR_SHOWN = 500  # characters of an error of which failures are made
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """An order of rows in which a page goes on at a position: the values of `columns`, of which the last are the key.
+
+    None has a column that a move changes, but for the state.
+    """
+
+    name: str  # in cursors; "" is the order of the keys, the greatest first
+    rows: str  # the FROM clause
+    condition: str  # of the rows that are read: a LIMIT bounds their number
+    columns: Sequence[str]  # NOT NULL
+    order: str
+    test: str = "TRUE"  # of the rows that are meant
+
+
 class Questions:
     """Queries that look at a queue from outside. They lock nothing, and bind all values."""
 
-    def __init__(self, of: Rows, objects: Objects, looks: Looks) -> None:
-        self.of, self.objects, self.looks = of, objects, looks
+    def __init__(self, dialect: Any) -> None:
+        self.of: Rows = dialect
+        self.objects: Objects = dialect.installer.objects
+        self.looks: Looks = dialect.looks
 
     # walks of the search, along an index of a state or along the key; `:tube` is the tube of a walk
 

@@ -15,10 +15,9 @@ import peewee as pw
 from playhouse.reflection import Introspector, SqliteMetadata
 
 from xq.adapters.databases.postgres.objects import KEY
-from xq.adapters.databases.shared import QUEUES
+from xq.adapters.databases.shared import QUEUES, TUBES
 from xq.adapters.databases.sqlite.language import SqliteShared
-from xq.adapters.peewee import upgrade
-from xq.adapters.tubes import RECORDS, database
+from xq.adapters.peewee import upgrade, urls
 from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
 from xq.core.ports import own_name
@@ -65,7 +64,7 @@ class _Columns(SqliteMetadata):
 @contextmanager
 def _connected(where: str) -> Iterator[pw.Database]:
     """Connect to the database of a URL for the block. Raises Error for one of the database, and without its file."""
-    found = database(where)
+    found = urls.database(where)
     file = str(found.database)
     if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
         raise Error(f"there is no file {shown(file)}")  # SQLite would make an empty one
@@ -119,7 +118,7 @@ def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]
     with _connected(where) as found:
         queues, left_out = [], {}
         for table, record in installed(found).items():
-            if table == RECORDS or table.startswith(f"{RECORDS}_"):
+            if table == TUBES or table.startswith(f"{TUBES}_"):
                 continue
             try:
                 queues.append(_queue(record, table, model_of(found, table)))

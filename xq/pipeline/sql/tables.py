@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from xq.adapters.databases.terms import Terms
-from xq.core.dialect import Checkpoints, Jobs, Rollup
 
 CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
 
@@ -25,14 +24,48 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 LONGEST_JOB = 200  # characters of the name of a job
 
 
-def jobs(of: Terms) -> Jobs:
+class Jobs(NamedTuple):
+    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
+
+    Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
+    which it is remembered; NULL: for ever), `now`.
+    """
+
+    create: str
+    claim: str
+    close: str
+    content: str
+    forget: str
+
+
+class Checkpoints(NamedTuple):
+    """The SQL of the last batch of each table that streams write, its `sink`."""
+
+    create: tuple[str, ...]
+    look: str
+    last: str
+    begin: str
+    next: str
+    forget: str
+
+
+class Rollup(NamedTuple):
+    """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
+
+    create: tuple[str, ...]
+    look: str
+    fits: str
+    add: str
+
+
+def jobs(dialect: Any) -> Jobs:
     """Return the SQL of the table of jobs."""
+    of: Terms = dialect
     table, name = of.side("put"), of.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
     body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
     this = "WHERE job = :job AND part = :part"
     return Jobs(
-        LONGEST_JOB,
         create=f"CREATE TABLE IF NOT EXISTS {table} {body}",
         # A second attempt waits here until the first has committed, and then writes no row.
         claim=f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"
@@ -43,8 +76,9 @@ def jobs(of: Terms) -> Jobs:
     )
 
 
-def checkpoints(of: Terms) -> Checkpoints:
+def checkpoints(dialect: Any) -> Checkpoints:
     """Return the SQL of the table of checkpoints."""
+    of: Terms = dialect
     text = of.varying(255)
     columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
     # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
@@ -59,8 +93,9 @@ def checkpoints(of: Terms) -> Checkpoints:
     )
 
 
-def rollup(of: Terms, table: str) -> Rollup:
+def rollup(dialect: Any, table: str) -> Rollup:
     """Return the SQL of a table of this name that counts transitions."""
+    of: Terms = dialect
     name, varying = of.quote(table), of.varying
     types = {
         "queue": varying(160),

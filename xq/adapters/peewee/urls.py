@@ -1,0 +1,58 @@
+"""The databases that URLs name, as Peewee's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import peewee as pw
+
+from xq.core.errors import BadValue, ConfigurationError
+
+SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
+
+# By the scheme of a URL: the package of the driver, the extra of xq that installs it, and the parameters with which
+# Peewee uses this driver and its SQL.
+DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
+    "postgresql": ("psycopg", "postgres", {"prefer_psycopg3": True}),
+    "psycopg3": ("psycopg", "postgres", {}),
+    "mysql": ("pymysql", "mariadb", {"mariadb": True}),
+    "mariadb": ("pymysql", "mariadb", {"mariadb": True}),
+}
+
+
+def database(where: str) -> pw.Database:
+    """Return the database of a URL ("sqlite:///app.db", "postgresql://me@host/app").
+
+    Raises BadValue, and ConfigurationError without the driver.
+    """
+    from playhouse import db_url  # here, because it imports every installed driver
+
+    scheme, _, place = where.partition("://")
+    url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
+    if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):
+        raise BadValue(f"{url} names no file: sqlite:///app.db is one here, sqlite:////srv/app.db one there")
+    needed, extra, parameters = DRIVERS.get(scheme.partition("+")[0], ("", "", {}))
+    if needed and find_spec(needed) is None:
+        raise ConfigurationError(f"{url} needs {needed}: pip install '.[{extra}]' in the checkout of xq")
+    try:
+        known = where.replace(scheme, scheme.replace("mariadb", "mysql"), 1)
+        found: pw.Database = db_url.connect(known, **parameters)
+        return found
+    except (RuntimeError, ValueError):  # the message may contain the password
+        raise BadValue(
+            f"write sqlite:///app.db, postgresql://user@host:port/name or mariadb://...: {url} names no database"
+            + ("; if the password has one of / ? # [ ], give a database of Peewee's" if "@" in where else "")
+        ) from None
+
+
+def without_password(where: str) -> str:
+    """Return a URL for people to read: its passwords are three dots."""
+    scheme, slashes, place = where.partition("://")
+    user, at, rest = place.rpartition("@")
+    name, colon, _ = user.partition(":")
+    shown = f"{scheme}{slashes}{name}{':...' if colon else ''}{at}{rest}"
+    return re.sub(r"([?&]pass\w*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
