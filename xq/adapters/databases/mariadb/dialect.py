@@ -58,7 +58,6 @@ class Mariadb(Server):
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
-    savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     no_limit = 2**64 - 1
     most_values = 10_000
     longest_name = 64

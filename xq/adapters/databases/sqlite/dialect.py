@@ -41,7 +41,6 @@ class Sqlite(Dialect):
     hint = Form(" INDEXED BY {}")
     never = "9e999"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
-    savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     no_limit = -1
     double = "REAL"
     dashed = Form(
