@@ -229,7 +229,6 @@ class Records(ABC):
     next_firings = Sql()
     add_schedule = Sql()
     schedule = Sql()
-    task_of_schedule = Sql()
     due_schedule = Sql()
     set_schedule = Sql()
     fired_schedule = Sql()

@@ -434,10 +434,6 @@ class Connection(Protocol):
         """
 
 
-class RollBack(Exception):
-    """Raised in the block of `Connections.atomic` to roll it back."""
-
-
 class Connections(Protocol):
     """The connections of a model's database: one for each thread."""
 

@@ -70,7 +70,7 @@ class Records(interface.Records):
         return beside | {QUEUES: self.forget}
 
     def records_of(self, queues: Sequence[Terms]) -> str:
-        """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
+        """Return a query of what other processes may change: kind, queue, name, text, number.
 
         A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
         microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
@@ -79,15 +79,15 @@ class Records(interface.Records):
         of = self.of
         names = ", ".join(of.literal(queue.source_name) for queue in queues)
         found = [
-            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now "
+            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n "
             f"FROM {QUEUES} WHERE name IN ({names})",
-            f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
-            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us}, {of.now_us} "
+            f"SELECT 'pause', queue, tube, '', whole FROM {PAUSES}",
+            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us} "
             f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
-            f"SELECT 'cancelled', '', name, '', 0, 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
+            f"SELECT 'cancelled', '', name, '', 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
         ]
         if of.read_only:
-            found.append(f"SELECT 'read only', '', '', '', 1, 0{of.absent_rows} WHERE {of.read_only}")
+            found.append(f"SELECT 'read only', '', '', '', 1{of.absent_rows} WHERE {of.read_only}")
         return " UNION ALL ".join(found)
 
     @staticmethod
