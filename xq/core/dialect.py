@@ -1,4 +1,4 @@
-"""The interface of a dialect, which is the SQL of one queue in one database, and those of its parts.
+"""What a dialect and its parts offer: a dialect writes the SQL for one queue in one database.
 
 The dialects in xq/adapters/databases implement it, and say there what a name means. Most are SQL with named values; ""
 is nothing to run. A method for several queues is given their dialects.

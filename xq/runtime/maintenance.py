@@ -123,12 +123,12 @@ class Maintenance:
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
         self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
-        self._warned = False  # of the failures since the last cycle that did not fail
+        self._warned = False  # whether it has warned since the last cycle without a failure
         self._failing = set[tuple[str, str]]()  # the queues that fail in a duty, so that each is logged once
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
-        # In this order: the first may leave no queue for the others, and `look` calls for `expire`.
+        # The order counts: after the first no queue may be left, and `look` calls for `expire`.
         self.read_records = Duty("read the records, and fire schedules", self._read_records)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
         self.look = Duty("look for commits, and wake waiters", self._look)
