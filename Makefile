@@ -105,8 +105,8 @@ format: $(LINT) ## put the code into the formatter's shape, mend what can be men
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-house: $(UNITS) ## the lines of each folder beside its budget
-	@$(BIN)/python docs/house.py
+house: $(UNITS) ## the lines of each folder beside its budget; ARGS=--shrink lowers what is no longer needed
+	@$(BIN)/python docs/house.py $(ARGS)
 
 docs: $(LINT) $(DOCS) ## write the generated documents anew, and the site of all documents into build/site
 	$(BIN)/python docs/generate.py

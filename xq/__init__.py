@@ -7,7 +7,7 @@ Each public name is imported when it is first used, so that the command line sta
 import importlib
 import typing
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "xq.adapters.peewee": "queue upgrade",

@@ -316,7 +316,7 @@ class Aio(Generic[T]):
     async def atomic(self) -> AsyncIterator[None]:
         """Open a transaction for the block: `async with Page.xq.aio.atomic():`. Within one, a savepoint.
 
-        The calls of the block run on one connection, that of no other coroutine. `transaction(work)` runs a function
+        The calls of the block run on one connection, which no other coroutine uses. `transaction(work)` runs a function
         of yours there. The calls of tasks that the block starts belong to it as well. Raises ConfigurationError where
         no other connection reaches the database.
         """

@@ -602,8 +602,9 @@ class Queue(Operators[T]):
         """Call `callback(task, event, source, target)` after the commit of each transition that this process made.
 
         The task is the one that the method returned. A touch is reported only with the feature events. Exceptions are
-        logged. If the application commits by plain SQL, the callback runs at the next call. Returns the callback, so
-        that this may stand as a decorator; `off_change` removes it.
+        logged. With Peewee, a change that was rolled back to a savepoint is reported, too. If the application ends its
+        transaction by plain SQL or without autocommit, the callback runs at the next call, even after a rollback.
+        Returns the callback, so that this may stand as a decorator; `off_change` removes it.
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")

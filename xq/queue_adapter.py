@@ -76,8 +76,8 @@ class QueueAdapter(Generic[T]):
         return self._executor.only_reads()
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` once what this thread's connection wrote last is committed; at once outside a transaction."""
-        self.observers.once_committed(self._executor.dialect, call)
+        """Call `call` once the transaction of this thread's connection is committed; at once outside of one."""
+        self.store.after_commit(call)
 
     def create_by(self, create: Callable[[], None]) -> None:
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""

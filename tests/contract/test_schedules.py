@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import peewee as pw
 import pytest
 from apscheduler.triggers.combining import AndTrigger
 from apscheduler.triggers.cron import CronTrigger
@@ -128,18 +127,6 @@ def test_where_the_clocks_are_changed(make, what):
         if now.timestamp() > Task.xq.clock.now and go_to(Task, *now.timetuple()[:5]):
             fired.append(now.strftime("%d %H:%M"))
     assert fired[: len(fires)] == fires
-
-
-def test_a_schedule_goes_by_the_new_time_after_the_clock_was_set_back_by_over_three_hours(make):
-    Task = make()
-    for name, spec in (("a", "0 3 * * *"), ("b", 7200), ("c", START + timedelta(days=1))):
-        Task.xq.every(spec, task(), name=name)
-    Task.xq.sweep()
-    for hours, a, b in ((2, "15 03", "15 00"), (12, "15 03", "14 12"), (24, "14 03", "14 00"), (48, "13 03", "13 00")):
-        if hours == 48:
-            install_anew(Task, {"buried": True})  # as in a process that has not seen the time before
-        assert go_to(Task, *(START - timedelta(hours=hours)).timetuple()[:6]) == 0
-        assert following(Task) == [f"{a}:00:00", f"{b}:13:20", "15 22:13:20"]
 
 
 def test_a_repeated_call_keeps_the_next_firing_and_another_spec_replaces_it(make):
@@ -383,25 +370,6 @@ def test_a_schedule_that_is_paused_says_who_has_paused_it_and_the_doctor_names_i
     assert (Task.xq.schedules()[0][-3:], Task.xq.doctor()) == ((None, None, None), [])
 
 
-def test_of_the_declared_schedules_the_one_whose_task_can_never_be_put_is_named(make_shared):
-    declared: dict[str, Any] = {
-        "a": (60, {"size": 1, "job": "x"}), "b": (60, {"size": 2, "job": "x"}), "d": (60, {"size": 3}),
-    }  # fmt: skip
-
-    def started(schedules: Any) -> Any:
-        attributes = {"size": pw.IntegerField()}
-        features = {"limit": 2, "unique": None}
-        Task = make_shared(features, roles=("unique",), attributes=attributes, schedules=schedules, worker=print)
-        Task.xq.run(until_empty=True)
-        return Task
-
-    Task = started(declared)  # two have the same unique value, and three are one too many, as yet
-    assert [each.name for each in Task.xq.schedules()] == ["a", "b", "d"]
-    with pytest.raises(xq.BadValue, match="correct the task of the schedule 'c'"):
-        started({"c": (60, {"name": "x"}), **{name: (60, {"size": 4}) for name in "def"}})
-    assert [each.task.get("size") for each in Task.xq.schedules()] == [1, 2, 3]
-
-
 @pytest.mark.parametrize("declared", [{}, {"b": (START, {"name": "b"})}], ids=["stored", "declared too"])
 def test_what_is_due_when_a_run_until_empty_starts_is_put_and_worked_on(make_shared, declared):
     more = {"schedules": declared} if declared else {}
@@ -429,26 +397,6 @@ def test_a_declaration_that_cannot_be_a_schedule_is_refused_by_upgrade(make, sub
     for value, words in [*DECLARED, (None, "schedules= maps names")]:
         with subtests.test(words), pytest.raises(xq.ConfigurationError, match=words):
             make(schedules={"a": value} if value else [("a", 60)])
-
-
-def test_a_schedule_whose_task_can_never_be_put_is_refused_when_it_is_stored(make):
-    Task = make({"limit": 2, "unique": None}, roles=("unique",), attributes={"size": pw.IntegerField()})
-    changes: list[str] = []
-    Task.xq.on_change(lambda task, event, source, target: changes.append(event))
-    with make.db.atomic(), pytest.raises(xq.BadValue, match="correct the task of the schedule 'a'"):
-        Task.xq.every(60, {"name": "x"}, name="a")
-    assert Task.xq.schedules() == []
-    Task.put({"name": "first", "size": 1, "job": "x"})
-    for name, put in (("a", {"size": 1, "job": "x"}), ("b", {"size": 2}), ("c", {"size": 2, "id": 1})):
-        Task.xq.every(60, put, name=name)  # another task has the unique value, or the key, as yet
-    Task.put({"size": 3})
-    Task.xq.every(60, {"size": 2, "name": "full"}, name="b")
-    assert (Task.xq.count(), len(Task.xq.schedules()), changes) == (2, 3, ["put", "put"])
-    Task.take().ack()
-    with pytest.raises(xq.BadValue, match="correct the task of the schedule 'b'"):
-        Task.xq.every(60, {"name": "x"}, name="b")
-    assert Task.xq.schedules()[1].task == {"size": 2, "name": "full"}
-    assert is_exact(Task)
 
 
 def test_a_task_that_cannot_be_put_stays_due_and_stops_no_other(make):

@@ -1,4 +1,4 @@
--- The queue of docs/start/peewee.md: delayed, buried, keep, ttr. Who took what is in a side table.
+-- The queue of docs/start/peewee.md: delayed, buried, keep, ttr. The column xq_owner has the tokens.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
 -- the others differ in the status only.
 
@@ -595,7 +595,7 @@ SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (ju
     ORDER BY name;
 
 -- next firings
-SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
@@ -683,19 +683,6 @@ INSERT INTO "page_xq_count" (tube, source, target, n)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
 
--- savepoints
-CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
-
--- savepoint noted
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- savepoint kept
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
 -- look
 SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "page"
     WHERE "id" = :k0;
@@ -705,15 +692,15 @@ SELECT "id", "url", "title", "status", "runat", "xq_owner", "xq_owner" FROM "pag
     WHERE "id" IN (SELECT value FROM json_each(:keys));
 
 -- maintenance, for this queue and others: what other processes may have changed
-SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue
     WHERE name IN ('page')
     UNION ALL
-    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    SELECT 'pause', queue, tube, '', whole FROM xq_pause
     UNION ALL
-    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
-    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    SELECT 'cancelled', '', name, '', 0 FROM xq_setting
     WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready

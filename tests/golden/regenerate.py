@@ -71,7 +71,7 @@ def made(db: pw.Database, name: str, features: xq.Features, fields: Any, *, meta
 
 
 def readme(db: pw.Database) -> Any:
-    """The queue of docs/start/peewee.md: delayed, buried, keep, ttr. Who took what is in a side table."""
+    """The queue of docs/start/peewee.md: delayed, buried, keep, ttr. The column xq_owner has the tokens."""
     fields = {
         "url": pw.TextField(),
         "title": pw.TextField(null=True),
@@ -173,7 +173,6 @@ NAMED = (
     "begin_writing",
     *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
     "looks.forget_history",
-    *("savepoints", "savepoint_noted", "savepoint_kept"),
 )
 
 

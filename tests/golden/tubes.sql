@@ -910,7 +910,7 @@ SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (ju
     ORDER BY name;
 
 -- next firings
-SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
@@ -1045,19 +1045,6 @@ DELETE FROM "mail_xq_history"
     ORDER BY id LIMIT :n) AS oldest
     WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
 
--- savepoints
-CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY);
-
--- savepoint noted
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- savepoint kept
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
 -- look
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" = :k0;
@@ -1067,15 +1054,15 @@ SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempt
     WHERE "id" IN (SELECT value FROM json_each(:keys));
 
 -- maintenance, for this queue and others: what other processes may have changed
-SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue
     WHERE name IN ('mail')
     UNION ALL
-    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    SELECT 'pause', queue, tube, '', whole FROM xq_pause
     UNION ALL
-    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
-    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    SELECT 'cancelled', '', name, '', 0 FROM xq_setting
     WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready

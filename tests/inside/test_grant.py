@@ -78,10 +78,8 @@ class Land:
         if on_task:
             for table in self.owner.get_tables():
                 self.server.run(f"GRANT {on.get(table, on_others)} ON {table} TO {user}", self.name)
-            rights = "USAGE ON ALL SEQUENCES IN SCHEMA public"
-            if not self.is_postgres:
-                rights = f"CREATE TEMPORARY TABLES ON `{self.name}`.*"
-            self.server.run(f"GRANT {rights} TO {user}", self.name)
+            if self.is_postgres:
+                self.server.run(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user}", self.name)
         return user
 
     @contextmanager

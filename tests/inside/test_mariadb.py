@@ -214,14 +214,7 @@ def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db):
         maker({"keep": True, "history": True}, model=model)
     db.execute_sql(str(refused.value)[str(refused.value).index("ALTER TABLE") :])  # as it says
     model.xq.install()
-    heard: list[Any] = []
-    model.xq.on_change(lambda *told: heard.append(told[1:]))
-    with db.atomic():
-        with db.atomic() as savepoint:
-            model.put({"name": "a"})
-            savepoint.rollback()
-        model.put({"name": "b"})
-    assert heard == [("put", "X", "R")]
+    model.put({"name": "a"})
     assert is_exact(model)
     db.execute_sql("ALTER TABLE task_xq_count ENGINE = MyISAM")
     (told,) = model.xq.check()

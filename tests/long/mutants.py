@@ -159,13 +159,6 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "if saves and self.store.driver.errors_end_transactions is None:",
         "contract/core/test_unique.py::test_a_duplicate_leaves_the_transaction_usable",
     ),
-    Mutant(
-        "a change that a savepoint undid is told to callbacks",
-        "xq/engine/observers.py",
-        "            if kept:\n                call()",
-        "            call()",
-        "contract/test_on_change.py::test_what_is_rolled_back_to_a_savepoint_is_not_told",
-    ),
     # installing
     Mutant(
         "two long names of tables have the same tables beside them",

@@ -1,4 +1,4 @@
-"""The interface of a dialect, which is the SQL of one queue in one database, and those of its parts.
+"""What a dialect and its parts offer: a dialect writes the SQL for one queue in one database.
 
 The dialects in xq/adapters/databases implement it, and say there what a name means. Most are SQL with named values; ""
 is nothing to run. A method for several queues is given their dialects.
@@ -88,9 +88,6 @@ class Connected(Protocol):
 
     def only_reads(self, store: Connections) -> bool:
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
-
-    def note_savepoint(self, store: Connections) -> int: ...
-    def was_committed(self, store: Connections, savepoint: int) -> bool: ...
 
 
 class Looks(Protocol):
@@ -216,7 +213,6 @@ class Records(SharedTexts):
     next_firings = Sql()
     add_schedule = Sql()
     schedule = Sql()
-    task_of_schedule = Sql()
     due_schedule = Sql()
     set_schedule = Sql()
     fired_schedule = Sql()

@@ -188,7 +188,7 @@ RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
     + ("now", "context", "session", "token", "owner", "unique", "many", "since", "until", "adding")
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
-    + ("savepoint", "listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
+    + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
     + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh")
 )

@@ -288,7 +288,7 @@ class Driver(Protocol):
 
     @property
     def joins(self) -> Joins:
-        """By what the ack of a task and the take of the next one cost less than each by itself; "" if by nothing."""
+        """What makes an ack together with the next take cheaper than both alone; "" if nothing does."""
 
     def check(self, connection: Any, advice: str = "") -> None:
         """Raise ConfigurationError if this driver, or its server, cannot be used.
@@ -434,10 +434,6 @@ class Connection(Protocol):
         """
 
 
-class RollBack(Exception):
-    """Raised in the block of `Connections.atomic` to roll it back."""
-
-
 class Connections(Protocol):
     """The connections of a model's database: one for each thread."""
 
@@ -445,7 +441,7 @@ class Connections(Protocol):
 
     @property
     def database(self) -> object | None:
-        """The object that sessions belong to, the same for all models of one connection pool; None if none exists."""
+        """The object that has the sessions: all models with one connection pool share it. None before there is one."""
 
     @property
     def engine(self) -> str:

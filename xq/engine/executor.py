@@ -211,12 +211,11 @@ class Executor(Transactions):
         return self.bind().dialect.begin_writing
 
     def _notify(self, step: Step, rows: list[Row]) -> None:
-        dialect = self.open().dialect
         sources: dict[str, list[Row]] = {step.source: rows} if step.source else {}
         for row in () if step.source else rows:
-            sources.setdefault(dialect.state(row) or "", []).append(row)
+            sources.setdefault(self.open().dialect.state(row) or "", []).append(row)
         for source, found in sources.items():
-            self.observers.notify(dialect, step.event, source, step.target, found)
+            self.observers.notify(step.event, source, step.target, found)
 
     def values(self, seconds: Spans | None = None) -> dict[str, Any]:
         """Return the named values that every statement may use: the time, and the options of a call in seconds."""

@@ -69,7 +69,7 @@ class Finish(One[T]):
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
         target = self.tasks.options.choose(TAKEN, "ack", NONE).target
         for rows in filter(None, acked):
-            self.executor.observers.notify(self.executor.dialect, "ack", TAKEN, target, rows)
+            self.executor.observers.notify("ack", TAKEN, target, rows)
 
     def hold(self, task: Taken, seconds: float | None) -> None:
         """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol
 
-from xq.core.dialect import Connected
 from xq.core.ports import Connections, Row, T
 
 Callback = Callable[[T, str, str, str], object]  # task, event, source state, target state
@@ -62,13 +61,13 @@ class Observers(Generic[T]):
         self._counting = threading.Lock()
         self.count()
 
-    def notify(self, dialect: Connected, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
+    def notify(self, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         """Notify the observers of a change by a statement once it is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
             self.store.after_commit(lambda: self._signal(listening, source, target, rows))
         if self.callbacks:
-            self.once_committed(dialect, lambda: self._tell(event, source, target, rows))
+            self.store.after_commit(lambda: self._tell(event, source, target, rows))
 
     def _signal(self, listening: Sequence[Listener], source: str, target: str, rows: Sequence[Row]) -> None:
         for listener in listening:
@@ -76,31 +75,6 @@ class Observers(Generic[T]):
                 listener.changed(source, target, rows)
             except Exception as error:  # the change is committed, and a lost notification costs only time
                 self._log.debug("the waiters were not notified of %s-%s: %s", source, target, error)
-
-    def once_committed(self, dialect: Connected, call: Callable[[], None]) -> None:
-        """Call `call` when the last write is committed, or at once outside a transaction; not if it is rolled back.
-
-        Some ORMs still run their on-commit calls after the savepoint was rolled back, or do not notice the rollback.
-        So the database is asked whether it was.
-        """
-        if not self.store.in_transaction():
-            call()
-            return
-        if self.store.ready().joins == "transaction":  # no savepoint can undo the change
-            self.store.after_commit(call)
-            return
-        savepoint = dialect.note_savepoint(self.store)
-
-        def committed() -> None:
-            try:
-                kept = dialect.was_committed(self.store, savepoint)
-            except Exception:
-                self._log.exception("on_change: it is not known whether a change was undone")
-                return
-            if kept:
-                call()
-
-        self.store.after_commit(committed)
 
     def _tell(self, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
         for row in rows:

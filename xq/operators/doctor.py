@@ -217,7 +217,7 @@ class Doctor(Inspection):
             remedy = "start more workers, kill tasks that are buried, or raise the limit"
             yield Finding("the queue is full: each put waits, or raises Full (feature limit)", remedy)
         firings = self._run(dialect.records.next_firings)
-        due = [(-left / 1e6, shown(name)) for of, name, left, _ in firings if of == dialect.source_name]
+        due = [(-left / 1e6, shown(name)) for of, name, left in firings if of == dialect.source_name]
         yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
         for tube, _, actor, reason in now.pauses:
             yield Finding(f"{place(tube)} is paused{_by(actor, reason)}", self._resume(tube))

@@ -181,7 +181,7 @@ def acting(finish: Finish[Any], by: By) -> Iterator[None]:
 def log_act(finish: Finish[Any], by: By, what: str) -> None:
     """Log at INFO what an operator did, once this transaction is committed."""
     line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-    finish.executor.observers.once_committed(finish.executor.dialect, lambda: finish.log.info("%s", line))
+    finish.executor.store.after_commit(lambda: finish.log.info("%s", line))
 
 
 def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:

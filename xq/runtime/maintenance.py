@@ -123,12 +123,12 @@ class Maintenance:
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
         self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
-        self._warned = False  # of the failures since the last cycle that did not fail
+        self._warned = False  # whether it has warned since the last cycle without a failure
         self._failing = set[tuple[str, str]]()  # the queues that fail in a duty, so that each is logged once
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
-        # In this order: the first may leave no queue for the others, and `look` calls for `expire`.
+        # The order counts: after the first no queue may be left, and `look` calls for `expire`.
         self.read_records = Duty("read the records, and fire schedules", self._read_records)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
         self.look = Duty("look for commits, and wake waiters", self._look)
@@ -344,7 +344,7 @@ class Maintenance:
         if not self._queues or self._may_only_read(bool(found["read only"])):
             return RECORDS
         paused = defaultdict[str, list[str | None]](list)
-        for name, tube, _, whole, _ in found["pause"]:
+        for name, tube, _, whole in found["pause"]:
             paused[name].append(None if whole else tube)
         for queue in self._queues:
             queue.pauses.end(begun[queue], paused[queue.source_name])
@@ -357,7 +357,7 @@ class Maintenance:
     def _review(self, there: bool, records: list[Row] | None) -> None:
         """Stop maintaining queues that are no longer installed, until they are used again."""
 
-        known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _, _ in records or ()}
+        known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _ in records or ()}
         schemas = dict[str, Any]()
 
         def review(queue: Maintained) -> None:
@@ -394,11 +394,9 @@ class Maintenance:
     def _fire(self, schedules: list[Row]) -> float:
         seconds = self._at_most(RECORDS)
         queues = {queue.source_name: queue for queue in self._queues if queue.maintains} if schedules else {}
-        for name, schedule, _, left, now in schedules:
+        for name, schedule, _, left in schedules:
             if name not in queues:
                 continue
-            if queues[name].schedules.reset(now):
-                return 0.0
             if left <= 0:
                 # At once again, since the next firing may be soon; later if the task could not be put.
                 left = 0 if queues[name].schedules.fire(schedule) else RETRY * 1_000_000

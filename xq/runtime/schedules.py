@@ -1,10 +1,11 @@
-"""Schedules: tasks that are put again and again, or once, when a trigger of APScheduler fires.
+"""Schedules: tasks that xq puts again and again, or once, by cron texts, intervals, date-times and triggers.
 
 The database has the schedules of all queues. Each process with a maintenance thread looks for what is due. It
 locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
 many processes look. The next firing comes after now: firings that were missed are put as one task.
 
-Cron texts are those of `cron`. Only this module imports APScheduler, when a trigger of it is used.
+xq computes all firings itself; `cron` reads the texts. APScheduler only describes a trigger that a program gives, and
+says which wall-clock time fits the fields of a CronTrigger. Only this module imports it, once a trigger is used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import random
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,17 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Generic, NamedTuple
 from zoneinfo import ZoneInfo
 
-from xq.core import time
 from xq.core.acting import By
 from xq.core.clock import EPOCH
 from xq.core.errors import (
     BadType,
     BadValue,
     ConfigurationError,
-    Duplicate,
     FeatureOff,
-    Full,
     NotInstalled,
-    WrongState,
     shown,
 )
-from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
+from xq.core.ports import PASSING, T
 from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.executor import Executor
@@ -45,7 +41,6 @@ from xq.runtime import cron
 
 MICROSECOND: Final = timedelta(microseconds=1)
 OVERDUE: Final = 60_000_000  # microseconds
-NEW_TIME: Final = 3 * 3_600_000_000  # microseconds: a clock set back by more has a new time, as with Debian's cron
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
 DECLARED: Final = '"declared": true'  # in the task of such a schedule, as JSON
@@ -89,7 +84,6 @@ class Schedules(Generic[T]):
         self.declared = self._declarations(executor.definition.schedules)
         self.pending = False  # whether the workers of a program have still to call `begin`
         self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
-        self._ahead = math.inf  # microseconds of the database's clock before the monotonic one, at the last look
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 
     def every(
@@ -100,9 +94,6 @@ class Schedules(Generic[T]):
 
         def store() -> None:
             first = _first(_read(stored), self.executor.time_us())
-            had = self.executor.run(self.executor.dialect.records.task_of_schedule, {"name": name})
-            if (put,) not in map(tuple, had):
-                self._try({name: put})
             self._store(name, stored, put, first)
 
         self.executor.transaction(store)
@@ -136,30 +127,6 @@ class Schedules(Generic[T]):
         if (was, had) != (spec, put):
             next_us = next_us if was == spec else first
             self.executor.run(dialect.records.set_schedule, {**given, "next_us": next_us})
-
-    def _try(self, puts: Mapping[str, str]) -> None:
-        """Put the tasks of schedules, by name, and undo that. Raises BadValue if no firing could put one."""
-        try:
-            with self.store.atomic():  # one savepoint, unless a put fails: then each is tried alone
-                for put in puts.values():
-                    self._insert(put)
-                raise RollBack
-        except RollBack:
-            return
-        except Exception as error:
-            later = isinstance(error, (Full, Duplicate, WrongState))  # it may be put later
-            kind = self.store.classify(error)
-            if not later and kind not in FAULTS:
-                raise
-            if len(puts) == 1 and not later and kind is not ErrorKind.DUPLICATE:
-                told = f"correct the task of the schedule {min(puts)!r}, which cannot be put: {error}"
-                raise BadValue(told) from error
-        for name in puts if len(puts) > 1 else ():
-            self._try({name: puts[name]})
-
-    def _insert(self, put: str) -> None:
-        what = json.loads(put)
-        self.inserts.put([what["task"]], what["options"])
 
     def _declarations(self, given: object) -> list[tuple[str, str, str]] | None:
         """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
@@ -212,8 +179,6 @@ class Schedules(Generic[T]):
                 for n, digest in enumerate((*before, mine), len(noted) + 1):
                     self.executor.run(dialect.records.note_schedules, {"generation": n, "definition": digest})
             new = [each for each in declared if stored.get(each[0]) != each[1:]]
-            if untried := {name: put for name, _, put in new if stored.get(name, ("", ""))[1] != put}:
-                self._try(untried)
             if new:
                 now = self.executor.time_us()
                 for name, spec, put in new:
@@ -275,7 +240,8 @@ class Schedules(Generic[T]):
     def _put(self, name: str, put: str, next_us: int | None) -> None:
         """Put the task of a schedule, which fires again at a time."""
         self.executor.run(self.executor.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
-        self._insert(put)
+        what = json.loads(put)
+        self.inserts.put([what["task"]], what["options"])
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""
@@ -300,33 +266,7 @@ class Schedules(Generic[T]):
         self.executor.begin(locks=True)
         dialect = self.executor.dialect
         rows = [row for row in self.executor.run(dialect.records.next_firings) if row[0] == dialect.source_name]
-        if any(self.reset(now) for *_, now in rows):
-            return self.fire_due()
-        return sum(self.fire(name, waits=True) for _, name, left, _ in rows if left <= 0)
-
-    def reset(self, now: int) -> bool:
-        """Compute all next firings anew if the clock was set back by hours, and return whether any has changed.
-
-        A process that has just started has not seen what the clock was before, so it computes them, too.
-        """
-        ahead = now - int(time.monotonic() * 1_000_000)
-        changed = ahead < self._ahead - NEW_TIME and self.executor.transaction(lambda: self._reset(now))
-        self._ahead = ahead
-        return changed
-
-    def _reset(self, now: int) -> bool:
-        dialect, changed = self.executor.dialect, False
-        for name, spec, _, seen, *_ in self.executor.run(dialect.records.schedules):
-            with suppress(BadValue):  # it has ended, or cannot be read: `fire` logs that
-                first = _first(_read(spec), now)
-                if seen - first <= NEW_TIME:
-                    continue
-                for was, put, next_us in self.executor.run(dialect.records.schedule, {"name": name}):  # locks it
-                    if (was, next_us) == (spec, seen):
-                        given = {"name": name, "spec": was, "task": put, "next_us": first}
-                        self.executor.run(dialect.records.set_schedule, given)
-                        changed = True
-        return changed
+        return sum(self.fire(name, waits=True) for _, name, left in rows if left <= 0)
 
     def fire(self, name: str, *, waits: bool = False) -> bool:
         """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.

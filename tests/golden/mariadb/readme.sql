@@ -1,4 +1,4 @@
--- The queue of docs/start/peewee.md: delayed, buried, keep, ttr. Who took what is in a side table.
+-- The queue of docs/start/peewee.md: delayed, buried, keep, ttr. The column xq_owner has the tokens.
 -- Written by tests/golden/regenerate.py. Where a title names several states, the SQL is that of the first;
 -- the others differ in the status only.
 
@@ -821,7 +821,7 @@ SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@
     ORDER BY name;
 
 -- next firings
-SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
@@ -904,19 +904,6 @@ SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `page_xq
 INSERT INTO `page_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
--- savepoints
-CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
-
--- savepoint noted
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- savepoint kept
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
 -- look
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner`, `xq_owner` FROM `page`
     WHERE `id` = :k0;
@@ -943,18 +930,18 @@ UNTIL xq_found OR @@timestamp > xq_end END REPEAT;
 END;
 
 -- maintenance, for this queue and others: what other processes may have changed
-SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue
     WHERE name IN ('page')
     UNION ALL
-    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    SELECT 'pause', queue, tube, '', whole FROM xq_pause
     UNION ALL
-    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
-    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    SELECT 'cancelled', '', name, '', 0 FROM xq_setting
     WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
-    SELECT 'read only', '', '', '', 1, 0 FROM DUAL
+    SELECT 'read only', '', '', '', 1 FROM DUAL
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
 
 -- maintenance, for this queue and others: when is a task due, and is one ready

@@ -1173,7 +1173,7 @@ SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(:now, (@@
     ORDER BY name;
 
 -- next firings
-SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
@@ -1283,19 +1283,6 @@ DELETE FROM `mail_xq_history`
     ORDER BY id LIMIT :n) AS oldest
     WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
 
--- savepoints
-CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB;
-
--- savepoint noted
-INSERT INTO xq_savepoint (number)
-    VALUES (:savepoint)
-    RETURNING number;
-
--- savepoint kept
-DELETE FROM xq_savepoint
-    WHERE number = :savepoint
-    RETURNING number;
-
 -- look
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`
     WHERE `id` = :k0;
@@ -1326,18 +1313,18 @@ UNTIL xq_found OR @@timestamp > xq_end END REPEAT;
 END;
 
 -- maintenance, for this queue and others: what other processes may have changed
-SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue
     WHERE name IN ('mail')
     UNION ALL
-    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    SELECT 'pause', queue, tube, '', whole FROM xq_pause
     UNION ALL
-    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
-    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    SELECT 'cancelled', '', name, '', 0 FROM xq_setting
     WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
-    SELECT 'read only', '', '', '', 1, 0 FROM DUAL
+    SELECT 'read only', '', '', '', 1 FROM DUAL
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
 
 -- maintenance, for this queue and others: when is a task due, and is one ready

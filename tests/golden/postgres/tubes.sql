@@ -923,7 +923,7 @@ SELECT name, spec, task, next_us, last_us, paused, CAST(ROUND(COALESCE(CAST(:now
     ORDER BY name;
 
 -- next firings
-SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+SELECT queue, name, next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL;
 
 -- due schedule
@@ -1033,14 +1033,6 @@ DELETE FROM "mail_xq_history"
     ORDER BY id LIMIT :n) AS oldest
     WHERE at_us < CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000);
 
--- savepoint noted
-SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) FROM pg_locks
-    WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock';
-
--- savepoint kept
-SELECT 1
-    WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed';
-
 -- look
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"
     WHERE "id" = :k0;
@@ -1050,18 +1042,18 @@ SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempt
     WHERE "id" IN (SELECT CAST(listed AS bigint) FROM json_array_elements_text(CAST(:keys AS json)) AS listed);
 
 -- maintenance, for this queue and others: what other processes may have changed
-SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now FROM xq_queue
+SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n FROM xq_queue
     WHERE name IN ('mail')
     UNION ALL
-    SELECT 'pause', queue, tube, '', whole, 0 FROM xq_pause
+    SELECT 'pause', queue, tube, '', whole FROM xq_pause
     UNION ALL
-    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
+    SELECT 'schedule', queue, name, '', next_us - CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_schedule
     WHERE next_us IS NOT NULL AND paused IS NULL
     UNION ALL
-    SELECT 'cancelled', '', name, '', 0, 0 FROM xq_setting
+    SELECT 'cancelled', '', name, '', 0 FROM xq_setting
     WHERE substr(name, 1, 10) = 'cancelled:'
     UNION ALL
-    SELECT 'read only', '', '', '', 1, 0
+    SELECT 'read only', '', '', '', 1
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);
 
 -- maintenance, for this queue and others: when is a task due, and is one ready

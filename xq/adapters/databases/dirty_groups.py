@@ -127,7 +127,7 @@ class ServerGroups(Groups):
         if not store.in_transaction():
             refreshed, seen = 0, set[Any]()
             for read in unread("TRUE", MANY):
-                # Who has locked a group's earlier row may write what was true before a later row: leave that to it.
+                # A transaction that has locked a group's earlier row may write an old state: leave the later row to it.
                 dirty = [one for one in read if one.utube not in seen]
                 seen.update(one.utube for one in read)
                 parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))

@@ -23,7 +23,7 @@ COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
 class GroupChange(NamedTuple):
-    """The effect of a version of a row on its group, as SQL: `taken` is added for rows with the condition `when`."""
+    """What a row, before or after a write, does to its group, as SQL: `when` holds for the row, `taken` is added."""
 
     utube: str
     taken: str

@@ -42,7 +42,6 @@ class Parts(Rows):
         adding               the number of tasks that a put adds to a limited queue
     counters; records.sql and shared.sql name the values of their own texts
         source, target, count, event   a transition, its number, and its event
-        savepoint            the number of a savepoint in which a change was noted
 
     Two names are not values: `filled` replaces them by SQL when the number of rows is known. `uuids` becomes a list of
     values (uuids0, uuids1 ...), and `chosen` a condition.

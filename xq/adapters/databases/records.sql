@@ -72,7 +72,7 @@ SELECT name, spec, task FROM xq_schedule WHERE queue = {queue} AND task LIKE :ma
 
 --: next_firings
 -- The microseconds until the next firing of each schedule of every queue.
-SELECT queue, name, next_us - {now_us}, {now_us} FROM xq_schedule WHERE next_us IS NOT NULL AND paused IS NULL
+SELECT queue, name, next_us - {now_us} FROM xq_schedule WHERE next_us IS NOT NULL AND paused IS NULL
 
 --: add_schedule
 -- Add a schedule, unless there is one of this name. On a server this locks that one.
@@ -82,10 +82,6 @@ INSERT INTO xq_schedule (queue, name, spec, task, next_us) VALUES ({queue}, :nam
 --: schedule
 -- A schedule by its name, locked to be changed.
 SELECT spec, task, next_us FROM xq_schedule WHERE queue = {queue} AND name = :name {lock}
-
---: task_of_schedule
--- The task of a schedule by its name. Locks nothing.
-SELECT task FROM xq_schedule WHERE queue = {queue} AND name = :name
 
 --: due_schedule
 -- A due schedule by its name, locked to be fired. It does not wait: the transaction that has locked a schedule changes

@@ -54,7 +54,7 @@ class SharedTexts(interface.SharedTexts):
         return filled_in({**texts(SHARED_TEXTS), **texts(self.language.shared_file)}[name], (), self.holes)
 
     def records_of(self, queues: Sequence[Any]) -> str:
-        """Return a query of what other processes may change: kind, queue, name, text, number, `now` in microseconds.
+        """Return a query of what other processes may change: kind, queue, name, text, number.
 
         A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
         microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
@@ -63,15 +63,15 @@ class SharedTexts(interface.SharedTexts):
         of = self.language
         names = ", ".join(of.literal(queue.source_name) for queue in queues) or "''"
         found = [
-            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n, 0 AS now "
+            f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n "
             f"FROM {QUEUES} WHERE name IN ({names})",
-            f"SELECT 'pause', queue, tube, '', whole, 0 FROM {PAUSES}",
-            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us}, {of.now_us} "
+            f"SELECT 'pause', queue, tube, '', whole FROM {PAUSES}",
+            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us} "
             f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
-            f"SELECT 'cancelled', '', name, '', 0, 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
+            f"SELECT 'cancelled', '', name, '', 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
         ]
         if of.read_only:
-            found.append(f"SELECT 'read only', '', '', '', 1, 0{of.absent_rows} WHERE {of.read_only}")
+            found.append(f"SELECT 'read only', '', '', '', 1{of.absent_rows} WHERE {of.read_only}")
         return " UNION ALL ".join(found)
 
     @staticmethod

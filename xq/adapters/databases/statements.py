@@ -1,10 +1,9 @@
-"""How statements run on a connection: named values, and what was committed."""
+"""How statements run on a connection: with named values."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from xq.adapters.databases.language import Language
 from xq.adapters.databases.named import by_position, in_order
@@ -12,8 +11,6 @@ from xq.core.generated import arguments
 from xq.core.ports import Connection, Connections, Row, Run, Values
 
 InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
-
-_savepoints = itertools.count(1)  # numbers of the noted savepoints of this process
 
 
 class Statements(Language):
@@ -37,28 +34,6 @@ class Statements(Language):
         """Run SQL with named values."""
         text, names = by_position(sql, self.placeholder)
         return store.execute(text, [values[name] for name in names])
-
-    # what was committed
-
-    # Creates a temporary table of savepoint numbers, if the database needs one. A rollback removes the number that was
-    # noted in it, so a number that is still there was committed.
-    savepoints: str
-    savepoint_noted: ClassVar[str] = "INSERT INTO xq_savepoint (number) VALUES (:savepoint) RETURNING number"
-    savepoint_kept: ClassVar[str] = "DELETE FROM xq_savepoint WHERE number = :savepoint RETURNING number"
-
-    def note_savepoint(self, store: Connections) -> int:
-        """Note the innermost savepoint, or the transaction, and return its number for `was_committed`."""
-        ((number,),) = self._of_savepoints(store, self.savepoint_noted, next(_savepoints))
-        return int(number)
-
-    def was_committed(self, store: Connections, savepoint: int) -> bool:
-        """Return whether a noted savepoint was committed. Call it after the end of the transaction."""
-        return bool(self._of_savepoints(store, self.savepoint_kept, savepoint))
-
-    def _of_savepoints(self, store: Connections, sql: str, savepoint: int) -> list[Row]:
-        if self.savepoints:
-            store.execute(self.savepoints)  # each time: rolling back the savepoint that created the table removes it
-        return self.execute(store, sql, {"savepoint": savepoint})
 
     # connections
 

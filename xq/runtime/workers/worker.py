@@ -27,7 +27,7 @@ from xq.runtime.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
-LISTEN = 0.5  # seconds until a worker looks at what wakes nobody, as tasks that other workers have reserved
+LISTEN = 0.5  # seconds until a worker asks anew: nothing wakes it for a task that another worker gives back
 
 
 class WorkedParts(Protocol[T]):

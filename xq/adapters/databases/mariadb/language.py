@@ -46,7 +46,6 @@ class MariadbLanguage(ServerLanguage):
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
-    savepoints = "CREATE TEMPORARY TABLE IF NOT EXISTS xq_savepoint (number BIGINT PRIMARY KEY) ENGINE = InnoDB"
     most_values = 10_000
     longest_name = 64
     layout = "13"  # 5, of xq 0.1, had indexes of virtual columns

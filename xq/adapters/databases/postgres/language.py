@@ -25,14 +25,6 @@ class PostgresLanguage(ServerLanguage):
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
     never = "CAST('Infinity' AS float8)"
-    # A savepoint that has written has a transaction id, and a lock on it. Any connection can look up its outcome;
-    # behind a pooler, another connection does so after the commit.
-    savepoints = ""
-    savepoint_noted = (
-        "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) - COALESCE(MIN(age(transactionid)), 0) "
-        "FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
-    )
-    savepoint_kept = "SELECT 1 WHERE pg_xact_status(CAST(CAST(:savepoint AS text) AS xid8)) = 'committed'"
     moments: ClassVar[Mapping[Kind, Form]] = {
         "datetime": Form("(to_timestamp({}) AT TIME ZONE 'UTC')"),
         "timestamptz": Form("to_timestamp({})"),

@@ -36,7 +36,6 @@ class SqliteLanguage(Statements):
     hint = Form(" INDEXED BY {}")
     never = "9e999"
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
-    savepoints = "CREATE TEMP TABLE IF NOT EXISTS xq_savepoint (number INTEGER PRIMARY KEY)"
     double = "REAL"
     dashed = Form(
         "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
