@@ -259,7 +259,10 @@ class Queue(Operators[T]):
         """
         if tube is not None:
             self.adapter.tube(tube)
-        taken = self._waiting.take(1, timeout, tube, options)
+        if timeout == 0 and timeout is not False:
+            taken = self._takes.oldest("take", 1, options, tube=tube, reaps=True)
+        else:
+            taken = self._waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:

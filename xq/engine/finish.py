@@ -150,7 +150,7 @@ class Finish(One[T]):
         if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
             raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
         alike = update is None or isinstance(update, Mapping)
-        asked = self._asked(event, options, update if alike else None)  # type: ignore[arg-type]
+        asked = Asked(event, *self.tasks.called(event, options, update if alike else None))
         identified = list(map(self.tasks.identify, keys))
         app_keys = self.tasks.app_keys([parts for parts, _ in identified])
         if len({*app_keys}) < len(app_keys):
@@ -267,7 +267,7 @@ class Finish(One[T]):
 
     def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call, with times in seconds. Raises as the call would."""
-        asked = self._asked(event, options, None)
+        asked = Asked(event, *self.tasks.called(event, options, None))
         if only := self._only.get(event) or self._only_source(asked):
             self.tasks.options.choose(only, event, asked.seconds)
         return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
@@ -276,7 +276,7 @@ class Finish(One[T]):
         """Move the tasks in this state by an event without a fence, and return their number."""
         if event == "cancel":  # one by one: the owner of each learns it
             return sum(map(self._cancel_if_there, keys))
-        asked = self._asked(event, options, None)
+        asked = Asked(event, *self.tasks.called(event, options, None))
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0

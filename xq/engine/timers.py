@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from xq.core import time
@@ -107,34 +106,27 @@ class Batches:
     def _singly(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values()) if which.way == "owned" else (which,)
-        tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
+        look = (which, *values.values()) if which.way == "owned" else (which,)
+        moved, n, refused, logged = 0, PER_MOVE, dict[Parts, Exception](), self._stuck.get(look, set())
         listing = self.executor.dialect.moves.listing(which)
+
+        def move(keys: Sequence[Parts]) -> int:
+            return sum(self._run(event, one, transition, {**values, **named(parts)}) for parts in keys)
+
         while True:
             listed = [tuple(parts) for parts in self.executor.run(listing, {**values, "n": n})]
-            for parts in listed:
-                if parts in tried:
-                    continue
-                tried.add(parts)
-                try:
-                    found = {**values, **named(parts)}
-                    run = partial(self._run, event, one, transition, found)
-                    # One transaction per task: the database may check a constraint only at its end.
-                    moved += self.executor.transaction(run, locks=False, caught=True)
-                except Exception as error:
-                    if not self.is_refused(error):
-                        raise
-                    key = self.tasks.app_key(parts)
-                    level = logging.DEBUG if key in logged else logging.WARNING  # each sweep retries it
-                    self.log.log(level, "%s cannot move task %r: %s", event, key, error)
-                    stuck.add(key)
-                    refused += 1
+            moved, more = self.executor.in_parts(move, [key for key in listed if key not in refused], self.is_refused)
+            refused.update(more)
             if moved or len(listed) < n:
                 break
             n = 2 * n  # look behind the rejected tasks
+        stuck = {self.tasks.app_key(parts): error for parts, error in refused.items()}
+        for key, error in stuck.items():
+            level = logging.DEBUG if key in logged else logging.WARNING  # each sweep retries it
+            self.log.log(level, "%s cannot move task %r: %s", event, key, error)
         # If all tasks were listed, forget the rejected ones that were not among them.
-        self._stuck[look] = stuck if len(listed) < n else stuck | logged
-        return Moved(moved, refused)
+        self._stuck[look] = {*stuck} if len(listed) < n else {*stuck, *logged}
+        return Moved(moved, len(refused))
 
 
 class Swept(NamedTuple):

@@ -69,24 +69,17 @@ class Waiting(Generic[T]):
     ) -> list[T]:
         """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        `until` and `looked` are those of `taking`. Without a task it reaps, and looks again if it reaped a session.
+        `until` and `looked` are those of `taking`. A look without a task reaps, and is repeated if it reaped a session.
         """
-        binding = self.executor.binding
-        reaped = 0 if binding is None else binding.sessions.reaper.reaped
-        seconds = 0 if timeout == 0 and timeout is not False else self.seconds(timeout)
+        look, taken = partial(self.takes.oldest, "take", n, options, tube=tube, but=but, reaps=not looked), list[Any]()
+        seconds = self.seconds(timeout)
         if n == 0 or seconds == 0:
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        else:
-            taken: list[str | None] = []  # the token
-            look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
-            try:
-                found = run_steps(self.taking(tube, seconds, looked, until, but), look)
-            except BaseException as error:
-                self.takes.in_doubt.add(taken, error)
-                raise
-        if not (found or looked) and n and self.maintenance.reap(some=True) > reaped:
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        return found
+            return look()
+        try:
+            return run_steps(self.taking(tube, seconds, looked, until, but), partial(look, then=taken.append))
+        except BaseException as error:
+            self.takes.in_doubt.add(taken, error)  # the token
+            raise
 
     def taking(
         self,
