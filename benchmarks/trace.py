@@ -82,12 +82,12 @@ def walks(queue: Any) -> dict[str, list[Call]]:
     for _ in range(WARM + 1):
         _, found["put"] = traced(lambda: model.put({"payload": PAYLOAD}))
         task, found["take"] = traced(lambda: model.take())
-        _, found["ack"] = traced(lambda: task.ack())
+        _, found["ack"] = traced(lambda task=task: task.ack())
     return {verb: [call for call in calls if call.is_xq] for verb, calls in found.items()}
 
 
 def print_walks(title: str, found: Mapping[str, Sequence[Call]], summary: bool) -> None:
-    for verb, calls in {**found, "all three": [call for calls in found.values() for call in calls]}.items():
+    for verb, calls in {**found, "all three": [call for each in found.values() for call in each]}.items():
         files = {call.path for call in calls if call.path.exists()}  # not the generated functions
         lines = sum(len(path.read_text().splitlines()) for path in files)
         print(f"{title}, {verb}: {len(calls)} functions of xq, in {len(files)} files of {lines:,} lines")

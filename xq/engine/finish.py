@@ -9,7 +9,6 @@ from functools import partial
 from types import NoneType
 from typing import Any, Final
 
-from xq.core import time
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
@@ -18,7 +17,7 @@ from xq.core.ports import Row, T
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.one import LOCKED, NO_TAKE, Asked, Locked, One
+from xq.engine.one import NO_TAKE, Asked, Locked, One
 from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.timers import Batches
 from xq.sessions.session import lock_of, owner_of
@@ -62,8 +61,7 @@ class Finish(One[T]):
         see `Connection.as_one`.
         """
         begun, transition = self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
-        batches = chunks(taken, PER_MOVE)
-        return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
+        return [rows for batch in chunks(taken, PER_MOVE) for rows in self._move_all(begun, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
@@ -96,10 +94,7 @@ class Finish(One[T]):
         cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
         if self.store.in_transaction():
             return cancel()
-        locked = Locked(self, "cancel", Taken(parts, None), cancel)
-        while (moved := locked.moved()) is None:
-            time.sleep(LOCKED)
-        return moved
+        return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
     def _cancel(self, parts: Parts, to: str | None) -> T:
         executor, records = self.executor, self.executor.dialect.records

@@ -74,6 +74,12 @@ class Locked(Generic[R]):
             self._moves.warn_of_lock(self._event, self._task)
         return None
 
+    def wait(self) -> R:
+        """Return the result of the move, once the row is free."""
+        while (moved := self.moved()) is None:
+            time.sleep(LOCKED)
+        return moved
+
 
 class One(Generic[T]):
     """The moves of one named task of a queue."""
@@ -126,10 +132,8 @@ class One(Generic[T]):
             except Exception as error:
                 if not (waits and self.is_locked(error)):
                     raise
-                locked = Locked(self, event, Taken(parts, token), partial(self._moved, asked, transition, parts, token))
-                while (found := locked.moved()) is None:
-                    time.sleep(LOCKED)
-                moved = found
+                again = partial(self._moved, asked, transition, parts, token)
+                moved = Locked(self, event, Taken(parts, token), again).wait()
             if moved:
                 return moved[0]
             state = self._find(asked, parts, token)

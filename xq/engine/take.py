@@ -9,11 +9,10 @@ from typing import Any, Final, Generic, Protocol
 
 from xq.core import time
 from xq.core.compile import Selector
-from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Connection, Row, T, UnreadRow
+from xq.core.ports import Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
@@ -137,25 +136,18 @@ class Takes(Generic[T]):
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
             return begun, skipped, None
-        swept = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return executor.begin(), skipped, swept
-
-    def _catch_up(
-        self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
-    ) -> Swept | None:
-        """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
-        if self.executor.clock is not None:
-            self.executor.review()  # no maintenance thread does, under a test's clock
+        if clock is not None:
+            executor.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
-            self.executor.begin(locks=True)
+            executor.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.moves.has_dirty_groups and transition.source == READY:
             # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
             self.timers.refresh_groups(mine=connection.in_transaction)
         if self.in_doubt.pending:
             self.in_doubt.resolve()
-        return swept
+        return executor.begin(), skipped, swept
 
     def _step(
         self,

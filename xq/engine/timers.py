@@ -49,7 +49,7 @@ class Batches:
         Raises if the database rejects one.
         """
         which, release, values = self._owned(ranges)
-        while self._batch(event, which, release, values) == PER_MOVE:
+        while self._run(event, which, release, {**values, "n": PER_MOVE}, caught=True) == PER_MOVE:
             pass
 
     def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
@@ -71,17 +71,17 @@ class Batches:
     ) -> Moved:
         """Move a batch of the tasks that `which` selects; `one` selects one of them by its key.
 
-        If the database rejects the batch, the tasks are moved singly, and rejected ones are logged.
+        If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
         look = (which, *values.values()) if which.way == "owned" else (which,)
         try:
-            moved = Moved(self._batch(event, which, transition, values))
+            moved = Moved(self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True))
             if moved.moved < PER_MOVE:
                 self._stuck.pop(look, None)
         except Exception as error:
             if not self.is_refused(error):
                 raise
-            moved = self._singly(event, which, one, transition, values)
+            moved = self._in_parts(event, which, one, transition, values)
         if moved.moved:
             self.log.debug("%s: %d tasks %s-%s", event, moved.moved, transition.source, transition.target)
         return moved
@@ -93,9 +93,6 @@ class Batches:
         """
         return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
 
-    def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
-        return self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True)
-
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
@@ -103,7 +100,7 @@ class Batches:
         step = self.steps.move(binding, event, which, transition)
         return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
 
-    def _singly(
+    def _in_parts(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
         look = (which, *values.values()) if which.way == "owned" else (which,)
