@@ -76,7 +76,7 @@ class BaseStore(ABC):
         return ErrorKind.LOST if kind not in ANSWERS and self.driver.is_broken(self.in_use) else kind
 
     def may_pass(self, error: BaseException) -> bool:
-        return self.classify(error) in self.driver.passing
+        return self.classify(error) in self.driver.retryable
 
     def failed(self, error: BaseException) -> NoReturn:
         """Raise the error of a statement: as BadValue or BadType if a value caused it, else unchanged."""

@@ -19,7 +19,7 @@ from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.one import NO_TAKE, Asked, Locked, One
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.timers import Batches
+from xq.engine.timers import UnattendedMoves
 from xq.sessions.session import lock_of, owner_of
 
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
@@ -37,10 +37,10 @@ def cancelled(task: Taken) -> str:
     return f"cancelled:{task.token} {parts}"[:255]
 
 
-class Finish(One[T]):
+class NamedMoves(One[T]):
     """Move named tasks of one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
+    def __init__(self, tasks: Tasks[T], steps: Steps, batches: UnattendedMoves, in_doubt: InDoubtTakes) -> None:
         super().__init__(tasks, steps, in_doubt)
         self.batches = batches
         self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)

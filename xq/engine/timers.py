@@ -14,7 +14,7 @@ from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import FAULTS
+from xq.core.ports import PERMANENT
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
 from xq.sessions.session import lock_of
@@ -30,7 +30,7 @@ class Moved(NamedTuple):
     refused: int = 0
 
 
-class Batches:
+class UnattendedMoves:
     """Batch transitions of one queue."""
 
     def __init__(self, steps: Steps) -> None:
@@ -91,7 +91,7 @@ class Batches:
 
         A missing right is no such error: it concerns all tasks, and is raised to the caller.
         """
-        return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
+        return isinstance(error, BadValue) or self.store.classify(error) in PERMANENT
 
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
@@ -140,7 +140,7 @@ class Swept(NamedTuple):
 class Timers:
     """The due tasks of one queue, and its history that is older than the feature keeps it."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: UnattendedMoves) -> None:
         self.executor = batches.executor
         self.store = batches.store
         self.batches = batches

@@ -20,7 +20,7 @@ from xq.core.options import NONE
 from xq.core.ports import Row
 from xq.core.values import Parts, named, numbered
 from xq.engine.executor import retried
-from xq.engine.timers import Batches
+from xq.engine.timers import UnattendedMoves
 
 MOST: Final = 1_000  # tasks that are passed over at a time
 AGAIN: Final = 10.0  # seconds until such a task is tried again
@@ -34,7 +34,7 @@ class _WorkedError(Exception):
 class Unmovable:
     """The ready tasks of one queue that cannot be taken."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: UnattendedMoves) -> None:
         self.batches, self.executor, self.tasks = batches, batches.executor, batches.tasks
         self.until: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
 

@@ -15,7 +15,7 @@ from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.core.ports import Store, T
 from xq.core.values import Tasks
 from xq.engine.executor import Executor, retried
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.take import Takes
 from xq.operators.doctor import Doctor, Finding
@@ -37,7 +37,7 @@ class Operators(Generic[T]):
     _pauses: Pauses
     _inspection: Doctor
     _search: Search[T]
-    _finish: Finish[T]
+    _finish: NamedMoves[T]
 
     # SQL
 

@@ -35,7 +35,7 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
-from xq.core.ports import FAULTS, PASSING, ErrorKind, RollBack, T
+from xq.core.ports import PERMANENT, RETRYABLE, ErrorKind, RollBack, T
 from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.executor import Executor
@@ -149,7 +149,7 @@ class Schedules(Generic[T]):
         except Exception as error:
             later = isinstance(error, (Full, Duplicate, WrongState))  # it may be put later
             kind = self.store.classify(error)
-            if not later and kind not in FAULTS:
+            if not later and kind not in PERMANENT:
                 raise
             if len(puts) == 1 and not later and kind is not ErrorKind.DUPLICATE:
                 told = f"correct the task of the schedule {min(puts)!r}, which cannot be put: {error}"
@@ -347,7 +347,7 @@ class Schedules(Generic[T]):
         try:
             fired = self.executor.transaction(put, caught=True)
         except Exception as error:
-            if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
+            if self.store.classify(error) in RETRYABLE or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule
             level = logging.DEBUG if name in self._failed else logging.WARNING  # each look retries it
             self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, error)

@@ -19,7 +19,7 @@ from xq.core.machine import ABSENT, TAKEN
 from xq.core.options import NONE, Span, seconds_of
 from xq.core.ports import ErrorKind, Row, T
 from xq.core.values import Parts, named
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -45,7 +45,7 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self.inserts = inserts
         self.takes = takes
-        self.finish: Finish[T] = maintenance.finish
+        self.finish: NamedMoves[T] = maintenance.finish
         self.waiters = maintenance.waiters
         self.maintenance = maintenance
         self._limit = self.machine.guard("limit")

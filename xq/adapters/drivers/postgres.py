@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core import time
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, UnreadRow
+from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
@@ -43,7 +43,7 @@ class Psycopg(BaseDriver):
 
     begin = "BEGIN"
     errors_end_transactions = True
-    passing = PASSING
+    retryable = RETRYABLE
 
     @cached_property
     def joins(self) -> Joins:

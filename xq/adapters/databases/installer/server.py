@@ -12,7 +12,7 @@ from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.records import LEASES, QUEUES
 from xq.adapters.databases.session_connection import ALIVE
 from xq.core.errors import ConfigurationError
-from xq.core.ports import UNANSWERED, Connections
+from xq.core.ports import OUTCOME_UNKNOWN, Connections
 from xq.sessions.session import UUID_LENGTH
 
 
@@ -75,7 +75,7 @@ class ServerInstaller(Installer):
             try:
                 found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
             except Exception as error:
-                if store.classify(error) in UNANSWERED:
+                if store.classify(error) in OUTCOME_UNKNOWN:
                     raise
                 continue  # no right to read it; PostgreSQL's query omits those, since an error ends a transaction
             for (name,) in found:
