@@ -75,6 +75,10 @@ def cycle(queue: Xq, look: Callable[[Callable[[], Any]], tuple[Any, T]]) -> dict
     return found
 
 
+def _ack(task: Any) -> None:
+    task.ack()
+
+
 def walks(queue: Any) -> dict[str, list[Call]]:
     """Return the calls of xq of a put, a take and an ack without options, which only an application's verbs begin."""
     model: Any = queue.queue.model
@@ -82,7 +86,7 @@ def walks(queue: Any) -> dict[str, list[Call]]:
     for _ in range(WARM + 10):  # a take that comes late looks for due tasks first
         _, put = traced(lambda: model.put({"payload": PAYLOAD}))
         task, take = traced(lambda: model.take())
-        _, ack = traced(lambda task=task: task.ack())
+        _, ack = traced(partial(_ack, task))
         for verb, calls in {"put": put, "take": take, "ack": ack}.items():
             ours = [call for call in calls if call.is_xq]
             shortest[verb] = min(shortest.get(verb, ours), ours, key=len)
@@ -118,7 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.walks:
             with closing(kind()) as home:
                 for orm, opens in SEAMS.items():
-                    with closing(opens(Place(home.new("walked")), roles=("owner",))) as walked:
+                    opened: Callable[..., Any] = opens
+                    with closing(opened(Place(home.new("walked")), roles=("owner",))) as walked:
                         print_walks(f"{orm} on {home.title}", walks(walked), asked.summary)
             continue
         with pytest.MonkeyPatch.context() as patch, closing(kind()) as home:
