@@ -146,7 +146,7 @@ bench-django: $(BENCH) ## models of Django beside Peewee's; django.tasks beside 
 profile: $(TEST) ## where the microseconds of a cycle go
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
 
-trace: $(TEST) ## every Python call of put, take, ack and put_many, or what they send; ARGS='sqlite --summary', ARGS='postgres --sql'
+trace: $(TEST) ## every Python call of put, take, ack and put_many, or what they send; ARGS='sqlite --summary', ARGS='postgres --sql', ARGS='--walks --summary'
 	@$(BIN)/python -m benchmarks.trace $(ARGS)
 
 mutants: $(TEST) ## small faults in a copy of the checkout: which does no test notice? Hours; ARGS='--hints-only 7 12': minutes

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting, workers
-from benchmarks.contestants import PAYLOAD, Batches, Existing, Place, Xq, counted_floor, floor, model
+from benchmarks.contestants import PAYLOAD, Existing, Place, UnattendedMoves, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
 from benchmarks.report import Effort, Section, Table, micro, milli, rate, run
@@ -23,11 +23,11 @@ EVERYTHING: Mapping[str, Any] = {
     "roles": ("owner", "runat", "attempts", "tube"),
     "features": {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True, "history": True},
 }
-BARE: Opens[Batches] = partial(Xq, roles=("owner",), statistics=False)
-WHOLE: Opens[Batches] = partial(Xq, **EVERYTHING)
+BARE: Opens[UnattendedMoves] = partial(Xq, roles=("owner",), statistics=False)
+WHOLE: Opens[UnattendedMoves] = partial(Xq, **EVERYTHING)
 
 FLOOR = "the floor"
-MAIN: Mapping[str, Opens[Batches]] = {
+MAIN: Mapping[str, Opens[UnattendedMoves]] = {
     FLOOR: floor,
     "the floor, counted by xq's triggers": counted_floor,
     "xq, an existing table; delayed, buried, ttr": partial(
@@ -36,7 +36,7 @@ MAIN: Mapping[str, Opens[Batches]] = {
     "xq, no statistics": BARE,
     "xq, everything on": WHOLE,
 }
-FEATURES: Mapping[str, Opens[Batches]] = {
+FEATURES: Mapping[str, Opens[UnattendedMoves]] = {
     FLOOR: floor,
     "status, priority, owner; no statistics": BARE,
     "+ statistics": partial(Xq, roles=("owner",)),
@@ -48,8 +48,8 @@ FEATURES: Mapping[str, Opens[Batches]] = {
 
 
 def opened(
-    stack: ExitStack, names: Mapping[str, Opens[Batches]], home: Home, waiting: int = 0, durable: bool = False
-) -> dict[str, Batches]:
+    stack: ExitStack, names: Mapping[str, Opens[UnattendedMoves]], home: Home, waiting: int = 0, durable: bool = False
+) -> dict[str, UnattendedMoves]:
     """Each in a database of its own, where so many tasks wait."""
     found = {name: opens(Place(home.new(f"queue-{i}", durable))) for i, (name, opens) in enumerate(names.items())}
     for contestant in found.values():
@@ -75,7 +75,7 @@ def against_the_floor(results: Mapping[str, Series], measured: Iterable[str]) ->
     return [[name, *(cell(of, what) for what in wanted)] for name, of in results.items()]
 
 
-def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, home: Home) -> Table:
+def singly(contestants: Mapping[str, Opens[UnattendedMoves]], effort: Effort, home: Home) -> Table:
     with ExitStack() as stack:
         queues = opened(stack, contestants, home)
         results = race(queues, lambda n: single_calls(queues[n], effort.calls, effort.waiting), effort.repetitions)
@@ -85,7 +85,7 @@ def singly(contestants: Mapping[str, Opens[Batches]], effort: Effort, home: Home
 def batches(effort: Effort, home: Home) -> Table:
     """Rates are tasks a second; 1 is a single call."""
 
-    def of_size(queue: Batches, size: int) -> Numbers:
+    def of_size(queue: UnattendedMoves, size: int) -> Numbers:
         """About as many tasks as single calls would move, and at least a few batches."""
         rounds = max(3, effort.calls // size)
         with behind(queue, effort.waiting):
@@ -99,7 +99,7 @@ def batches(effort: Effort, home: Home) -> Table:
         n = rounds * size
         return {f"put {size}": n / put, f"take {size}": n / (take - start), f"ack {size}": n / (ack - take)}
 
-    def measured(queue: Batches) -> Numbers:
+    def measured(queue: UnattendedMoves) -> Numbers:
         found = dict(single_calls(queue, effort.calls, effort.waiting))
         for size in effort.batches:
             found |= of_size(queue, size)
@@ -214,7 +214,7 @@ def backlog(sizes: Callable[[Effort], Sequence[int]], kinds: Sequence[str], effo
 
 
 def burst(effort: Effort, home: Home) -> Table:
-    def takes(queue: Batches, before: Callable[[], object]) -> list[str]:
+    def takes(queue: UnattendedMoves, before: Callable[[], object]) -> list[str]:
         found = []
         for _ in range(effort.samples):
             before()
@@ -263,7 +263,7 @@ SECTIONS = [
     ),
     Section(
         "batches",
-        "Batches",
+        "UnattendedMoves",
         "put_many, take_many and ack_many. Each cell has the rate as a multiple of that of single calls, the tasks "
         "a second, and the ratio to the floor's batches of the same size (many rows in one INSERT, `LIMIT n`, a "
         "list of keys). The aim is 10 times the single calls with batches of 100.",

@@ -56,7 +56,7 @@ class Contestant(ABC):
         """Give back what this thread has open."""
 
 
-class Batches(Contestant):
+class UnattendedMoves(Contestant):
     """A queue that moves several tasks at once as well."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Batches(Contestant):
     def ack_many(self, tasks: Sequence[Any]) -> None: ...
 
 
-class Floor(Batches):
+class Floor(UnattendedMoves):
     """What one would write by hand for this database: one index, no owner, no time, no statistics.
 
     A connection and a cursor for each thread, which are kept.
@@ -279,7 +279,7 @@ def model(db: pw.Database, table: str) -> type[pw.Model]:
     return type("Task", (pw.Model,), {**fields, "__module__": __name__, "Meta": meta})
 
 
-class OfXq(Batches):
+class OfXq(UnattendedMoves):
     """A queue of xq, on whatever ORM."""
 
     queue: xq.Queue[Any]

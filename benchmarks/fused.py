@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from benchmarks.contestants import Batches, Place, PostgresFloor, Xq, counted_floor, floor
+from benchmarks.contestants import Place, PostgresFloor, UnattendedMoves, Xq, counted_floor, floor
 from benchmarks.databases import Home
 from benchmarks.measure import Numbers, behind, race
 from benchmarks.report import Effort, Section, Table, rate
@@ -16,7 +16,7 @@ from benchmarks.report import Effort, Section, Table, rate
 Next = Callable[[Any], Any]  # acks a task and returns the next one
 
 
-def two(queue: Batches) -> Next:
+def two(queue: UnattendedMoves) -> Next:
     def ack_and_take(task: Any) -> Any:
         queue.ack(task)
         return queue.take()

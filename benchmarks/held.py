@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
-from benchmarks.contestants import Batches, Place, Xq, floor
+from benchmarks.contestants import Place, UnattendedMoves, Xq, floor
 from benchmarks.databases import Database, Home
 from benchmarks.measure import Opens, percentile
 from benchmarks.report import Effort, Section, Table, micro, rate
@@ -33,7 +33,7 @@ def tuned(place: Place) -> Xq:
     return queue
 
 
-CONTESTANTS: Mapping[str, Opens[Batches]] = {"the floor": floor, "xq": XQ, "xq, tuned": tuned}
+CONTESTANTS: Mapping[str, Opens[UnattendedMoves]] = {"the floor": floor, "xq": XQ, "xq, tuned": tuned}
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def held(database: Database, table: str) -> Iterator[None]:
 class Watch:
     """Queues that are kept busy, in turn, with a line of the table for every so many seconds."""
 
-    def __init__(self, queues: Mapping[str, Batches], every: float) -> None:
+    def __init__(self, queues: Mapping[str, UnattendedMoves], every: float) -> None:
         self._queues = queues
         self._every = every
         self.lines: list[list[str]] = []

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from benchmarks.bench import CALLS, EVERYTHING, opened
-from benchmarks.contestants import PAYLOAD, Batches, OfXq, Place, Xq
+from benchmarks.contestants import PAYLOAD, OfXq, Place, UnattendedMoves, Xq
 from benchmarks.databases import Home
 from benchmarks.measure import Numbers, Opens, Series, behind, race, single_calls, spawn, timed
 from benchmarks.report import Effort, Section, Table, rate, run
@@ -103,11 +103,11 @@ class OnDjango(OfXq):
 
 BARE: Mapping[str, Any] = {"roles": ("owner", "runat"), "features": {"ttr": 60}}
 PAIRS: Mapping[str, Mapping[str, Any]] = {"": BARE, ", everything on": EVERYTHING}
-SEAMS: Mapping[str, type[Batches]] = {"Peewee": OnPeewee, "Django": OnDjango}
+SEAMS: Mapping[str, type[UnattendedMoves]] = {"Peewee": OnPeewee, "Django": OnDjango}
 
 
 def seam(effort: Effort, home: Home) -> Table:
-    def measured(queue: Batches) -> Numbers:
+    def measured(queue: UnattendedMoves) -> Numbers:
         found = dict(single_calls(queue, effort.calls, effort.waiting))
         rounds = max(3, effort.calls // BATCH)
         with behind(queue, effort.waiting):
@@ -121,7 +121,7 @@ def seam(effort: Effort, home: Home) -> Table:
             found["ack many"] = rounds * BATCH / (time.perf_counter() - start)
         return found
 
-    kinds: dict[str, Opens[Batches]] = {
+    kinds: dict[str, Opens[UnattendedMoves]] = {
         f"{orm}{which}": partial(opens, **options) for which, options in PAIRS.items() for orm, opens in SEAMS.items()
     }
     with ExitStack() as stack:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 
-from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, floor
+from benchmarks.contestants import PAYLOAD, Place, UnattendedMoves, Xq, floor
 from benchmarks.databases import Home
 from benchmarks.measure import Opens
 from benchmarks.report import Effort, Section, Table
@@ -18,7 +18,7 @@ AT_ONCE = 1_000  # tasks of a call
 
 KEPT = {"keep": True}
 WHOLE = {"ttr": 60, "ttl": 3600, "delayed": True, "buried": True, "keep": True}
-CONTESTANTS: Mapping[str, Opens[Batches]] = {
+CONTESTANTS: Mapping[str, Opens[UnattendedMoves]] = {
     "the floor": floor,
     "xq, the owner in a column": partial(Xq, roles=("owner",), features=KEPT),
     "the same with history": partial(Xq, roles=("owner",), features=KEPT | {"history": True}),

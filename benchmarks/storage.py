@@ -9,7 +9,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from benchmarks.contestants import PAYLOAD, Batches, Place, Xq, floor
+from benchmarks.contestants import PAYLOAD, Place, UnattendedMoves, Xq, floor
 from benchmarks.databases import Database, Home
 from benchmarks.measure import Opens
 from benchmarks.report import Effort, Section, Table
@@ -29,7 +29,7 @@ class InUtubes(Xq):
         return self.queue.put({"payload": payload, "utube": next(self._utubes)})
 
 
-CONTESTANTS: Mapping[str, Opens[Batches]] = {
+CONTESTANTS: Mapping[str, Opens[UnattendedMoves]] = {
     "the floor": floor,
     "xq": Xq,
     "xq, the owner in a column": partial(Xq, roles=("owner",)),
@@ -38,13 +38,13 @@ CONTESTANTS: Mapping[str, Opens[Batches]] = {
 }
 
 
-def jobs(queue: Batches, n: int) -> None:
+def jobs(queue: UnattendedMoves, n: int) -> None:
     for _ in range(n):
         queue.put()
         queue.ack(queue.take())
 
 
-def roll_up(queue: Batches) -> None:
+def roll_up(queue: UnattendedMoves) -> None:
     while isinstance(queue, Xq) and roll_up_some(queue.queue._executor):
         pass
 

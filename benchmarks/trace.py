@@ -1,10 +1,13 @@
-"""make trace: every Python call of put, take, ack(update=) and put_many, on each database, and what they send."""
+"""make trace: every Python call of put, take, ack(update=) and put_many, on each database, and what they send.
+
+With --walks: how many functions of xq a warm put, take and ack enter, in how many files of how many lines.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 
 from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import HOMES
+from benchmarks.on_django import SEAMS
 from tests.support.trips import Counter, Trips
 
 T = TypeVar("T")
@@ -26,8 +30,12 @@ WARM = 3  # cycles before: what is compiled for the first call, and kept, is not
 class Call(NamedTuple):
     depth: int  # 1 is the method that the application calls
     name: str
-    file: str
+    path: Path
     is_xq: bool
+
+    @property
+    def file(self) -> str:
+        return self.path.name
 
 
 def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
@@ -41,7 +49,7 @@ def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
             code, file = frame.f_code, Path(frame.f_code.co_filename)
             ours = file.name.startswith("<xq ") or bool({"xq", "adapters", "features"} & {*file.parts[-5:-1]})
             if depth:
-                calls.append(Call(depth, code.co_qualname, file.name, ours and "site-packages" not in file.parts))
+                calls.append(Call(depth, code.co_qualname, file, ours and "site-packages" not in file.parts))
             depth += 1
         elif event == "return":
             depth -= 1
@@ -67,6 +75,33 @@ def cycle(queue: Xq, look: Callable[[Callable[[], Any]], tuple[Any, T]]) -> dict
     return found
 
 
+def _ack(task: Any) -> None:
+    task.ack()
+
+
+def walks(queue: Any) -> dict[str, list[Call]]:
+    """Return the calls of xq of a put, a take and an ack without options, which only an application's verbs begin."""
+    model: Any = queue.queue.model
+    shortest: dict[str, list[Call]] = {}
+    for _ in range(WARM + 10):  # a take that comes late looks for due tasks first
+        _, put = traced(lambda: model.put({"payload": PAYLOAD}))
+        task, take = traced(lambda: model.take())
+        _, ack = traced(partial(_ack, task))
+        for verb, calls in {"put": put, "take": take, "ack": ack}.items():
+            ours = [call for call in calls if call.is_xq]
+            shortest[verb] = min(shortest.get(verb, ours), ours, key=len)
+    return shortest
+
+
+def print_walks(title: str, found: Mapping[str, Sequence[Call]], summary: bool) -> None:
+    for verb, calls in {**found, "all three": [call for each in found.values() for call in each]}.items():
+        files = {call.path for call in calls if call.path.exists()}  # not the generated functions
+        lines = sum(len(path.read_text().splitlines()) for path in files)
+        print(f"{title}, {verb}: {len(calls)} functions of xq, in {len(files)} files of {lines:,} lines")
+        for call in calls if verb in found and not summary else ():
+            print(f"  {call.name}  ({call.file})")
+
+
 def sending(counter: Counter, call: Callable[[], Any]) -> tuple[Any, Trips]:
     """Return what a call returns, and what it sends."""
     with counter.counting() as trips:
@@ -79,9 +114,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("databases", nargs="*", help="sqlite, postgres, mariadb; all if none is named")
     parser.add_argument("--summary", action="store_true", help="only how many calls, and how deep")
     parser.add_argument("--sql", action="store_true", help="what they send: statements/round trips/transactions")
+    parser.add_argument("--walks", action="store_true", help="functions and files, on Peewee and on Django")
     asked = parser.parse_args(arguments)
     for name, kind in HOMES.items():
         if asked.databases and name not in asked.databases:
+            continue
+        if asked.walks:
+            with closing(kind()) as home:
+                for orm, opens in SEAMS.items():
+                    opened: Callable[..., Any] = opens
+                    with closing(opened(Place(home.new("walked")), roles=("owner",))) as walked:
+                        print_walks(f"{orm} on {home.title}", walks(walked), asked.summary)
             continue
         with pytest.MonkeyPatch.context() as patch, closing(kind()) as home:
             counter = Counter(patch) if asked.sql else None  # else its wrappers would be among the calls

@@ -17,7 +17,7 @@ from xq.core.tokens import checked
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
-from xq.engine.finish import Finish, Update
+from xq.engine.finish import NamedMoves, Update
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
@@ -26,7 +26,7 @@ from xq.engine.pauses import Pauses
 from xq.engine.stats import Stats
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
-from xq.engine.timers import Batches, Timers
+from xq.engine.timers import Timers, UnattendedMoves
 from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
 from xq.operators.operations import log_act
@@ -96,10 +96,10 @@ class Queue(Operators[T]):
         self._inspection = Doctor(self._pauses, self._history)
         self._search: Search[T] = Search(executor, self._tasks)
         steps = Steps(executor, self._tasks)
-        batches = Batches(steps)
+        batches = UnattendedMoves(steps)
         in_doubt, timers = InDoubtTakes(batches), Timers(batches)
         self._inserts = Inserts(self._tasks, steps)
-        self._finish = Finish(self._tasks, steps, batches, in_doubt)
+        self._finish = NamedMoves(self._tasks, steps, batches, in_doubt)
         self._schedules = Schedules(executor, self._tasks, self._inserts)
         self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
         self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
@@ -260,7 +260,10 @@ class Queue(Operators[T]):
         """
         if tube is not None:
             self.adapter.tube(tube)
-        taken = self._waiting.take(1, timeout, tube, options)
+        if timeout == 0 and timeout is not False:
+            taken = self._takes.oldest("take", 1, options, tube=tube, reaps=True)
+        else:
+            taken = self._waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:

@@ -82,9 +82,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # moves, puts, time
     Mutant(
         "the first take of a process does not see what a killed one held",
-        "xq/runtime/waiting.py",
-        "if not (found or looked) and n and self.maintenance.reap(some=True) > reaped:",
-        "if not (found or looked) and not n and self.maintenance.reap(some=True) > reaped:",
+        "xq/engine/take.py",
+        "self._maintenance.reap(some=True) == reaped:",
+        "self._maintenance.reap(some=True) >= reaped:",
         "inside/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",
         tier="rest",
     ),

@@ -76,7 +76,7 @@ class BaseStore(ABC):
         return ErrorKind.LOST if kind not in ANSWERS and self.driver.is_broken(self.in_use) else kind
 
     def may_pass(self, error: BaseException) -> bool:
-        return self.classify(error) in self.driver.passing
+        return self.classify(error) in self.driver.retryable
 
     def failed(self, error: BaseException) -> NoReturn:
         """Raise the error of a statement: as BadValue or BadType if a value caused it, else unchanged."""
@@ -130,7 +130,9 @@ class Connection:
         try:
             if self.ahead and not self.in_transaction:
                 return self._send_ahead((sql, values))[-1]
-            return self.driver.rows(self._run(sql, values))
+            made = self.cursor()
+            self.driver.execute(made, sql, values)
+            return self.driver.rows(made)
         except BaseException as error:
             if not self.in_transaction:
                 self._undo(error)
@@ -144,11 +146,6 @@ class Connection:
     def begins(self) -> bool:
         return not (self.in_transaction or self.gathers or self.ahead)
 
-    def _run(self, sql: str, values: Sequence[Any]) -> Any:
-        made = self.cursor()
-        self.driver.execute(made, sql, values)
-        return made
-
     def _send_ahead(self, *more: tuple[str, Sequence[Any]]) -> list[list[Row]]:
         ahead, self.ahead = self.ahead, []
         found = cast(PipelineDriver, self.driver).pipelined(
@@ -160,7 +157,9 @@ class Connection:
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         try:
-            return int(self._run(sql, values).rowcount)
+            made = self.cursor()
+            self.driver.execute(made, sql, values)
+            return int(made.rowcount)
         except BaseException as error:
             self.store.failed(error)
 

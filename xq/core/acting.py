@@ -22,29 +22,29 @@ class By(NamedTuple):
         """Return both, checked. Raises BadType and BadValue."""
         return cls(_checked("actor", actor, LONGEST_ACTOR), _checked("reason", reason, LONGEST_REASON))
 
-    def __bool__(self) -> bool:
-        return self != NO_ACTOR
+
+class _Blocks(local):
+    by_database: Mapping[int, By] = {}  # the innermost block of this thread in each, by the id of the database
 
 
 NO_ACTOR: Final = By(None, None)
-_open = local()  # `by_database`: the innermost block of this thread in each, by the id of the database
+BLOCKS: Final = _Blocks()
 
 
 def actor_of(connection: Connection) -> By:
     """Return the actor, and the reason, of the open block of this thread on a connection."""
-    blocks: Mapping[int, By] = getattr(_open, "by_database", {})
-    return blocks.get(id(connection.of()), NO_ACTOR) if blocks else NO_ACTOR
+    return BLOCKS.by_database.get(id(connection.of()), NO_ACTOR)
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
     """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    before = getattr(_open, "by_database", {})
-    _open.by_database = {**before, id(database): by}
+    before = BLOCKS.by_database
+    BLOCKS.by_database = {**before, id(database): by}
     try:
         yield
     finally:
-        _open.by_database = before
+        BLOCKS.by_database = before
 
 
 def _checked(what: str, value: object, longest: int) -> str | None:

@@ -266,11 +266,11 @@ class ErrorKind(Enum):
 
 REFUSALS: Final = frozenset({ErrorKind.DUPLICATE, ErrorKind.CHECK, ErrorKind.CONSTRAINT})
 # The statement, its values or the row are at fault.
-FAULTS: Final = REFUSALS | {ErrorKind.BAD_TYPE, ErrorKind.BAD_VALUE, ErrorKind.PERMANENT}
+PERMANENT: Final = REFUSALS | {ErrorKind.BAD_TYPE, ErrorKind.BAD_VALUE, ErrorKind.PERMANENT}
 # The database has not reported what became of the statement.
-UNANSWERED: Final = frozenset({ErrorKind.LOST, ErrorKind.NOT_DATABASE})
+OUTCOME_UNKNOWN: Final = frozenset({ErrorKind.LOST, ErrorKind.NOT_DATABASE})
 # The same statement may succeed later.
-PASSING: Final = frozenset(
+RETRYABLE: Final = frozenset(
     {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY, ErrorKind.LOST, ErrorKind.TRANSIENT}
 )
 
@@ -284,7 +284,7 @@ class Driver(Protocol):
 
     begin: str  # the statement that begins one of xq's own transactions
     errors_end_transactions: bool  # whether an error ends the transaction unless a savepoint protects it
-    passing: frozenset[ErrorKind]  # PASSING, and the other kinds that this driver calls operational
+    retryable: frozenset[ErrorKind]  # RETRYABLE, and the other kinds that this driver calls operational
 
     @property
     def joins(self) -> Joins:

@@ -12,7 +12,7 @@ from xq.core.compile import Statement
 from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
-from xq.core.ports import REFUSALS, UNANSWERED, Connection, ErrorKind, Row, Store, Values
+from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
@@ -104,7 +104,7 @@ class Executor(Transactions):
         except Exception as error:
             kind = self.store.classify(error)
             undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: raise this to its owner
-            if undone or kind in UNANSWERED:
+            if undone or kind in OUTCOME_UNKNOWN:
                 raise
             as_it_was = False  # the table of records is gone
         if not as_it_was and (lacking := binding.installation.not_installed()):
@@ -240,7 +240,7 @@ class Executor(Transactions):
 
     def explain(self, error: Exception) -> None:
         # After these a check would wait for the same lock again, or query within a rolled back transaction.
-        if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *UNANSWERED):
+        if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN):
             try:
                 lacking = self.bind().installation.not_installed()
             except Exception as another:

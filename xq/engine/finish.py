@@ -9,7 +9,6 @@ from functools import partial
 from types import NoneType
 from typing import Any, Final
 
-from xq.core import time
 from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
@@ -19,9 +18,9 @@ from xq.core.tokens import lock_of, owner_of
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.one import LOCKED, NO_TAKE, Asked, Locked, One
+from xq.engine.one import NO_TAKE, Asked, Locked, One
 from xq.engine.steps import PER_MOVE, Steps
-from xq.engine.timers import Batches
+from xq.engine.timers import UnattendedMoves
 
 Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
@@ -38,10 +37,10 @@ def cancelled(task: Taken) -> str:
     return f"cancelled:{task.token} {parts}"[:255]
 
 
-class Finish(One[T]):
+class NamedMoves(One[T]):
     """Move named tasks of one queue."""
 
-    def __init__(self, tasks: Tasks[T], steps: Steps, batches: Batches, in_doubt: InDoubtTakes) -> None:
+    def __init__(self, tasks: Tasks[T], steps: Steps, batches: UnattendedMoves, in_doubt: InDoubtTakes) -> None:
         super().__init__(tasks, steps, in_doubt)
         self.batches = batches
         self._ends = frozenset(row.event for row in self.machine.rows if row.source == TAKEN != row.target)
@@ -62,8 +61,7 @@ class Finish(One[T]):
         see `Connection.as_one`.
         """
         begun, transition = self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
-        batches = chunks(taken, PER_MOVE)
-        return [rows for batch in batches for rows in self._move_all(begun, ACK, transition, batch)]
+        return [rows for batch in chunks(taken, PER_MOVE) for rows in self._move_all(begun, ACK, transition, batch)]
 
     def notify_acked(self, acked: Sequence[list[Row]]) -> None:
         """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
@@ -96,10 +94,7 @@ class Finish(One[T]):
         cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
         if self.store.in_transaction():
             return cancel()
-        locked = Locked(self, "cancel", Taken(parts, None), cancel)
-        while (moved := locked.moved()) is None:
-            time.sleep(LOCKED)
-        return moved
+        return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
     def _cancel(self, parts: Parts, to: str | None) -> T:
         executor, records = self.executor, self.executor.dialect.records
@@ -150,7 +145,7 @@ class Finish(One[T]):
         if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
             raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
         alike = update is None or isinstance(update, Mapping)
-        asked = self._asked(event, options, update if alike else None)  # type: ignore[arg-type]
+        asked = Asked(event, *self.tasks.called(event, options, update if alike else None))
         identified = list(map(self.tasks.identify, keys))
         app_keys = self.tasks.app_keys([parts for parts, _ in identified])
         if len({*app_keys}) < len(app_keys):
@@ -267,7 +262,7 @@ class Finish(One[T]):
 
     def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call, with times in seconds. Raises as the call would."""
-        asked = self._asked(event, options, None)
+        asked = Asked(event, *self.tasks.called(event, options, None))
         if only := self._only.get(event) or self._only_source(asked):
             self.tasks.options.choose(only, event, asked.seconds)
         return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
@@ -276,7 +271,7 @@ class Finish(One[T]):
         """Move the tasks in this state by an event without a fence, and return their number."""
         if event == "cancel":  # one by one: the owner of each learns it
             return sum(map(self._cancel_if_there, keys))
-        asked = self._asked(event, options, None)
+        asked = Asked(event, *self.tasks.called(event, options, None))
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0

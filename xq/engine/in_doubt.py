@@ -9,7 +9,7 @@ from typing import Final
 from xq.core import time
 from xq.core.errors import BadType, BadValue, Error
 from xq.core.ports import ErrorKind
-from xq.engine.timers import Batches
+from xq.engine.timers import UnattendedMoves
 
 LASTS: Final = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do
 
@@ -20,7 +20,7 @@ class InDoubtTakes:
     The tasks may or may not have been taken, so they are released.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: UnattendedMoves) -> None:
         self.store = batches.store
         self.batches = batches
         self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from typing import Any, Generic
 
@@ -38,16 +37,16 @@ class Inserts(Generic[T]):
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
 
-    def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
+    def put(
+        self, tasks: Sequence[object], options: Mapping[str, Any] = NONE, *, traced: tuple[str | None, ...] = ()
+    ) -> list[T]:
         """Put all of the tasks or none, and return them in the same order.
 
+        `traced` holds the value of the role trace if the observers have given one.
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
-        if (around := self.executor.observers.around_put) is None:
-            return self._put(tasks, options)
-        return around(lambda trace: self._put(tasks, options, trace), len(tasks))
-
-    def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
+        if not traced and (around := self.executor.observers.around_put) is not None:
+            return around(lambda trace: self.put(tasks, options, traced=(trace,)), len(tasks))
         conflict, seconds, transition = "raise", NONE, self.tasks.options.usual["put"]
         if options:
             options = dict(options)
@@ -56,26 +55,27 @@ class Inserts(Generic[T]):
             transition = self.tasks.options.choose(ABSENT, "put", seconds)
         alone = len(tasks) == 1
         brought = [self.tasks.new(tasks[0])] if alone else self.tasks.new_many(tasks)
-        if trace is not None and "trace" in self.tasks.table.roles:
-            name = self.tasks.table.roles["trace"].name
-            brought = [new.with_default(name, trace) for new in brought]
+        if any(traced) and (role := self.tasks.table.roles.get("trace")):
+            brought = [new.with_default(role.name, *traced) for new in brought]
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
-        begun = self.executor.begin(looks=True)
-        binding = begun[1]
+        _, binding = begun = self.executor.begin(looks=True)
         if not alone:
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(brought) == 1 and not binding.may_fail_to_read:
-            if not self._unique:
-                return self._insert(transition, brought[0], seconds, begun)
-            if alone:
-                return self._put_unique(transition, brought[0], seconds, conflict)
-        put = partial(self._put_unique, conflict=conflict) if self._unique else self._insert
+        if len(brought) == 1 and not (self._unique or binding.may_fail_to_read):
+            rows, complete = self._insert(transition, brought[0], seconds, begun)
+            return [self.tasks.read(rows[0])] if alone and rows else self._as_put(rows, complete)
 
         def put_all() -> list[T]:
-            return [task for new in brought for task in put(transition, new, seconds)]
+            if self._unique:
+                each = (self._put_unique(transition, new, seconds, conflict) for new in brought)
+            else:
+                each = (self._as_put(*self._insert(transition, new, seconds)) for new in brought)
+            return [task for tasks in each for task in tasks]
 
+        if alone and not binding.may_fail_to_read:
+            return put_all()
         return self.executor.transaction(put_all, locks=False)
 
     def _put_unique(self, transition: Transition, new: New, seconds: Spans, conflict: str) -> list[T]:
@@ -93,7 +93,7 @@ class Inserts(Generic[T]):
             by_error = not binding.dialect.moves.unless_duplicate(guard)
             if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
-                    part, rows = self._inserted(transition, part, seconds, begun)
+                    rows, part = self._insert(transition, part, seconds, begun)
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
@@ -160,14 +160,10 @@ class Inserts(Generic[T]):
         rows = self.executor.run(step, values, connection)
         return self.tasks.returned(rows[0]) if rows else None
 
-    def _insert(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None = None) -> list[T]:
-        complete, rows = self._inserted(transition, new, seconds, begun)
-        if len(rows) < len(new.rows):
-            self._refuse()
-        return self._as_put(rows, complete)
-
-    def _inserted(self, transition: Transition, new: New, seconds: Spans, begun: Begun | None) -> tuple[New, list[Row]]:
-        """Put tasks by one statement, again if a generated key is in use. Return them, and the rows put."""
+    def _insert(
+        self, transition: Transition, new: New, seconds: Spans, begun: Begun | None = None
+    ) -> tuple[list[Row], New]:
+        """Put tasks by one statement, again if a generated key is in use. Return the rows put, and all with keys."""
         executor, store = self.executor, self.executor.store
         connection, binding = begun or executor.begin()
         if new.own:
@@ -189,7 +185,7 @@ class Inserts(Generic[T]):
                     if any(executor.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
                 raise
-            return complete, rows
+            return rows, complete
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
     def _refuse(self) -> None:
@@ -202,9 +198,12 @@ class Inserts(Generic[T]):
         return list(zip(*(new.values(field.name) for field in self.tasks.table.key), strict=True))
 
     def _as_put(self, rows: list[Row], new: New) -> list[T]:
-        """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys."""
-        if len(rows) == 1:
-            return [self.tasks.read(rows[0])]
+        """Return the tasks of rows in the order of `new`: by their keys, else in ascending order of the keys.
+
+        Raises Full if a task has no row.
+        """
+        if len(rows) < len(new.rows):
+            self._refuse()
         if any(field.name not in new.names for field in self.tasks.table.key):  # the database makes keys in this order
             return self.tasks.read_all(sorted(rows, key=self.tasks.app_key_of))
         by_key = {self.tasks.app_key_of(row): row for row in rows}

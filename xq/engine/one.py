@@ -18,6 +18,7 @@ from xq.core.options import NONE, Spans
 from xq.core.ports import ErrorKind, R, Row, T
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, Taken, Tasks, named
+from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.steps import Steps
@@ -73,6 +74,12 @@ class Locked(Generic[R]):
             self._moves.warn_of_lock(self._event, self._task)
         return None
 
+    def wait(self) -> R:
+        """Return the result of the move, once the row is free."""
+        while (moved := self.moved()) is None:
+            time.sleep(LOCKED)
+        return moved
+
 
 class One(Generic[T]):
     """The moves of one named task of a queue."""
@@ -108,7 +115,8 @@ class One(Generic[T]):
         raises the database's error if the row has been locked for a second.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
-        asked = self._asked(event, options, update, to, sets)
+        is_plain = not options and update is None and to is None and event in self._plain
+        asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
         parts, token = self.tasks.identify(key)
         state = self._only.get(event) or self._only_source(asked)
         if state is None:
@@ -124,10 +132,8 @@ class One(Generic[T]):
             except Exception as error:
                 if not (waits and self.is_locked(error)):
                     raise
-                locked = Locked(self, event, Taken(parts, token), partial(self._moved, asked, transition, parts, token))
-                while (found := locked.moved()) is None:
-                    time.sleep(LOCKED)
-                moved = found
+                again = partial(self._moved, asked, transition, parts, token)
+                moved = Locked(self, event, Taken(parts, token), again).wait()
             if moved:
                 return moved[0]
             state = self._find(asked, parts, token)
@@ -156,24 +162,38 @@ class One(Generic[T]):
 
     def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
-        begun, session, taken_by = self.executor.begin(looks=True), None, None
-        _, binding = begun
+        begun = self.executor.begin(looks=True)
+        if transition.target == TAKEN or begun[1].may_fail_to_read:
+            moved = self._moved_and_read(begun[1], asked, transition, parts, token)
+        else:
+            rows = self._move(begun, asked, "key", transition, token, named(parts))
+            moved = [self.tasks.returned(rows[0])] if rows else []
+        if moved and self.working and transition.target != TAKEN:
+            self._note_finished(asked.event, parts, token)
+        return moved
+
+    def _moved_and_read(
+        self, binding: Binding, asked: Asked, transition: Transition, parts: Parts, token: str | None
+    ) -> list[T]:
+        """Move a task as `_moved`, with a token if it is taken afterwards. Undo the move if its row cannot be read."""
+        session, taken_by = None, None
+
+        def move() -> list[T]:
+            owner = taken_by or token
+            which = {**named(parts), "owner": owner}
+            rows = self._move(self.executor.begin(), asked, "key", transition, token, which)
+            return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)] if rows else []
+
         try:
             if transition.target == TAKEN and transition.enters:  # by an event that a feature adds
                 session = binding.sessions.to_take()
                 taken_by = binding.sessions.token(session, self.executor, binding.dialect.source_name)
-            if binding.may_fail_to_read:  # reading the row back may raise: then undo the move
-                again = partial(self._read, None, asked, transition, parts, token, taken_by)
-                moved = self.executor.transaction(again, locks=False)
-            else:
-                moved = self._read(begun, asked, transition, parts, token, taken_by)
+            moved = self.executor.transaction(move, locks=False) if binding.may_fail_to_read else move()
             if session is not None and moved:
                 check_open(session)
         except BaseException as failure:
             self.in_doubt.add([taken_by], failure)
             raise
-        if moved and self.working and transition.target != TAKEN:
-            self._note_finished(asked.event, parts, token)
         return moved
 
     def _note_finished(self, event: str, parts: Parts, token: str | None) -> None:
@@ -186,32 +206,6 @@ class One(Generic[T]):
             self.store.after_commit(lambda: setattr(work, "finished", event))
         else:
             work.finished, work.in_doubt = event, self.store.in_transaction()
-
-    def _read(
-        self,
-        begun: Begun | None,
-        asked: Asked,
-        transition: Transition,
-        parts: Parts,
-        token: str | None,
-        taken_by: str | None,
-    ) -> list[T]:
-        owner, which = taken_by or token, named(parts)
-        which["owner"] = owner
-        rows = self._move(begun or self.executor.begin(), asked, "key", transition, token, which)
-        return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)] if rows else []
-
-    def _asked(
-        self,
-        event: str,
-        options: Mapping[str, Any],
-        update: Mapping[str, Any] | None,
-        to: str | None = None,
-        sets: tuple[str, ...] = (),
-    ) -> Asked:
-        if not options and update is None and to is None and event in self._plain:
-            return self._plain[event]
-        return Asked(event, *self.tasks.called(event, options, update, sets), to)
 
     def _only_source(self, asked: Asked) -> str | None:
         """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 
 from xq.core import time
 from xq.core.compile import Selector
-from xq.core.dialect import Dialect
 from xq.core.errors import UnknownSession
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Connection, Row, T, UnreadRow
+from xq.core.ports import Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
@@ -38,6 +37,9 @@ class Maintenance(Protocol):
 
     def attend(self) -> object:
         """Start the thread if necessary. Raises NotInstalled."""
+
+    def reap(self, some: bool = False) -> int:
+        """End sessions whose processes are gone. Return how many of others this process has ended so far."""
 
 
 class Takes(Generic[T]):
@@ -64,11 +66,12 @@ class Takes(Generic[T]):
         tube: str | None = None,
         then: Then | None = None,
         but: tuple[str, ...] = (),
+        reaps: bool = False,
     ) -> list[T]:
         """Move the `n` oldest tasks (None: all) by `event`, and return them in order.
 
         Without `tube` they are of any tube that is not in `but`. If there are any, `then` is called with their token as
-        the last action.
+        the last action. With `reaps` it reaps if there is none, and looks again if it reaped a session.
         """
         seconds, fields = (NONE, NONE) if not options and update is None else self.tasks.called(event, options, update)
         transition = None if seconds else self.tasks.options.usual.get(event)
@@ -83,10 +86,14 @@ class Takes(Generic[T]):
             if prepared is None:
                 break
             begun, skipped, swept = prepared
-            passed = self.unmovable.passed if transition.source == READY else []
+            passed = self.unmovable.passed if self.unmovable.until and transition.source == READY else []
+            reaped = begun[1].sessions.reaper.reaped
             step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
             try:
-                return self._run(begun, step, values, swept, then)
+                found = self._run(begun, step, values, swept, then)
+                if found or not reaps or self._maintenance.reap(some=True) == reaped:
+                    return found
+                reaps = False
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
                 if tried == TAKE_TRIES or self.executor.open().sessions.open.is_entered(error.uuid):
@@ -129,25 +136,18 @@ class Takes(Generic[T]):
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
             return begun, skipped, None
-        swept = self._catch_up(connection, dialect, transition, time_to_sweep)
-        return executor.begin(), skipped, swept
-
-    def _catch_up(
-        self, connection: Connection, dialect: Dialect, transition: Transition, time_to_sweep: bool
-    ) -> Swept | None:
-        """Move due tasks, refresh group heads and resolve in-doubt takes, before the take looks for a task."""
         swept: Swept | None = None
-        if self.executor.clock is not None:
-            self.executor.review()  # no maintenance thread does, under a test's clock
+        if clock is not None:
+            executor.review()  # no maintenance thread does, under a test's clock
         if time_to_sweep:
-            self.executor.begin(locks=True)
+            executor.begin(locks=True)
             swept = self.timers.sweep_if_any()
         elif dialect.moves.has_dirty_groups and transition.source == READY:
             # The application's transaction may see an old snapshot: refresh only the heads that it made dirty.
             self.timers.refresh_groups(mine=connection.in_transaction)
         if self.in_doubt.pending:
             self.in_doubt.resolve()
-        return swept
+        return executor.begin(), skipped, swept
 
     def _step(
         self,
@@ -220,33 +220,39 @@ class Takes(Generic[T]):
 
         The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
         """
-        dialect, alone = self.executor.dialect, self.executor.clock is not None or not self.store.has_threads
-        pauses, rows = iter(BEING_MOVED), list[Row]()
-        while not rows:
-            is_passed_by = False
-            if swept is None:
-                swept = self.timers.sweep_if_any()
-            elif swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
-                swept = Swept(True, self.timers.sweep())
-            elif swept.readied or (swept.refreshed and not self.store.in_transaction()):
-                swept = self.timers.ready_batch(only_groups=not swept.readied)
-            else:
-                # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
-                skips = swept.due and not swept.refused and not dialect.is_local
-                if skips and not self.timers.any_to_ready():
-                    swept = Swept(False)  # it has moved them by now: look once more
-                elif skips or (is_passed_by := dialect.moves.may_pass_by and self._finds(dialect.looks.ready, values)):
-                    if (pause := next(pauses, None)) is None:
-                        break
-                    time.sleep(pause)
-                    swept = self.timers.ready_batch()
-                else:
-                    break
+        looks, pauses = self.executor.dialect.looks, iter(BEING_MOVED)
+        while found := self._sweep_on(swept, values, pauses):
+            swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if sure or (dialect.looks.next_due and self.any_ready()):
-                rows = self.executor.run(step, values)
-        return rows
+            if (sure or (looks.next_due and self.any_ready())) and (rows := self.executor.run(step, values)):
+                return rows
+        return []
+
+    def _sweep_on(
+        self, swept: Swept | None, values: dict[str, Any], pauses: Iterator[float]
+    ) -> tuple[Swept, bool] | None:
+        """Do what is next after a sweep: sweep more, or wait for another connection that does. None: nothing is left.
+
+        Return with the sweep whether a ready task was passed by, since another connection had locked it.
+        """
+        dialect = self.executor.dialect
+        if swept is None:
+            return self.timers.sweep_if_any(), False
+        alone = self.executor.clock is not None or not self.store.has_threads
+        if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
+            return Swept(True, self.timers.sweep()), False
+        if swept.readied or (swept.refreshed and not self.store.in_transaction()):
+            return self.timers.ready_batch(only_groups=not swept.readied), False
+        # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
+        skips = swept.due and not swept.refused and not dialect.is_local
+        if skips and not self.timers.any_to_ready():
+            return Swept(False), False  # it has moved them by now: look once more
+        is_passed_by = not skips and dialect.moves.may_pass_by and self._finds(dialect.looks.ready, values)
+        if (skips or is_passed_by) and (pause := next(pauses, None)) is not None:
+            time.sleep(pause)
+            return self.timers.ready_batch(), is_passed_by
+        return None
 
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot

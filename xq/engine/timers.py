@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition
-from xq.core.ports import FAULTS
+from xq.core.ports import PERMANENT
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
@@ -31,7 +30,7 @@ class Moved(NamedTuple):
     refused: int = 0
 
 
-class Batches:
+class UnattendedMoves:
     """Batch transitions of one queue."""
 
     def __init__(self, steps: Steps) -> None:
@@ -50,7 +49,7 @@ class Batches:
         Raises if the database rejects one.
         """
         which, release, values = self._owned(ranges)
-        while self._batch(event, which, release, values) == PER_MOVE:
+        while self._run(event, which, release, {**values, "n": PER_MOVE}, caught=True) == PER_MOVE:
             pass
 
     def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
@@ -72,17 +71,17 @@ class Batches:
     ) -> Moved:
         """Move a batch of the tasks that `which` selects; `one` selects one of them by its key.
 
-        If the database rejects the batch, the tasks are moved singly, and rejected ones are logged.
+        If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
         look = (which, *values.values()) if which.way == "owned" else (which,)
         try:
-            moved = Moved(self._batch(event, which, transition, values))
+            moved = Moved(self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True))
             if moved.moved < PER_MOVE:
                 self._stuck.pop(look, None)
         except Exception as error:
             if not self.is_refused(error):
                 raise
-            moved = self._singly(event, which, one, transition, values)
+            moved = self._in_parts(event, which, one, transition, values)
         if moved.moved:
             self.log.debug("%s: %d tasks %s-%s", event, moved.moved, transition.source, transition.target)
         return moved
@@ -92,10 +91,7 @@ class Batches:
 
         A missing right is no such error: it concerns all tasks, and is raised to the caller.
         """
-        return isinstance(error, BadValue) or self.store.classify(error) in FAULTS
-
-    def _batch(self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any]) -> int:
-        return self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True)
+        return isinstance(error, BadValue) or self.store.classify(error) in PERMANENT
 
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
@@ -104,37 +100,30 @@ class Batches:
         step = self.steps.move(binding, event, which, transition)
         return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
 
-    def _singly(
+    def _in_parts(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        moved, refused, n, look = 0, 0, PER_MOVE, (which, *values.values()) if which.way == "owned" else (which,)
-        tried, stuck, logged = set[Parts](), set[Any](), self._stuck.get(look, set())
+        look = (which, *values.values()) if which.way == "owned" else (which,)
+        moved, n, refused, logged = 0, PER_MOVE, dict[Parts, Exception](), self._stuck.get(look, set())
         listing = self.executor.dialect.moves.listing(which)
+
+        def move(keys: Sequence[Parts]) -> int:
+            return sum(self._run(event, one, transition, {**values, **named(parts)}) for parts in keys)
+
         while True:
             listed = [tuple(parts) for parts in self.executor.run(listing, {**values, "n": n})]
-            for parts in listed:
-                if parts in tried:
-                    continue
-                tried.add(parts)
-                try:
-                    found = {**values, **named(parts)}
-                    run = partial(self._run, event, one, transition, found)
-                    # One transaction per task: the database may check a constraint only at its end.
-                    moved += self.executor.transaction(run, locks=False, caught=True)
-                except Exception as error:
-                    if not self.is_refused(error):
-                        raise
-                    key = self.tasks.app_key(parts)
-                    level = logging.DEBUG if key in logged else logging.WARNING  # each sweep retries it
-                    self.log.log(level, "%s cannot move task %r: %s", event, key, error)
-                    stuck.add(key)
-                    refused += 1
+            moved, more = self.executor.in_parts(move, [key for key in listed if key not in refused], self.is_refused)
+            refused.update(more)
             if moved or len(listed) < n:
                 break
             n = 2 * n  # look behind the rejected tasks
+        stuck = {self.tasks.app_key(parts): error for parts, error in refused.items()}
+        for key, error in stuck.items():
+            level = logging.DEBUG if key in logged else logging.WARNING  # each sweep retries it
+            self.log.log(level, "%s cannot move task %r: %s", event, key, error)
         # If all tasks were listed, forget the rejected ones that were not among them.
-        self._stuck[look] = stuck if len(listed) < n else stuck | logged
-        return Moved(moved, refused)
+        self._stuck[look] = {*stuck} if len(listed) < n else {*stuck, *logged}
+        return Moved(moved, len(refused))
 
 
 class Swept(NamedTuple):
@@ -151,7 +140,7 @@ class Swept(NamedTuple):
 class Timers:
     """The due tasks of one queue, and its history that is older than the feature keeps it."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: UnattendedMoves) -> None:
         self.executor = batches.executor
         self.store = batches.store
         self.batches = batches

@@ -20,7 +20,7 @@ from xq.core.options import NONE
 from xq.core.ports import Row
 from xq.core.values import Parts, named, numbered
 from xq.database.transactions import retried
-from xq.engine.timers import Batches
+from xq.engine.timers import UnattendedMoves
 
 MOST: Final = 1_000  # tasks that are passed over at a time
 AGAIN: Final = 10.0  # seconds until such a task is tried again
@@ -34,15 +34,15 @@ class _WorkedError(Exception):
 class Unmovable:
     """The ready tasks of one queue that cannot be taken."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: UnattendedMoves) -> None:
         self.batches, self.executor, self.tasks = batches, batches.executor, batches.tasks
-        self._passed: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
+        self.until: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
 
     @property
     def passed(self) -> list[Parts]:
         """The keys of the tasks that a take passes over now."""
-        now = time.monotonic() if self._passed else 0.0
-        return [parts for parts, until in list(self._passed.items()) if until > now]
+        now = time.monotonic()
+        return [parts for parts, until in list(self.until.items()) if until > now]
 
     def may_explain(self, error: Exception) -> bool:
         """Return whether one task may be the reason of an error; of a lost connection, a lock, a right it is not."""
@@ -62,16 +62,16 @@ class Unmovable:
                 log.error("task %r is buried: %s", key, error)
                 continue
             passed.append(parts)
-            level = logging.DEBUG if self._passed.pop(parts, None) else logging.ERROR
+            level = logging.DEBUG if self.until.pop(parts, None) else logging.ERROR
             log.log(level, "takes pass over task %r, which cannot be taken: %s", key, error)
             self.pass_over(parts, time.monotonic() + AGAIN)
         return n > 0
 
     def pass_over(self, parts: Parts, until: float = math.inf) -> None:
         """Leave a task out of the takes of this process up to a monotonic time; infinity: as long as it runs."""
-        self._passed[parts] = until
-        if len(self._passed) > MOST:  # forget the oldest, whose time has mostly passed
-            self._passed.pop(next(iter(self._passed)), None)
+        self.until[parts] = until
+        if len(self.until) > MOST:  # forget the oldest, whose time has mostly passed
+            self.until.pop(next(iter(self.until)), None)
 
     def first(
         self, which: Selector, values: Mapping[str, Any], passed: int = 0, token: str = ""

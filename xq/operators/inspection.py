@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from xq.core.compile import Selector
 from xq.core.errors import NotInstalled, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import PASSING, ErrorKind
+from xq.core.ports import RETRYABLE, ErrorKind
 from xq.core.tokens import owner_of
 from xq.core.words import lasting
 from xq.database.transactions import retried
@@ -290,7 +290,7 @@ class Inspection:
         except NotInstalled as error:
             return Health("error", str(error))
         except Exception as error:
-            if self.executor.store.classify(error) not in PASSING:
+            if self.executor.store.classify(error) not in RETRYABLE:
                 raise
             return Health("unreachable", f"the database does not answer: {error}")
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)

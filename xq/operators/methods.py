@@ -16,7 +16,7 @@ from xq.core.ports import Store, T
 from xq.core.values import Tasks
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.take import Takes
 from xq.operators.doctor import Doctor, Finding
@@ -38,7 +38,7 @@ class Operators(Generic[T]):
     _pauses: Pauses
     _inspection: Doctor
     _search: Search[T]
-    _finish: Finish[T]
+    _finish: NamedMoves[T]
 
     # SQL
 

@@ -17,7 +17,7 @@ from xq.core.machine import Machine
 from xq.core.options import count_of
 from xq.core.ports import T
 from xq.core.values import Parts
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
@@ -62,7 +62,7 @@ class Operation(Generic[T]):
 
     def __init__(
         self,
-        finish: Finish[T],
+        finish: NamedMoves[T],
         search: Search[T],
         event: str,
         filter: str,
@@ -167,7 +167,7 @@ class Operation(Generic[T]):
 
 
 @contextmanager
-def acting(finish: Finish[Any], by: By) -> Iterator[None]:
+def acting(finish: NamedMoves[Any], by: By) -> Iterator[None]:
     """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
     store = finish.executor.store
     finish.executor.begin(locks=True)
@@ -178,7 +178,7 @@ def acting(finish: Finish[Any], by: By) -> Iterator[None]:
             log_act(finish, by, "acted")
 
 
-def log_act(finish: Finish[Any], by: By, what: str) -> None:
+def log_act(finish: NamedMoves[Any], by: By, what: str) -> None:
     """Log at INFO what an operator did, once this transaction is committed."""
     line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
     finish.executor.store.after_commit(lambda: finish.log.info("%s", line))

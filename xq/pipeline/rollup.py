@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import UNANSWERED, fits_a_column
+from xq.core.ports import OUTCOME_UNKNOWN, fits_a_column
 from xq.engine.executor import Executor
 from xq.pipeline.sql import tables
 
@@ -75,7 +75,7 @@ class Rollup:
         try:
             store.execute(sql)
         except Exception as error:
-            if store.classify(error) in UNANSWERED:
+            if store.classify(error) in OUTCOME_UNKNOWN:
                 raise
             return error
         return None

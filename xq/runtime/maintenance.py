@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 from xq.core import time
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, Notifier, R, Row, keep
+from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, keep
 from xq.engine.executor import Executor
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import MANY, roll_up_some
 from xq.runtime.schedules import Schedules
@@ -52,7 +52,7 @@ class Maintained(Protocol):
     """A queue that a maintenance thread attends."""
 
     executor: Executor
-    finish: Finish[Any]
+    finish: NamedMoves[Any]
     pauses: Pauses
     waiters: Waiters
     schedules: Schedules[Any]
@@ -300,7 +300,7 @@ class Maintenance:
         return found
 
     def _failed(self, duty: Duty, queue: Maintained, error: Exception) -> None:
-        if queue.executor.store.classify(error) not in (*FAULTS, ErrorKind.DENIED):
+        if queue.executor.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
             raise error
         level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
         log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
@@ -314,7 +314,7 @@ class Maintenance:
             return part[0].executor.run(asked) if asked else []
 
         def failed(part: Sequence[Maintained], error: Exception) -> None:
-            if len(self._queues) == 1 or (len(part) > 1 and part[0].executor.store.classify(error) in UNANSWERED):
+            if len(self._queues) == 1 or (len(part) > 1 and part[0].executor.store.classify(error) in OUTCOME_UNKNOWN):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)

@@ -13,7 +13,7 @@ from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.engine.executor import Executor
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.timers import Timers
@@ -35,7 +35,7 @@ class QueueMaintenance(Owner):
     executor: Executor
 
     def __init__(
-        self, timers: Timers, finish: Finish[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
+        self, timers: Timers, finish: NamedMoves[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
     ) -> None:
         self.executor = timers.executor
         self.timers = timers

@@ -31,7 +31,7 @@ from xq.core.errors import (
     NotInstalled,
     shown,
 )
-from xq.core.ports import PASSING, T
+from xq.core.ports import RETRYABLE, T
 from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.executor import Executor
@@ -287,7 +287,7 @@ class Schedules(Generic[T]):
         try:
             fired = self.executor.transaction(put, caught=True)
         except Exception as error:
-            if self.store.classify(error) in PASSING or isinstance(error, NotInstalled):
+            if self.store.classify(error) in RETRYABLE or isinstance(error, NotInstalled):
                 raise  # not the fault of this schedule
             level = logging.DEBUG if name in self._failed else logging.WARNING  # each look retries it
             self.log.log(level, "the schedule %r cannot put its task, and retries: %s", name, error)

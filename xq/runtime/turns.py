@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.errors import Error, NotInstalled
-from xq.core.ports import UNANSWERED, ErrorKind, R, T
+from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.runtime.callers import Runner
 from xq.runtime.sleep import Awake
@@ -334,7 +334,7 @@ class Turns(Generic[T]):
 
 
 # After these the calls are not run again: they might be applied twice, or wait as long once more.
-OF_ALL: Final = frozenset({*UNANSWERED, ErrorKind.TRANSIENT, ErrorKind.LOCKED, ErrorKind.READ_ONLY})
+OF_ALL: Final = frozenset({*OUTCOME_UNKNOWN, ErrorKind.TRANSIENT, ErrorKind.LOCKED, ErrorKind.READ_ONLY})
 # After these the transaction is over, or a statement in it would fail as well.
 ENDING: Final = frozenset({ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY, ErrorKind.LOST})
 

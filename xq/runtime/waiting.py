@@ -20,7 +20,7 @@ from xq.core.options import NONE, Span, seconds_of
 from xq.core.ports import ErrorKind, Row, T
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, named
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -45,7 +45,7 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self.inserts = inserts
         self.takes = takes
-        self.finish: Finish[T] = maintenance.finish
+        self.finish: NamedMoves[T] = maintenance.finish
         self.waiters = maintenance.waiters
         self.maintenance = maintenance
         self._limit = self.machine.guard("limit")
@@ -69,24 +69,17 @@ class Waiting(Generic[T]):
     ) -> list[T]:
         """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        `until` and `looked` are those of `taking`. Without a task it reaps, and looks again if it reaped a session.
+        `until` and `looked` are those of `taking`. A look without a task reaps, and is repeated if it reaped a session.
         """
-        binding = self.executor.binding
-        reaped = 0 if binding is None else binding.sessions.reaper.reaped
-        seconds = 0 if timeout == 0 and timeout is not False else self.seconds(timeout)
+        look, taken = partial(self.takes.oldest, "take", n, options, tube=tube, but=but, reaps=not looked), list[Any]()
+        seconds = self.seconds(timeout)
         if n == 0 or seconds == 0:
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        else:
-            taken: list[str | None] = []  # the token
-            look = partial(self.takes.oldest, "take", n, options, tube=tube, then=taken.append, but=but)
-            try:
-                found = run_steps(self.taking(tube, seconds, looked, until, but), look)
-            except BaseException as error:
-                self.takes.in_doubt.add(taken, error)
-                raise
-        if not (found or looked) and n and self.maintenance.reap(some=True) > reaped:
-            found = self.takes.oldest("take", n, options, tube=tube, but=but)
-        return found
+            return look()
+        try:
+            return run_steps(self.taking(tube, seconds, looked, until, but), partial(look, then=taken.append))
+        except BaseException as error:
+            self.takes.in_doubt.add(taken, error)  # the token
+            raise
 
     def taking(
         self,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
-from xq.core.ports import UNANSWERED, ErrorKind, fits_a_column
+from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
 from xq.core.tokens import owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -192,7 +192,7 @@ class Tube:
     def is_gone(self, error: BaseException) -> bool:
         """Return whether the tube was dropped, which may have caused an error."""
         store = self._host.records.adapter.store
-        if not isinstance(error, NotInstalled) and store.classify(error) in UNANSWERED:
+        if not isinstance(error, NotInstalled) and store.classify(error) in OUTCOME_UNKNOWN:
             return False
         try:
             return not self.model.table_exists()

@@ -16,7 +16,7 @@ from xq.api import Queue
 from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
-from xq.core.ports import FAULTS, UNANSWERED, ErrorKind, R
+from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
@@ -98,7 +98,7 @@ class UnopenedTubes(Unopened):
     def _skip(self, tube: UnopenedTube, error: Exception) -> None:
         """Skip a tube for a while. Raises the error again unless it concerns this tube only."""
         kind = self._queue.adapter.store.classify(error)
-        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *FAULTS):
+        if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *PERMANENT):
             raise error
         tube.skipped_until = time.monotonic() + SKIP
         log.debug("the tube in %s cannot be maintained: %s", tube.record.table, error)
@@ -124,7 +124,7 @@ class UnopenedTubes(Unopened):
         def failed(part: Sequence[UnopenedTube], error: Exception) -> None:
             if len(part) == 1:
                 self._skip(part[0], error)  # it was just dropped, or is not readable
-            elif store.classify(error) in UNANSWERED:
+            elif store.classify(error) in OUTCOME_UNKNOWN:
                 raise error
 
         asked = [tube for tube in self._tubes.values() if tube.skipped_until <= now and self._dialect(tube)]

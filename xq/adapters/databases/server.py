@@ -12,7 +12,7 @@ from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.shared import LEASES, QUEUES
 from xq.adapters.databases.statements import Statements
-from xq.core.acting import NO_ACTOR, By, actor_of
+from xq.core.acting import BLOCKS, NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import GUARDED, Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
@@ -70,8 +70,11 @@ class Server(ServerLanguage, Dialect):
         plain, is_acted = self._context(event, {}, NO_ACTOR), self.is_acted(event)
 
         def with_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            by = actor_of(connection) if is_acted else NO_ACTOR
-            values["context"] = plain if values["now"] is None and not by else self._context(event, values, by)
+            if values["now"] is None and not BLOCKS.by_database:
+                values["context"] = plain
+            else:
+                by = actor_of(connection) if is_acted else NO_ACTOR
+                values["context"] = self._context(event, values, by)
             return run(connection, values)
 
         return with_context
@@ -106,7 +109,8 @@ class ServerMoves(Moves):
         run = self.run_alone(statement, width)
         if statement.admitted:
             run = self._admitted(run, statement, width)
-        return self.of.in_context(run, event)
+        reads_context = statement.charge or ":context" in statement.sql
+        return self.of.in_context(run, event) if reads_context else run
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         """Return a function that runs a statement. Its values have the event context."""

@@ -19,11 +19,7 @@ class Statements(Language):
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         """Return a function that runs SQL with named values; `brought` names the values in `rows`, as in `runner`."""
         text, values_of = self.filled(sql, brought, width)
-
-        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            return connection.execute(text, values_of(values))
-
-        return run
+        return lambda connection, values: connection.execute(text, values_of(values))
 
     def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, InOrder]:
         """Return SQL with the driver's placeholders, and a function that lists their values in this order."""

@@ -176,19 +176,15 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         read: M = self.model.from_db(self.alias, self._attnames, values)
         return read
 
-    @property
-    def _is_watched(self) -> bool:
-        """Whether code of the application runs when an instance is made."""
-        return not self._is_plain or bool(pre_init.receivers or post_init.receivers)
-
     def hydrate(self, row: Row, token: str | None = None) -> M:
-        if self._is_watched:
+        # Code of the application runs when an instance is made.
+        if not self._is_plain or pre_init.receivers or post_init.receivers:
             return super().hydrate(row, token)
         made: M = self._hydrators[0](self.read(row) if self._readers else row, token)
         return made
 
     def hydrate_all(self, rows: Iterable[Row], token: str | None = None) -> list[M]:
-        if self._is_watched:
+        if not self._is_plain or pre_init.receivers or post_init.receivers:
             return super().hydrate_all(rows, token)
         made: list[M] = self._hydrators[1](map(self.read, rows) if self._readers else rows, token)
         return made

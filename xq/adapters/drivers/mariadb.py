@@ -10,7 +10,7 @@ from typing import Any
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent
+from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent
 
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
@@ -50,7 +50,7 @@ class Pymysql(BaseDriver):
     begin = "BEGIN"
     joins: Joins = "pipeline"
     errors_end_transactions = False
-    passing = PASSING | {ErrorKind.DENIED}  # a right may be granted later
+    retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 
     def check(self, connection: Any, advice: str = "") -> None:

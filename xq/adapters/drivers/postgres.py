@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core import time
 from xq.core.errors import ConfigurationError
-from xq.core.ports import PASSING, ErrorKind, Joins, Row, Sent, UnreadRow
+from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
@@ -43,7 +43,7 @@ class Psycopg(BaseDriver):
 
     begin = "BEGIN"
     errors_end_transactions = True
-    passing = PASSING
+    retryable = RETRYABLE
 
     @cached_property
     def joins(self) -> Joins:
@@ -71,8 +71,18 @@ class Psycopg(BaseDriver):
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         connection: Any = cursor.connection
+        prepare = True if values and len(sql) < SHORT else None
         try:
-            self._execute(cursor, sql, values)
+            self._plan_anew(connection)
+            try:
+                cursor.execute(sql, values or None, prepare=prepare)
+            except Exception as error:
+                if not self._is_outdated(error):
+                    raise
+                self._planned[connection] = OUTDATED
+                if not self._plan_anew(connection):  # within a transaction, which the error has ended
+                    raise
+                cursor.execute(sql, values or None, prepare=prepare)
         except BaseException as error:
             self.close_if_unfinished(connection, error)
             raise
@@ -81,38 +91,14 @@ class Psycopg(BaseDriver):
         if connection.pgconn.transaction_status == 1:  # ACTIVE: the statement still runs
             connection.close()
 
-    def _execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        connection: Any = cursor.connection
-        if self._prepares(connection):
-            self._plan_anew(connection)
-        try:
-            self._send(cursor, sql, values)
-        except Exception as error:
-            if not self._is_outdated(error):
-                raise
-            self._planned[connection] = OUTDATED
-            if not self._plan_anew(connection):  # within a transaction, which the error has ended
-                raise
-            self._send(cursor, sql, values)
-
-    @staticmethod
-    def _prepares(connection: Any) -> bool:
-        # Applications turn preparing off (prepare_threshold=None) behind a connection pooler such as PgBouncer.
-        return connection.prepare_threshold is not None
-
-    def _send(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
-        own = self._prepares(cursor.connection) and len(sql) < SHORT and bool(values)
-        cursor.execute(sql, values or None, prepare=True if own else None)
-
     def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
         made = [cursor() for _ in statements]
         connection = made[0].connection
-        if self._prepares(connection):
-            self._plan_anew(connection)
+        self._plan_anew(connection)
         try:
             with connection.pipeline():
                 for each, (sql, values) in zip(made, statements, strict=True):
-                    self._send(each, sql, values)
+                    each.execute(sql, values or None, prepare=True if values and len(sql) < SHORT else None)
         except BaseException as error:
             if self._is_outdated(error):
                 self._planned[connection] = OUTDATED  # for the next statement
@@ -138,6 +124,8 @@ class Psycopg(BaseDriver):
         100,000 puts a take would need 85 ms instead of 0.15 ms until the next autovacuum
         (`make bench DB=postgres ARGS=burst`).
         """
+        if connection.prepare_threshold is None:  # applications turn preparing off behind a pooler such as PgBouncer
+            return False
         now = time.monotonic()
         planned = self._planned.setdefault(connection, now)
         if now <= planned + PLANNED or connection.pgconn.transaction_status not in (0, 2):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xq.adapters.drivers.base import kind_by_class, kinds
-from xq.core.ports import PASSING, ErrorKind, Joins, Row
+from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row
 
 KINDS = kinds(
     {
@@ -30,7 +30,7 @@ class Sqlite3:
     begin = "BEGIN IMMEDIATE"
     joins: Joins = "transaction"
     errors_end_transactions = False
-    passing = PASSING
+    retryable = RETRYABLE
 
     def check(self, connection: Any, advice: str = "") -> None:
         pass

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from xq.core.errors import NotFound, WrongState, shown
-from xq.core.ports import FAULTS, ErrorKind, T
+from xq.core.ports import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.one import Locked
 from xq.runtime.lease import LOST
 
@@ -62,7 +62,7 @@ class Attempt:
 class RetriedCalls(Generic[T]):
     """The calls by which a worker finishes its tasks."""
 
-    def __init__(self, moves: Finish[T], stop: threading.Event, ends: bool = True, alone: bool = False) -> None:
+    def __init__(self, moves: NamedMoves[T], stop: threading.Event, ends: bool = True, alone: bool = False) -> None:
         self.moves = moves
         self.stop = stop
         self.log = moves.log
@@ -132,7 +132,7 @@ class RetriedCalls(Generic[T]):
         """
         kind = self._store.classify(error)
         denied = kind is ErrorKind.DENIED
-        if kind in (ErrorKind.NOT_DATABASE, *FAULTS):
+        if kind in (ErrorKind.NOT_DATABASE, *PERMANENT):
             raise error
         if kind is ErrorKind.TRANSIENT:
             self.failed.append(line_of(error))

@@ -15,7 +15,7 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import READY, Machine
 from xq.core.ports import Store, T
 from xq.core.values import Parts
-from xq.engine.finish import Finish
+from xq.engine.finish import NamedMoves
 from xq.engine.observers import Observers
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -37,7 +37,7 @@ class WorkedParts(Protocol[T]):
     waiting: Waiting[T]
     waiters: Waiters
     takes: Takes[T]
-    finish: Finish[T]
+    finish: NamedMoves[T]
     maintenance: QueueMaintenance
     observers: Observers[T]
 

@@ -14,7 +14,7 @@ from xq.adapters.databases.shared import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import UNANSWERED, ErrorKind, Row, Store
+from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, Row, Store
 from xq.core.words import Wording
 
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
@@ -177,7 +177,7 @@ class Findings:
                 with self.store.atomic() if self.store.in_transaction() else nullcontext():
                     return self.store.execute(self.dialect.records.installed)
             except Exception as error:
-                if is_last or self.store.classify(error) in UNANSWERED:
+                if is_last or self.store.classify(error) in OUTCOME_UNKNOWN:
                     raise  # the first time, another process may have dropped it since
         return None
 

@@ -18,7 +18,7 @@ from xq.core.compile import Selector, change
 from xq.core.counters import corrections, counter_of
 from xq.core.errors import ConfigurationError, InTransaction, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
-from xq.core.ports import REFUSALS, UNANSWERED, ErrorKind
+from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
 from xq.core.words import Wording
 
 log = logging.getLogger("xq")
@@ -158,7 +158,7 @@ class Installation(Findings):
                 self.refuse_all()
             return [sql for sql in self.installer.stale(self.store) if sql != history]
         except Exception as error:
-            if isinstance(error, ConfigurationError) or self.store.classify(error) not in UNANSWERED:
+            if isinstance(error, ConfigurationError) or self.store.classify(error) not in OUTCOME_UNKNOWN:
                 raise
             return []
 
@@ -199,7 +199,7 @@ class Installation(Findings):
             with self.installer.installing(self.store):
                 self.store.execute(create)
         except Exception as error:
-            if self.store.classify(error) in (ErrorKind.CONFLICT, *UNANSWERED):
+            if self.store.classify(error) in (ErrorKind.CONFLICT, *OUTCOME_UNKNOWN):
                 raise
             raise ConfigurationError(
                 f"{self.store.name} has no table yet of the jobs that were put, and it cannot be made ({error}): have "

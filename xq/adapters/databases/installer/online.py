@@ -10,7 +10,7 @@ from typing import Final
 
 from xq.adapters.databases.installer.findings import Findings
 from xq.core import time
-from xq.core.ports import UNANSWERED, ErrorKind
+from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind
 from xq.core.words import lasting
 
 log = logging.getLogger("xq")
@@ -143,7 +143,7 @@ class Installing:
                 self._run(step, lock_timeout)
             except Exception as error:
                 if (kind := self.store.classify(error)) not in LATER:
-                    if step.undo and kind not in UNANSWERED:
+                    if step.undo and kind not in OUTCOME_UNKNOWN:
                         self.store.execute(step.undo)  # else an invalid index goes on to refuse rows
                     raise
                 self._wait(step.what, [*self.waited_for(), "others"], next(pauses))

@@ -11,7 +11,7 @@ from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.shared import QUEUES
 from xq.core.errors import ConfigurationError
-from xq.core.ports import UNANSWERED, Connections
+from xq.core.ports import OUTCOME_UNKNOWN, Connections
 
 
 class ServerObjects(Objects):
@@ -65,7 +65,7 @@ class ServerInstaller(Installer):
             try:
                 found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
             except Exception as error:
-                if store.classify(error) in UNANSWERED:
+                if store.classify(error) in OUTCOME_UNKNOWN:
                     raise
                 continue  # no right to read it; PostgreSQL's query omits those, since an error ends a transaction
             for (name,) in found:

@@ -12,7 +12,7 @@ from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.mariadb.objects import LONG, PREFIX, MariadbObjects
 from xq.adapters.databases.shared import QUEUES
 from xq.core.errors import ConfigurationError
-from xq.core.ports import UNANSWERED, Connections
+from xq.core.ports import OUTCOME_UNKNOWN, Connections
 
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
@@ -203,7 +203,7 @@ class MariadbInstaller(ServerInstaller):
         try:
             store.execute(f"SHOW CREATE TRIGGER {self.of.object(trigger)}")
         except Exception as error:
-            if store.classify(error) in UNANSWERED:
+            if store.classify(error) in OUTCOME_UNKNOWN:
                 raise
             return f"({UNSEEN}," in str(error)
         return False  # it is one of another table: of this one before a copy has taken its name
