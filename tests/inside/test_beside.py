@@ -85,7 +85,7 @@ def test_a_role_that_row_level_security_restricts_puts_and_is_refused_by_name_wh
         server[0].run(f"DROP ROLE {role}")
 
 
-@pytest.mark.parametrize("comes", ["before", "afterwards", "beside an earlier layout"])
+@pytest.mark.parametrize("comes", ["before", "afterwards"])
 def test_a_publication_for_all_tables_is_in_nobodys_way(server, postgres, comes):
     maker = Maker(postgres)
     Task = maker({"utube": True, "history": True, "keep": True}, roles=("utube",))
@@ -93,11 +93,6 @@ def test_a_publication_for_all_tables_is_in_nobodys_way(server, postgres, comes)
     try:
         if comes == "before":
             Task.xq.uninstall()
-        elif comes != "afterwards":
-            Task.put(task(utube="u"))
-            for suffix in ("count", "wait", "utube_1_key"):
-                postgres.execute_sql(f"ALTER TABLE task_xq_{suffix} REPLICA IDENTITY DEFAULT")
-            postgres.execute_sql("UPDATE xq_queue SET version = '8'")
         Task.xq.install()
         Task.xq.put_many(tasks(3, utube="u"))
         Task.take().ack()

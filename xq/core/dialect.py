@@ -279,7 +279,6 @@ class Installation(Protocol):
     def ddl_to_uninstall(self) -> list[str]: ...
     def install(
         self,
-        move: Mapping[str, str] | None = None,
         drop_history: bool = False,
         online: bool = False,
         lock_timeout: float = 1,

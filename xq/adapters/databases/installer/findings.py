@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.records import GENERATIONS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN
@@ -219,9 +218,7 @@ class Findings:
         return not any(item.kind == "trigger" and item.name in existing for item in self.installer.objects.all())
 
     def _generations(self) -> list[Row]:
-        """Return the definitions that were the newest in turn; none for an earlier layout, or without the right."""
-        if GENERATIONS not in self.installer.existing(self.store):
-            return []
+        """Return the definitions that were the newest in turn; none without the right."""
         try:
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 return self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})

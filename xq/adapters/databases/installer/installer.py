@@ -13,7 +13,7 @@ from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
 from xq.core.errors import ConfigurationError
-from xq.core.machine import TAKEN, Guard
+from xq.core.machine import TAKEN
 from xq.core.ports import Connections
 from xq.core.schema import OWN
 
@@ -140,13 +140,6 @@ class Installer(ABC):
         listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
         return f"({listed}) AS listed"
 
-    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
-        """Return a query of one value that too many tasks in some states have."""
-        role, most = self.of.roles[guard.role], guard.value or 1
-        value = self.of.exact(role, self.of.kind(guard.role))
-        of = f"{self.of.table_in_schema} WHERE {self.of.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
-
     # changing it
 
     continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
@@ -239,10 +232,3 @@ class Installer(ABC):
         """Return SQL that drops some of xq's own columns."""
         dropped = f"ALTER TABLE {self.of.table_in_schema} {self.dropping}"
         return [f"{dropped} {self.of.quote(column)}" for column in columns]
-
-    def widening(self, store: Connections) -> list[str]:
-        """Return SQL to add the columns that tables of an earlier layout lack.
-
-        Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
-        """
-        return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -144,19 +144,21 @@ class Objects(ABC):
 
     def shared(self) -> list[Object]:
         """Return the tables that all queues of a database share."""
-        name, uuid = self.of.varying(255), self.of.varying(UUID_LENGTH)
+        varying, name, uuid = self.of.varying, self.of.varying(255), self.of.varying(UUID_LENGTH)
+        by = f"actor {varying(LONGEST_ACTOR)}, reason {varying(LONGEST_REASON)}"  # of a pause; paused is 1 or NULL
         tables = {
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {self.of.long_text} NOT NULL"
             f"{self.more_of_queues}",
             SESSIONS: f"uuid {uuid} NOT NULL, queue {name} NOT NULL, since DOUBLE PRECISION NOT NULL, "
-            f"ends DOUBLE PRECISION, {', '.join(self.later[SESSIONS])}, PRIMARY KEY (uuid, queue)",
+            f"ends DOUBLE PRECISION, host {varying(HOST)}, pid BIGINT, program {varying(PROGRAM)}, "
+            "PRIMARY KEY (uuid, queue)",
             SETTINGS: f"name {name} PRIMARY KEY, value DOUBLE PRECISION NOT NULL",
             PAUSES: f"queue {name} NOT NULL, tube {name} NOT NULL, whole INTEGER NOT NULL, "
-            f"{', '.join(self.later[PAUSES])}, PRIMARY KEY (queue, tube, whole)",
+            f"since_us BIGINT, {by}, PRIMARY KEY (queue, tube, whole)",
             # A schedule that does not fire again keeps its row: repeating its definition must not fire it again.
             SCHEDULES: f"queue {name} NOT NULL, name {name} NOT NULL, spec {self.of.long_text} NOT NULL, "
-            f"task {self.of.long_text} NOT NULL, next_us BIGINT, {', '.join(self.later[SCHEDULES])}, "
-            "PRIMARY KEY (queue, name)",
+            f"task {self.of.long_text} NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, "
+            f"paused_us BIGINT, {by}, PRIMARY KEY (queue, name)",
             RATES: f"queue {name} NOT NULL, bucket {name} NOT NULL, full_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, bucket)",
             GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
@@ -167,24 +169,8 @@ class Objects(ABC):
         found = []
         for table, columns in (tables | self.more_shared()).items():
             create = f"CREATE TABLE IF NOT EXISTS {table} ({columns}){self.of.engine}"
-            adding = self.adding(table) if table in self.later else ()
-            found.append(Object("table", table, (create, *adding), f"DROP TABLE IF EXISTS {table}"))
+            found.append(Object("table", table, (create,), f"DROP TABLE IF EXISTS {table}"))
         return found
-
-    @property
-    def later(self) -> dict[str, list[str]]:
-        """The columns that shared tables of earlier layouts lack, by table."""
-        varying = self.of.varying
-        actor, reason = varying(LONGEST_ACTOR), varying(LONGEST_REASON)  # of a pause; paused is 1 or NULL
-        return {
-            SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
-            PAUSES: ["since_us BIGINT", f"actor {actor}", f"reason {reason}"],
-            SCHEDULES: ["last_us BIGINT", "paused INTEGER", "paused_us BIGINT", f"actor {actor}", f"reason {reason}"],
-        }
-
-    def adding(self, table: str) -> Sequence[str]:
-        """Return SQL that adds the later columns where they are missing. SQLite has no such SQL: see `widening`."""
-        return ()
 
     def more_shared(self) -> dict[str, str]:
         """Return further shared tables of this kind of database: their columns by name."""
@@ -251,13 +237,3 @@ class Objects(ABC):
         """The columns that a trigger writes, in their order in triggers.sql."""
         names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
         return ", ".join(map(self.of.quote, names))
-
-    def note_move(self, state: str, target: str) -> str:
-        """Return SQL to write a transition of every task in a state, for changes that fire no trigger."""
-        was, tasks = self.of_version(self.of.table, "old", "was"), self.of.table_in_schema
-        owner = self.of.roles["owner"] if state == TAKEN else "NULL"
-        its = f"{was['old_key']}, {was['old_tube']}, {was['old_attempt']}, {self.of.now_us}, '{state}', '{target}'"
-        return (
-            f"INSERT INTO {self.of.side('history')} ({self.noted}) "
-            f"SELECT {its}, :event, {owner}, :actor, :reason FROM {tasks} WHERE {self.of.is_state(state)}"
-        )

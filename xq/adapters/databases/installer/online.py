@@ -49,7 +49,7 @@ class Installing:
         there = {name for name, _ in store.execute(installer.definitions)}  # also invalid indexes
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
-            made = [*installer.widening(store), *(sql for item in tables for sql in item.create)]
+            made = [sql for item in tables for sql in item.create]
             yield Part("tables", "create the tables beside it", tuple(made))
         if store.adds_columns and self.findings.missing_own():
             added = map(self.beside, installer.add_own(store))

@@ -17,7 +17,6 @@ for _ in range(5):
     WITHIN = rf"(?:'[^']*'|--.*|[^()']|\({WITHIN}\))*"
 CHECK = re.compile(rf"""(CONSTRAINT\s+\S+\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
-ADDED = ("actor", "reason")  # columns that the history of an earlier layout lacks
 
 
 class SqliteInstaller(Installer):
@@ -94,15 +93,3 @@ class SqliteInstaller(Installer):
         there = self.columns_of(store, self.of.source.name)
         added = [definition for column, definition in self.own.items() if column not in there]
         return [f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN {definition}" for definition in added]
-
-    def widening(self, store: Connections) -> list[str]:
-        alone = self.of.in_schema("").installer  # the shared tables are in the main file
-        of_history = [f"{column} TEXT" for column in ADDED if self.of.has_history]
-        wanted = {table: (alone.columns_of(store, table), lacked) for table, lacked in self.objects.later.items()}
-        wanted[self.of.side("history")] = (self.columns_of(store, self.of.name("history")), of_history)
-        return [
-            f"ALTER TABLE {table} ADD COLUMN {column}"
-            for table, (there, columns) in wanted.items()
-            for column in columns
-            if there and column.partition(" ")[0] not in there
-        ]
