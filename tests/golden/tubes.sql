@@ -1151,11 +1151,6 @@ SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "atte
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
 
--- install(move=): tell the history of tasks in R that move to B
-INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL, :actor, :reason FROM "mail"
-    WHERE "status" = 'R';
-
 -- R T W B Z by_state
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr" FROM "mail"
     WHERE "status" = 'R'
