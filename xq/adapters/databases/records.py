@@ -23,6 +23,7 @@ DEFINITIONS = f"SELECT name, fingerprint FROM {QUEUES} ORDER BY name"
 GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
 LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
+OBJECTS = "xq_object"  # what install() has made for each queue, and the hash of each index and trigger
 RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
 TEXTS = Path(__file__).parent / "records.sql"
 
@@ -66,7 +67,9 @@ class Records(interface.Records):
     @property
     def forget_all(self) -> dict[str, str]:
         """The SQL, by shared table, that deletes its rows of this queue."""
-        beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS)}
+        beside = {
+            table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS, OBJECTS)
+        }
         return beside | {QUEUES: self.forget}
 
     def records_of(self, queues: Sequence[Terms]) -> str:

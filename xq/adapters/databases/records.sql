@@ -7,7 +7,7 @@ xq_queue has the installed queues, xq_setting the settings of `configure`, and f
 cancelled while they were taken, by key and token, xq_session the sessions (queue '') and the
 queues in which each may own tasks, xq_pause the paused queues (whole = 1, tube '') and tubes, xq_schedule the
 schedules, xq_slot the slots of xq.Concurrency, xq_rate the token buckets, xq_lease (on a server) the tokens whose ttr
-does not pass. xq_generation has the definitions and the sets of schedules that were the newest of their queue in turn.
+does not pass. xq_object has what install() has made. xq_generation has the definitions and the sets of schedules that were the newest of their queue in turn.
 {waits} is the queue's table of the callers that wait for a task.
 
 --: installed
@@ -49,6 +49,10 @@ DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'schedules'
 --: forget_in
 -- Forget what another table has of this queue.
 DELETE FROM {table} WHERE queue = {queue}
+
+--: objects
+-- What install() has made for this queue, each index and trigger with its hash.
+SELECT name, hash FROM xq_object WHERE queue = {queue}
 
 --: queues
 -- The names of the installed queues.

@@ -37,11 +37,10 @@ class Installation(Findings):
 
         `stale`: what `refuse_if_reached` returns.
         """
-        record = self.dialect.records.record(self.dialect.layout, self.fingerprint)
         heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *stale, *self._statements(), *filling, *record]
+        statements = [*columns, *stale, *self._statements(), *filling, *self._recording]
         return [self.installer.in_a_script(sql) for sql in statements]
 
     def ddl_to_uninstall(self) -> list[str]:
@@ -77,11 +76,11 @@ class Installation(Findings):
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
         self.installer.prepare(self.store)
-        if not self.missing():
+        if self.is_whole():
             if self._recorded().get(DURATIONS) == json.loads(self.fingerprint)[DURATIONS]:
                 return
             with self.installer.installing(self.store):
-                if not self.missing():  # else another process has uninstalled it since
+                if self.is_whole():  # else another process has uninstalled it since
                     self.record()
                     return
         self.refuse()
@@ -96,7 +95,7 @@ class Installation(Findings):
             if is_new and (rows := steps.rows()) > MANY:
                 log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.installer.installing(self.store):
-                if self.missing():  # else another process was faster
+                if not self.is_whole():  # else another process was faster
                     self._admit(drop_history, downgrade)
                     is_new = not self._recorded()
                     self.create()
@@ -139,7 +138,7 @@ class Installation(Findings):
         try:
             if not self.missing_columns() and self.missing():
                 self.refuse_all()
-            return [sql for sql in self.installer.stale(self.store) if sql != history]
+            return [sql for sql in self.stale() if sql != history]
         except Exception as error:
             if isinstance(error, ConfigurationError) or self.store.classify(error) not in UNANSWERED:
                 raise
@@ -229,21 +228,25 @@ class Installation(Findings):
             )
 
     def create(self) -> None:
-        """Create everything anew, except the counters, which keep their values."""
-        self.take_down()
-        if self.store.adds_columns:
-            for sql in self.installer.add_own(self.store):
-                self.store.execute(sql)
-        for sql in [*self.installer.stale(self.store), *self._statements()]:
+        """Create what is not as this definition has it; the counters keep their values."""
+        self.looks.add_up_history(self.store)
+        steps = Installing(self, False, self._count)
+        tables = (sql for item in self.installer.objects.all() if item.kind == "table" for sql in item.create)
+        for sql in [*tables, *(sql for step in steps.left() if step.kind != "count" for sql in step.sql)]:
             self.store.execute(sql)
         self.recount()
         if timed := self.looks.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
         self.record()
 
+    @property
+    def _recording(self) -> list[str]:
+        recorded = self.dialect.records.record(self.dialect.layout, self.fingerprint)
+        return [*recorded, *self.installer.noting(self.installer.objects.mine())]
+
     def record(self) -> None:
         """Record this definition as installed."""
-        for sql in self.dialect.records.record(self.dialect.layout, self.fingerprint):
+        for sql in self._recording:
             self.dialect.execute(self.store, sql, self.values())
 
     def forget_generations(self) -> None:
@@ -254,13 +257,6 @@ class Installation(Findings):
     def _count(self) -> None:
         self.recount()
         self.record()
-
-    def take_down(self) -> None:
-        """Drop the triggers and indexes. The same transaction must create them anew."""
-        self.looks.add_up_history(self.store)
-        for item in reversed(self.installer.objects.mine()):
-            if item.kind != "table":
-                self.store.execute(item.drop)
 
     def recount(self) -> None:
         """Set the counts of tasks and the group heads to what the table holds. Leave the counts of transitions."""
@@ -305,7 +301,7 @@ class Installation(Findings):
     def uninstall(self, keep_columns: bool = False) -> None:
         """Remove all that was installed, and leave the plain table; with `keep_columns` also what xq added to it."""
         with self.installer.installing(self.store):
-            for sql in [*self._drops(), *self.installer.stale(self.store)]:
+            for sql in [*self._drops(), *self.stale()]:
                 self.store.execute(sql)
             if self._records_are_in(self.installer.existing(self.store)):
                 for sql in self.dialect.records.forget_all.values():

@@ -10,7 +10,17 @@ from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.pipeline_tables import jobs
-from xq.adapters.databases.records import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SESSIONS, SETTINGS, SLOTS
+from xq.adapters.databases.records import (
+    GENERATIONS,
+    OBJECTS,
+    PAUSES,
+    QUEUES,
+    RATES,
+    SCHEDULES,
+    SESSIONS,
+    SETTINGS,
+    SLOTS,
+)
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
@@ -164,6 +174,8 @@ class Objects(ABC):
             GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
             f"version {name} NOT NULL, definition {self.of.long_text} NOT NULL, at_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, kind, generation)",
+            OBJECTS: f"queue {name} NOT NULL, name {name} NOT NULL, hash {self.of.long_text} NOT NULL, "
+            "PRIMARY KEY (queue, name)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         found = []

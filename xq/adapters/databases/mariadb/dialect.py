@@ -68,7 +68,7 @@ class Mariadb(Server):
     installer_kind = MariadbInstaller
     scans_kind = MariadbScans
     records_file = Path(__file__).parent / "records.sql"
-    layout = "13"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "14"
     long_text = "LONGTEXT"
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "

@@ -27,7 +27,7 @@ HIDDEN = (
 class Postgres(Server):
     """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
 
-    layout = "14"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "15"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"

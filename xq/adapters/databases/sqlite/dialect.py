@@ -25,7 +25,7 @@ from xq.sessions.session import UUID_LENGTH
 class Sqlite(Dialect):
     """The dialect of SQLite, which is a file, or in memory."""
 
-    layout = "14"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
+    layout = "15"
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"

@@ -67,20 +67,23 @@ class SqliteInstaller(Installer):
         # Filtered in SQL, since a file may have the objects of a thousand queues.
         shared, prefix = ", ".join(self.of.literal(item.name) for item in self.objects.shared()), self.of.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
-        # Indexes and triggers of a table that was renamed belong to the renamed one.
-        tables = ", ".join(map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")]))
-        mine = f"tbl_name COLLATE NOCASE IN ({tables})"
         listed = (
             f"SELECT name, type FROM {self.of.quote(schema)}.sqlite_master "
-            f"WHERE {mine} OR (type = 'table' AND ({chosen}))"
+            f"WHERE {self._of_mine} OR (type = 'table' AND ({chosen}))"
             for schema in dict.fromkeys(["main", self.of.source.schema or "main"])
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
     @property
     def definitions(self) -> str:
-        mine = f"tbl_name = {self.of.literal(self.of.source.name)} COLLATE NOCASE"
-        return f"SELECT name, sql FROM {self.of.schema}.sqlite_master WHERE type <> 'table' AND {mine} AND sql <> ''"
+        listed = f"SELECT name, sql AS shown FROM {self.of.schema}.sqlite_master WHERE {self._of_mine}"
+        return f"{listed} AND type <> 'table' AND sql <> ''"
+
+    @property
+    def _of_mine(self) -> str:
+        # Indexes and triggers of a table that was renamed belong to the renamed one.
+        tables = map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")])
+        return f"tbl_name COLLATE NOCASE IN ({', '.join(tables)})"
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
