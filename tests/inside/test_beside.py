@@ -121,6 +121,22 @@ def test_a_task_is_taken_beside_a_new_row_that_refers_to_it_and_a_due_one_is_not
     assert Task.xq.sweep() == 1
 
 
+def test_indexes_that_a_dump_has_brought_back_are_as_install_left_them(postgres):
+    Task = Maker(postgres)({"unique": "RTW", "delayed": True, "utube": True}, roles=("runat", "unique", "utube"))
+    listed = (
+        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'task' AND indexname LIKE 'task|_xq%%' ESCAPE '|'"
+    )
+    for name, sql in postgres.execute_sql(listed).fetchall():
+        postgres.execute_sql(f'DROP INDEX "{name}"')
+        postgres.execute_sql(sql)
+    assert Task.xq.adapter.installation.changed() == {}
+    postgres.execute_sql('DROP INDEX "task_xq_unique"')
+    postgres.execute_sql('CREATE UNIQUE INDEX "task_xq_unique" ON task (job)')
+    assert Task.xq.adapter.installation.changed() == {"task_xq_unique": "index"}
+    Task.xq.install()
+    assert Task.xq.adapter.installation.changed() == {}
+
+
 def test_recount_lets_ids_go_on_after_those_that_a_restore_has_brought(postgres):
     Task = Maker(postgres)({"utube": True, "history": True}, roles=("utube",))
     for suffix in ("history", "dirty_groups"):

@@ -595,6 +595,20 @@ def test_the_guard_refuses_the_statements_of_finished_tasks_until_the_definition
     assert (Task.xq.count("D"), is_exact(Task)) == (1, True)
 
 
+def test_other_features_leave_the_indexes_that_they_do_not_change(make):
+    Task, Next = (
+        make(FEATURES),
+        upgraded(make, make.model(), {**FEATURES, "history": True, "keep": True, "zombie": False}),
+    )
+    bring(Task, "W")
+    plan = Next.xq.install(plan=True)
+    assert ("_xq_oldest_R" in plan, "count each write" in plan) == (False, True)
+    Next.xq.install()
+    assert (Next.xq.check(), Next.xq.adapter.installation.changed()) == ([], {})
+    bring(Next, "D")
+    assert is_exact(Next)
+
+
 WRONG: list[Any] = [{"keep": True}, {"nonsense": True}, {"unique": True}, {"keep": True, "zombie": True}, {"ttl": 0}]
 
 

@@ -219,10 +219,13 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def definitions(self) -> str:
+        # Without casts and parentheses, which are others after a dump and its restore.
+        casts = """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?'"""
+        index = f"translate(regexp_replace(pg_get_indexdef(indexrelid), {casts}, '', 'g'), '()[] ', '')"
         # Without the name of the function, which the search path shortens.
         trigger = "tgenabled, regexp_replace(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE .*', ''), prosrc"
         return (
-            "SELECT relname AS name, pg_get_indexdef(indexrelid) AS shown "
+            f"SELECT relname AS name, {index} AS shown "
             f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = {self.this_table} "
             f"UNION ALL SELECT tgname, concat({trigger}) FROM pg_trigger "
             f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = {self.this_table} AND NOT tgisinternal"
