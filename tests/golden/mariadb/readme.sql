@@ -43,6 +43,11 @@ CREATE TABLE IF NOT EXISTS xq_generation (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, generation INTEGER NOT NULL, version VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, definition LONGTEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
+-- install: the table xq_object
+CREATE TABLE IF NOT EXISTS xq_object (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, hash LONGTEXT NOT NULL, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, slot INTEGER NOT NULL, session VARCHAR(36) CHARACTER
@@ -973,6 +978,10 @@ DELETE FROM xq_rate
 
 -- forget the queue in xq_generation
 DELETE FROM xq_generation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_object
+DELETE FROM xq_object
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue
