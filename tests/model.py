@@ -311,25 +311,19 @@ class Model:
         if self.state(row) == "T" and row["holder"] is None and row["runat"] is None and ttr is not True:
             row["runat"] = after(self.now, finite(ttr))
 
-    def installed_anew(self, features: Mapping[str, Any], move: Mapping[str, str]) -> Model:
+    def installed_anew(self, features: Mapping[str, Any]) -> Model:
         """The model under other features."""
         new = Model(features, self.roles, self.tubes, self.now)
         new.takes = self.takes
         new.restore(self.snapshot())
-        if any(self.state(row) not in new.states + "X" + "".join(move) for row in self.rows.values()):
+        if any(self.state(row) not in new.states + "X" for row in self.rows.values()):
             raise Refused("ConfigurationError")
         utubes = Counter(row["utube"] for row in self.rows.values() if self.state(row) == "T")
         if new.most and any(n > new.most for utube, n in utubes.items() if utube is not None):
             raise Refused("ConfigurationError")
         try:
             for key, row in list(new.rows.items()):
-                if self.state(row) in move:
-                    new.count("", state := row["state"], to := move[state])
-                    new.count(row["tube"], state, to)
-                    new.rows[key] = row | {"state": to}  # counted already
-                    new.enter(key, row if "lifetime" in self.on else row | {"state": "X"}, to, {})
-                else:
-                    new.write(key, row)
+                new.write(key, row)
         except Refused as refused:  # two tasks may not hold one value from now on
             raise Refused("ConfigurationError") from refused
         for row in new.rows.values():

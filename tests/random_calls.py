@@ -702,13 +702,15 @@ class QueueMachine(RuleBasedStateMachine):
         ):
             after = Model(features, (), (), 0)
             lost = [state for state in self.model.states if state not in after.states]
-            move = dict.fromkeys(lost, to) if to in (*after.states, "X") else {}
-            named = {self.words[state]: to for state, to in move.items()}  # a letter may be the word of another state
+            for key in [key for key, row in self.model.rows.items() if self.model.state(row) in lost]:
+                if to == "X":
+                    self.app.delete(self.Task, key)
+                    self.model.write(key, None)
+                elif to in after.states:
+                    self.update(sorted(self.model.rows).index(key), to, {})
             both = self.same(
-                lambda: install_anew(
-                    self.Task, self.configured(features), move=named, drop_history=True, downgrade=True
-                ),
-                lambda _: self.model.installed_anew(features, move),
+                lambda: install_anew(self.Task, self.configured(features), drop_history=True, downgrade=True),
+                lambda _: self.model.installed_anew(features),
             )
             if both is not None:
                 self.later, self.model, self.queue = self.model.on, both[1], self.Task.xq

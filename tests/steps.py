@@ -21,6 +21,7 @@ import peewee as pw
 import pytest
 from pymysql.constants import CLIENT
 
+import xq
 from tests.factories import task
 from tests.timing import in_sequence, timed
 from xq.upgrading.build import build
@@ -66,6 +67,14 @@ def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None
     for name in {"xq", *VERBS} & {*vars(Task)}:
         delattr(Task, name)
     build(kind(Task), **definition)
+
+
+def install_after_the_statements(Task: Any, features: Mapping[str, Any], **options: Any) -> None:
+    """Install features that lack states of tasks, after running exactly the statements that the refusal ends with."""
+    with pytest.raises(xq.ConfigurationError, match="move them where you want them") as refused:
+        install_anew(Task, features, **options)
+    run_script(Task._meta.database, str(refused.value).partition("\n")[2])
+    install_anew(Task, features, **options)
 
 
 @contextmanager

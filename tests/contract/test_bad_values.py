@@ -51,7 +51,7 @@ WRITTEN = (
     "xq.switch(K['R'], v)", "xq.switch(K['R'], 'W', delay=v)", "xq.switch(K['R'], 'Z', delay=v)",
     "xq.call(v, K['T'])", "xq.call('ack', v)", "xq.call('take', v)", "xq.call('touch', K['T'], increment=v)",
     "xq.call('ack', K['T'], update=v)", "dig(n=v)", "kick(n=v)", "plow(v)", "xq.by_state(v)", "xq.count(v)",
-    "xq.by_state('R', v)", "xq.install(move=v)", "xq.install(move={'D': v})", "xq.install(move={v: 'R'})",
+    "xq.by_state('R', v)",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import xq
 from tests.factories import tasks
+from tests.steps import install_after_the_statements
 
 FEATURES = {"keep": True, "buried": True, "delayed": True, "ttr": 60}
 KINDS: Mapping[str, dict[str, pw.Field]] = {
@@ -51,11 +52,8 @@ def test_a_definition_that_calls_done_tasks_zombies_keeps_the_time_of_their_end(
     Task.put(tasks(1)[0])
     ended = Task.take().ack().xq_finished
     Task.xq.clock.tick(100)
-    other = make.model()
-    Task.xq.clock, clock = Task.xq.clock, Task.xq.clock
-    xq.upgrade(other, {"status": "status", "runat": "runat", "finished": True}, {"zombie": 60}, clock=clock)
-    other.xq.install(move={"D": "Z"})
-    assert [task.xq_finished for task in other.select()] == [ended]
+    install_after_the_statements(Task, {"zombie": 60})
+    assert [task.xq_finished for task in Task.select()] == [ended]
 
 
 def test_an_age_that_is_not_known_passes_no_filter_but_age_unknown(make):

@@ -9,7 +9,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import bring, is_exact, row, run_script, state
+from tests.steps import bring, row, run_script, state
 
 FIELDS = {"status": "status", "runat": "runat"}
 VERBS = {"put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "stats", "queue_stats"}
@@ -273,19 +273,3 @@ def test_a_sequence_has_the_values_of_the_application_wherever_the_own_columns_a
 def test_a_role_that_is_the_applications_has_no_column_of_xq(make, role):
     with pytest.raises(xq.ConfigurationError, match=f"role '{role}' is a field of your own: add one"):
         xq.upgrade(make.model(), fields={role: True})
-
-
-def test_tokens_of_taken_tasks_are_copied_from_the_side_table_of_an_earlier_layout(make):
-    Task = make({"keep": True}, roles=())
-    held = bring(Task, "T", {"name": "a"})
-    ((_, token, *_),) = Task.xq.taken()
-    for sql in (
-        f"CREATE TABLE task_xq_owner AS SELECT id, xq_owner AS owner FROM task WHERE id = {held.id}",
-        "UPDATE task SET xq_owner = NULL",
-        "UPDATE xq_queue SET version = '1'",
-    ):
-        make.db.execute_sql(sql)
-    Task.xq.install()
-    assert ("task_xq_owner" in make.db.get_tables(), Task.xq.taken()[0][1]) == (False, token)
-    assert Task.ack(held).status == "D"
-    assert (Task.xq.check(), is_exact(Task)) == ([], True)

@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, f
 -- install: the table xq_generation
 CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
 
+-- install: the table xq_object
+CREATE TABLE IF NOT EXISTS xq_object (queue TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (queue, name));
+
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
 
@@ -740,6 +743,10 @@ DELETE FROM xq_rate
 
 -- forget the queue in xq_generation
 DELETE FROM xq_generation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_object
+DELETE FROM xq_object
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

@@ -275,9 +275,6 @@ def looks(queue: Any) -> Iterator[Entry]:
     if of.has_history:
         found["history"] = of.looks.history([])
         found["history of a task, from one moment to another"] = of.looks.history(["key", "since", "until"])
-        found["install(move=): tell the history of tasks in R that move to B"] = of.installer.objects.note_move(
-            "R", "B"
-        )
     for title, sql in found.items():
         yield Entry(title, Statement(sql or ""))
     for state in queue.machine.states:

@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, f
 -- install: the table xq_generation
 CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
 
+-- install: the table xq_object
+CREATE TABLE IF NOT EXISTS xq_object (queue TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (queue, name));
+
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
 
@@ -1116,6 +1119,10 @@ DELETE FROM xq_rate
 DELETE FROM xq_generation
     WHERE queue = 'mail';
 
+-- forget the queue in xq_object
+DELETE FROM xq_object
+    WHERE queue = 'mail';
+
 -- forget the queue in xq_queue
 DELETE FROM xq_queue
     WHERE name = 'mail';
@@ -1137,11 +1144,6 @@ SELECT "id", "at_us", "key", "tube", "source", "target", "event", "owner", "atte
     WHERE "key" = CASE typeof(:k0) WHEN 'blob' THEN hex(:k0) ELSE :k0 END) AS noted
     WHERE at_us >= :since AND at_us < :until AND at_us >= CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000
     ORDER BY id;
-
--- install(move=): tell the history of tasks in R that move to B
-INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof("mail"."id") WHEN 'blob' THEN hex("mail"."id") ELSE "mail"."id" END, "mail"."tube", "mail"."attempts", CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), 'R', 'B', :event, NULL, :actor, :reason FROM "mail"
-    WHERE "status" = 'R';
 
 -- R T W B Z by_state
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr" FROM "mail"

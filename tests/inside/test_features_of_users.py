@@ -95,12 +95,6 @@ def test_an_event_that_needs_an_option_says_so_without_it(make):
 NAP = feature(timers=(Timer("P", "wake", "R", option="nap"),), detours=(Detour("R", "P", "nap"),))
 
 
-def test_an_install_moves_no_tasks_to_a_state_that_only_a_call_with_seconds_enters(make):
-    Task = make({"buried": True, "own": NAP})
-    with pytest.raises(xq.ConfigurationError, match=r"cannot go to 'P', but to deleted \(X\), ready \(R\), buried"):
-        Task.xq.install(move={"Z": "P"})
-
-
 @pytest.mark.parametrize(("on", "error"), [({"limit": 1}, xq.Full), ({"unique": True}, xq.Duplicate)])
 def test_a_task_counts_in_an_own_state_from_which_a_timer_returns_it(make, on, error):
     Task = make({"own": NAP, **on}, roles=("runat", "unique"))

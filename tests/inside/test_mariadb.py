@@ -221,40 +221,6 @@ def test_a_table_of_another_engine_than_innodb_is_refused_by_name(db):
     assert "task_xq_count is a table of MyISAM" in told
 
 
-# The columns that MariaDB makes of others for `unique` and `utube` are stored: it damages indexes of virtual ones.
-# xq 0.1 installed virtual ones, as these statements do.
-OF_0_1 = (
-    "ALTER TABLE `task` DROP INDEX `task_xq_unique`, DROP COLUMN `task_xq_held`",
-    "ALTER TABLE `task` ADD COLUMN `task_xq_held` CHAR(64) CHARACTER SET ascii GENERATED ALWAYS AS "
-    "(CASE WHEN `status` IN ('R', 'T') THEN SHA2(CONVERT(`job` USING utf8mb4), 256) END) VIRTUAL INVISIBLE, "
-    "ADD UNIQUE INDEX `task_xq_unique` (`task_xq_held`)",
-    "UPDATE xq_queue SET version = '5'",
-)
-
-
-def test_install_stores_the_column_that_0_1_made_virtual(db):
-    def extra() -> str:
-        ((found,),) = db.execute_sql(
-            "SELECT extra FROM information_schema.columns WHERE table_schema = DATABASE() "
-            "AND column_name = 'task_xq_held'"
-        )
-        return str(found)
-
-    live(db)({"unique": True}, roles=("unique",)).put(task(job="a"))
-    for sql in OF_0_1:
-        db.execute_sql(sql)
-    assert "VIRTUAL" in extra()
-    Task: Any = live(db).model()
-    xq.upgrade(Task, {"status": "status", "unique": "job"}, {"unique": True})
-    with pytest.raises(xq.NotInstalled, match="layout 5"):
-        Task.put(task())
-    Task.xq.install()
-    assert "STORED" in extra()
-    with pytest.raises(xq.Duplicate):
-        Task.put(task(job="a"))
-    assert is_exact(Task)
-
-
 def test_a_take_looks_again_for_a_task_whose_row_a_take_of_other_tubes_locks_in_passing(db, monkeypatch):
     Task = live(db)({}, roles=("tube",))
     put = Task.put(task(tube="mail"))

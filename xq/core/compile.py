@@ -154,7 +154,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         elif waits:
             roles["deadline"] = After(("deadline",), waits)
     if "finished" in machine.roles:
-        since = ("finished", "now") if row.source in ENDED else ("now",)  # install(move=) may lead from Z to D
+        since = ("finished", "now") if row.source in ENDED else ("now",)  # an own feature may lead from Z to D
         roles["finished"] = After(since, ()) if row.target in ENDED else None
     for column in machine.columns:
         value = column.at.get(row.target, column.otherwise)

@@ -30,7 +30,7 @@ class Pause(NamedTuple):
     """A pause of a queue, or of one of its tubes."""
 
     tube: str | None  # None: the whole queue
-    since: float | None  # seconds since 1970; None of a pause by an earlier version of xq
+    since: float  # seconds since 1970
     actor: str | None
     reason: str | None
 
@@ -79,7 +79,7 @@ class Pauses:
         with self.executor.store.bookkeeping():
             rows = self.executor.run(self.executor.dialect.records.pauses)
         found = [
-            Pause(None if whole else tube, None if since is None else since / 1_000_000, actor, reason)
+            Pause(None if whole else tube, since / 1_000_000, actor, reason)
             for tube, whole, since, actor, reason in rows
         ]
         return sorted(found, key=lambda pause: (pause.tube is not None, pause.tube or ""))

@@ -162,9 +162,8 @@ class Doctor(Inspection):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
         for line in retried(self.executor.store, binding.installation.untimed):
             yield Finding(line, "run this statement, unless an ack with delay=math.inf keeps them")
-        for name, ddl in binding.dialect.installer.drifted(self.executor.store).items():
-            then = f"run this while no other program writes to the table, then xq recount {self.target}"
-            yield Finding(f"the {name} is not the one that install() creates", f"{then}:\n{ddl.rstrip()}")
+        for name, kind in binding.installation.changed().items():
+            yield Finding(f"the {kind} {name} is not as install() left it", f"xq install {self.target}")
         now = self.snapshot()
         yield from self._of_takers(now)
         often = self.questions.often_taken

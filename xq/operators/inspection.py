@@ -30,9 +30,9 @@ class Process(NamedTuple):
     """The process of an open session, and the tasks of this queue that the session has taken."""
 
     session: str
-    host: str | None  # None, as the next two are, if an earlier version of xq registered the session
-    pid: int | None
-    program: str | None
+    host: str
+    pid: int
+    program: str
     since: float  # when the session began, in seconds since 1970
     tasks: int
     oldest: float | None  # the time of the first take of these
@@ -40,8 +40,8 @@ class Process(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The text "pid 4711 on host web-3 (xq worker)", or the session if the process is unknown."""
-        return process_name(self.host, self.pid, self.program) or f"session {self.session}"
+        """The text "pid 4711 on host web-3 (xq worker)"."""
+        return process_name(self.host, self.pid, self.program)
 
 
 class Age(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Generic, Literal, overload
@@ -117,7 +117,7 @@ class Operators(Generic[T]):
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
 
-        `since` is in seconds since 1970; None if an earlier version of xq made the pause.
+        `since` is in seconds since 1970.
         """
         return self._pauses.all()
 
@@ -203,7 +203,6 @@ class Operators(Generic[T]):
     def install(
         self,
         *,
-        move: Mapping[str, str] | None = None,
         drop_history: bool = False,
         online: bool = False,
         lock_timeout: float | timedelta = 1,
@@ -213,9 +212,9 @@ class Operators(Generic[T]):
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
         With other features than the installed ones, it changes the installation, and processes with the old ones get
-        NotInstalled. Raises ConfigurationError if tasks are in states that the features lack, unless `move` names a
-        state for them, as {"Z": "D"} ("X" deletes them). It also raises if the features lack a history with rows,
-        unless `drop_history`; and if the column of the status refuses a status (a CHECK, a length).
+        NotInstalled. Raises ConfigurationError if tasks are in states that the features lack: the message has the
+        UPDATE that moves them. It also raises if the features lack a history with rows, unless `drop_history`; and if
+        the column of the status refuses a status (a CHECK, a length).
 
         A definition, or a version of xq, that was installed and has been replaced since is older: its install() raises
         ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
@@ -232,7 +231,7 @@ class Operators(Generic[T]):
         installation = self._executor.bind().installation
         if plan:
             return installation.plan(online)
-        retried(self._store, lambda: installation.install(move, drop_history, online, seconds or 0, downgrade))
+        retried(self._store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
         if downgrade:
             retried(self._store, lambda: self._store.execute(installation.dialect.records.forget_schedules))
         self._executor.close()

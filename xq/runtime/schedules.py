@@ -67,7 +67,7 @@ class Schedule(NamedTuple):
     last: datetime | None  # the last firing, in UTC
     paused: bool
     overdue: bool  # due for a minute: no process fires it, or its task cannot be put
-    since: datetime | None  # when it was paused, in UTC; None of a pause by an earlier version of xq
+    since: datetime | None  # when it was paused, in UTC
     actor: str | None  # who has paused it, and why
     reason: str | None
 

@@ -39,9 +39,9 @@ def _name_of_main() -> str:
     return first if first not in ("", "-", "-c") else "python"
 
 
-def process_name(host: str | None, pid: int | None, program: str | None) -> str:
-    """Return "pid 4711 on host web-3 (xq worker)"; "" if an earlier version of xq registered the session."""
-    return "" if pid is None else f"pid {pid} on host {host} ({program})"
+def process_name(host: str, pid: int, program: str) -> str:
+    """Return "pid 4711 on host web-3 (xq worker)"."""
+    return f"pid {pid} on host {host} ({program})"
 
 
 def _plain(text: str, most: int) -> str:

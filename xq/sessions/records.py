@@ -128,7 +128,7 @@ class SessionRecords:
         """Return the sessions: uuid, a queue in which it may own tasks, seconds until it expires. None without a queue.
 
         A session has a row per queue. The seconds are None while it lives. The last column is its process, as "pid 4711
-        on host web-3 (xq worker)"; "" if its row has none.
+        on host web-3 (xq worker)".
         """
         rows = self._by_any(lambda database: database.run(database.dialect.records.sessions_listed), None)
         return None if rows is None else [(uuid, queue, ends, process_name(*of)) for uuid, queue, ends, *of in rows]

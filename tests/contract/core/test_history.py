@@ -14,7 +14,17 @@ import pytest
 import xq
 from tests.conftest import SERVERS
 from tests.factories import task, tasks
-from tests.steps import STUCK, Bytes, Work, another_program, bring, install_anew, is_exact, make_impatient
+from tests.steps import (
+    STUCK,
+    Bytes,
+    Work,
+    another_program,
+    bring,
+    install_after_the_statements,
+    install_anew,
+    is_exact,
+    make_impatient,
+)
 from tests.support.calls import HISTORY, RETRY
 
 HELD = ("X-R put", "R-T take")
@@ -307,8 +317,8 @@ def test_many_rows_are_forgotten_at_once(make):
 def test_other_features_later_turn_the_history_on_and_off(make):
     Task = make({"zombie": True, "history": True})
     bring(Task, "Z")
-    install_anew(Task, {"keep": True, "history": 60}, move={"Z": "D"})
-    assert transitions(Task)[-2:] == ["T-Z ack", "Z-D install"]
+    install_after_the_statements(Task, {"keep": True, "history": 60})
+    assert transitions(Task)[-2:] == ["T-Z ack", "Z-X write"]
     assert Task.xq.check() == []
     install_anew(Task, {"keep": True}, drop_history=True)
     with pytest.raises(xq.FeatureOff):

@@ -15,7 +15,17 @@ import pytest
 import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
-from tests.steps import a_second_passes, bring, eventually, install_anew, is_exact, row, run_script, transitions
+from tests.steps import (
+    a_second_passes,
+    bring,
+    eventually,
+    install_after_the_statements,
+    install_anew,
+    is_exact,
+    row,
+    run_script,
+    transitions,
+)
 from tests.support.calls import CALLS
 from xq.testing import Clock
 
@@ -409,8 +419,7 @@ def test_features_may_not_go_while_tasks_are_in_their_states(make):
     before = Task.stats()
     Second = upgraded(make, make.model(), {"keep": True})
     for lose, told in (
-        (Second.xq.install, r"1 buried \(B\), 2 zombie \(Z\): say where they go, as in install\(move={'B': 'R'}\)"),
-        (lambda: Second.xq.install(move={"Z": "D"}), r"1 buried \(B\)"),
+        (Second.xq.install, r"1 buried \(B\), 2 zombie \(Z\): move them where you want them"),
         (Second.create_table, r"1 buried \(B\), 2 zombie \(Z\)"),
     ):
         with pytest.raises(xq.ConfigurationError, match=r"1 buried") as refused:
@@ -539,7 +548,7 @@ def test_a_row_that_another_program_makes_taken_returns_by_the_ttr_of_the_queue_
 
 
 @pytest.mark.parametrize("more", [{}, {"history": True}], ids=["", "history"])
-def test_tasks_are_moved_where_they_are_told_to_go(make, more):
+def test_the_refusal_of_lost_states_has_the_statements_that_move_their_tasks_and_the_old_triggers_count_it(make, more):
     words = {"R": "new", "T": "busy", "W": "later", "B": "failed", "Z": "zombie", "D": "done"}
     Task = make(FEATURES | more, roles=("runat", "tube"), statuses=words, tube_stats=["a"])
     foreign = Task.create(status="archived")
@@ -547,39 +556,77 @@ def test_tasks_are_moved_where_they_are_told_to_go(make, more):
     Task.xq.ack_many(Task.xq.take_many(1_500))
     for here in "ZBW":
         bring(Task, here)
-    install_anew(Task, {"keep": True, "ttl": 10} | more, move={"zombie": "done", "failed": "X", "W": "new"})
-    assert Task.stats().counts == {"R": 1, "T": 0, "D": 1_501}
+    install_after_the_statements(Task, {"keep": True, "ttl": 10} | more)
+    assert Task.stats().counts == {"R": 2, "T": 0, "D": 1_501}
     moved = transitions(Task)
-    assert (moved["Z-D"], moved["B-X"], moved["W-R"]) == (1_501, 1, 1)
+    assert [moved[each] for each in ("Z-X", "B-R", "W-R")] == [1_501, 1, 1]
     assert Task.stats().tube["a"].counts["D"] == 1_500
-    assert {(each.status, each.runat) for each in Task.xq.by_state("D")} == {("done", None)}
-    assert Task.xq.by_state("R")[0].runat == Task.xq.clock.now + 10
+    assert {(each.status, each.runat) for each in Task.select().where(Task.status << ["done", "new"])} == {
+        ("done", None),
+        ("new", None),
+    }
     assert row(Task, foreign).status == "archived"
     assert Task.xq.check() == []
 
 
-WRONG: list[tuple[Any, Any]] = [  # features, and where tasks are to go
-    *(({"keep": True}, {here: there}) for here, there in ("ZZ", "ZQ", "ZT", "ZS", ("Z", None), "RD", "QD")),
-    *((wrong, None) for wrong in ({"nonsense": True}, {"unique": True}, {"keep": True, "zombie": True}, {"ttl": 0})),
-]
+def test_rows_with_a_renamed_word_and_finished_ones_that_an_ack_deletes_have_statements_too(make):
+    Task = make({"keep": True}, statuses={"R": "new", "T": "busy", "D": "done"})
+    Task.xq.put_many(tasks(3))
+    first = Task.take().id
+    Task.take().ack()
+    with pytest.raises(xq.ConfigurationError) as refused:
+        upgraded(make, make.model(), {}, statuses={"R": "open", "T": "busy"}).xq.install()
+    run_script(make.db, str(refused.value).partition("\n")[2])
+    Next = upgraded(make, make.model(), {}, statuses={"R": "open", "T": "busy"})
+    Next.xq.install()
+    assert {each.id: each.status for each in Next.select()} == {first: "busy", 3: "open"}
+    assert (Next.xq.check(), Next.xq.count()) == ([], 2)
+
+
+def test_the_guard_refuses_the_statements_of_finished_tasks_until_the_definition_before_logs_only(make):
+    Task = make({"zombie": 30, "guard": True})
+    bring(Task, "Z")
+    with pytest.raises(xq.ConfigurationError, match="install the earlier definition with 'guard': 'log' first") as told:
+        install_anew(Task, {"keep": True, "guard": True})
+    with pytest.raises(Exception, match="feature guard"):
+        run_script(make.db, str(told.value).partition("\n")[2])
+    install_anew(Task, {"zombie": 30, "guard": "log"})
+    install_after_the_statements(Task, {"keep": True, "guard": True})
+    assert (Task.xq.count("D"), is_exact(Task)) == (1, True)
+
+
+def test_other_features_leave_the_indexes_that_they_do_not_change(make):
+    Task, Next = (
+        make(FEATURES),
+        upgraded(make, make.model(), {**FEATURES, "history": True, "keep": True, "zombie": False}),
+    )
+    bring(Task, "W")
+    plan = Next.xq.install(plan=True)
+    assert ("_xq_oldest_R" in plan, "count each write" in plan) == (False, True)
+    Next.xq.install()
+    assert (Next.xq.check(), Next.xq.adapter.installation.changed()) == ([], {})
+    bring(Next, "D")
+    assert is_exact(Next)
+
+
+WRONG: list[Any] = [{"keep": True}, {"nonsense": True}, {"unique": True}, {"keep": True, "zombie": True}, {"ttl": 0}]
 
 
 def test_what_install_refuses_changes_nothing(make, subtests):
     Task = make(FEATURES)
     bring(Task, "Z")
-    for features, move in WRONG:
-        with subtests.test(f"{features} {move}"):
-            with pytest.raises(xq.ConfigurationError, match="move" if move else None):
-                install_anew(Task, features, move=move)
+    for features in WRONG:
+        with subtests.test(f"{features}"):
+            with pytest.raises(xq.ConfigurationError):
+                install_anew(Task, features)
             assert Task.xq.check() == []
             assert Task.xq.count("Z") == 1
+    Task.xq.kill_many(Task.xq.by_state("Z"))
     Next = upgraded(make, make.model(), {})
     with suppress(xq.ConfigurationError), make.db.atomic() as transaction:  # MariaDB refuses that
-        Next.xq.install(move={"Z": "X"})
+        Next.xq.install()
         transaction.rollback()
     assert is_exact(Task)
-    Next.xq.install(move={"Z": "X"})
-    assert Next.xq.count() == 0
 
 
 def test_a_program_without_the_history_does_not_drop_it_by_installing(make):
@@ -660,18 +707,6 @@ def test_a_renamed_column_of_the_status_is_named_as_the_cause_until_install_foll
     Next.xq.install()
     Next.insert({"name": "by the application"}).execute()
     assert (Next.xq.count("R"), Next.xq.doctor()) == (2, [("ready tasks: 2, and no process takes", "start a worker")])
-
-
-def test_tasks_that_a_move_would_make_hold_one_value_are_not_moved(make):
-    Task = make({"zombie": 30}, roles=("runat", "unique"))
-    for _ in range(2):
-        bring(Task, "Z", task(job="a"))
-    with pytest.raises(xq.ConfigurationError, match="two tasks hold 'a'"):
-        install_anew(Task, {"keep": True, "unique": "RTWD"}, move={"Z": "D"})
-    assert Task.xq.count("Z") == 2
-    assert is_exact(Task)
-    install_anew(Task, {"keep": True, "unique": True}, move={"Z": "D"})
-    assert Task.xq.count("D") == 2
 
 
 @pytest.mark.parametrize(

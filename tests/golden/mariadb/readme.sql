@@ -14,14 +14,6 @@ CREATE TABLE IF NOT EXISTS xq_session (uuid VARCHAR(36) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, pid BIGINT, program VARCHAR(60) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (uuid, queue)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- install: the table xq_session
-BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_session' AND column_name = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program VARCHAR(60) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-END IF;
-END;
-
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY, value DOUBLE PRECISION NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
@@ -33,28 +25,12 @@ CREATE TABLE IF NOT EXISTS xq_pause (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, tube, whole)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- install: the table xq_pause
-BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_pause' AND column_name = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-END IF;
-END;
-
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, spec LONGTEXT NOT NULL, task LONGTEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-
--- install: the table xq_schedule
-BEGIN NOT ATOMIC IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND table_name = 'xq_schedule' AND column_name = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor VARCHAR(255) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin, ADD COLUMN IF NOT EXISTS reason VARCHAR(1000) CHARACTER
-    SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-END IF;
-END;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue VARCHAR(255) CHARACTER
@@ -66,6 +42,11 @@ CREATE TABLE IF NOT EXISTS xq_generation (queue VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, kind VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, generation INTEGER NOT NULL, version VARCHAR(255) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, definition LONGTEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- install: the table xq_object
+CREATE TABLE IF NOT EXISTS xq_object (queue VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, name VARCHAR(255) CHARACTER
+    SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, hash LONGTEXT NOT NULL, PRIMARY KEY (queue, name)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name VARCHAR(255) CHARACTER
@@ -984,6 +965,10 @@ DELETE FROM xq_rate
 
 -- forget the queue in xq_generation
 DELETE FROM xq_generation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_object
+DELETE FROM xq_object
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

@@ -8,38 +8,23 @@ CREATE TABLE IF NOT EXISTS xq_queue (name TEXT PRIMARY KEY, version TEXT NOT NUL
 -- install: the table xq_session
 CREATE TABLE IF NOT EXISTS xq_session (uuid TEXT NOT NULL, queue TEXT NOT NULL, since DOUBLE PRECISION NOT NULL, ends DOUBLE PRECISION, host TEXT, pid BIGINT, program TEXT, PRIMARY KEY (uuid, queue));
 
--- install: the table xq_session
-DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_session') AND attname = 'program') THEN ALTER TABLE xq_session ADD COLUMN IF NOT EXISTS host TEXT, ADD COLUMN IF NOT EXISTS pid BIGINT, ADD COLUMN IF NOT EXISTS program TEXT;
-END IF;
-END $$;
-
 -- install: the table xq_setting
 CREATE TABLE IF NOT EXISTS xq_setting (name TEXT PRIMARY KEY, value DOUBLE PRECISION NOT NULL);
 
 -- install: the table xq_pause
 CREATE TABLE IF NOT EXISTS xq_pause (queue TEXT NOT NULL, tube TEXT NOT NULL, whole INTEGER NOT NULL, since_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, tube, whole));
 
--- install: the table xq_pause
-DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_pause') AND attname = 'reason') THEN ALTER TABLE xq_pause ADD COLUMN IF NOT EXISTS since_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
-END IF;
-END $$;
-
 -- install: the table xq_schedule
 CREATE TABLE IF NOT EXISTS xq_schedule (queue TEXT NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, task TEXT NOT NULL, next_us BIGINT, last_us BIGINT, paused INTEGER, paused_us BIGINT, actor TEXT, reason TEXT, PRIMARY KEY (queue, name));
-
--- install: the table xq_schedule
-DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('xq_schedule') AND attname = 'reason') THEN ALTER TABLE xq_schedule ADD COLUMN IF NOT EXISTS last_us BIGINT, ADD COLUMN IF NOT EXISTS paused INTEGER, ADD COLUMN IF NOT EXISTS paused_us BIGINT, ADD COLUMN IF NOT EXISTS actor TEXT, ADD COLUMN IF NOT EXISTS reason TEXT;
-END IF;
-END $$;
 
 -- install: the table xq_rate
 CREATE TABLE IF NOT EXISTS xq_rate (queue TEXT NOT NULL, bucket TEXT NOT NULL, full_us BIGINT NOT NULL, PRIMARY KEY (queue, bucket));
 
 -- install: the table xq_generation
 CREATE TABLE IF NOT EXISTS xq_generation (queue TEXT NOT NULL, kind TEXT NOT NULL, generation INTEGER NOT NULL, version TEXT NOT NULL, definition TEXT NOT NULL, at_us BIGINT NOT NULL, PRIMARY KEY (queue, kind, generation));
+
+-- install: the table xq_object
+CREATE TABLE IF NOT EXISTS xq_object (queue TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (queue, name));
 
 -- install: the table xq_slot
 CREATE TABLE IF NOT EXISTS xq_slot (name TEXT NOT NULL, slot INTEGER NOT NULL, session TEXT NOT NULL, PRIMARY KEY (name, slot));
@@ -818,6 +803,10 @@ DELETE FROM xq_rate
 
 -- forget the queue in xq_generation
 DELETE FROM xq_generation
+    WHERE queue = 'page';
+
+-- forget the queue in xq_object
+DELETE FROM xq_object
     WHERE queue = 'page';
 
 -- forget the queue in xq_queue

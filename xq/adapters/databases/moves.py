@@ -13,7 +13,7 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
 from xq.core import dialect as interface
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
-from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
+from xq.core.machine import ABSENT, PLUS_ONE, READY, TOKEN, Guard, Marker
 from xq.core.ports import fits_a_column
 from xq.core.tokens import UUID_LENGTH
 
@@ -255,16 +255,6 @@ class Moves(interface.Moves):
         """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
         held = self.of.in_states(self.of.guarded_states(guard))
         return f" ON CONFLICT ({self.of.roles[guard.role]}) WHERE {held} DO NOTHING"
-
-    @property
-    def adopt_owners(self) -> str:
-        """SQL that copies the tokens of taken tasks from the side table of an earlier layout."""
-        owner, beside = self.of.roles["owner"], self.of.side("owner")
-        taken = f"{self.of.is_state(TAKEN)} AND {owner} IS NULL"
-        token = (
-            f"(SELECT xq_o.owner FROM {beside} AS xq_o WHERE {self.of.same_wait('xq_o', self.of.table, self.of.keys)})"
-        )
-        return f"UPDATE {self.of.table_in_schema} SET {owner} = {token} WHERE {taken}"
 
 
 def _is_listed(parts: Sequence[Any]) -> bool:

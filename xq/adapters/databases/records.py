@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xq.adapters.databases.shared import GENERATIONS, PAUSES, QUEUES, RATES, SCHEDULES, SharedTexts
+from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, SharedTexts
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
 from xq.adapters.databases.statements import Statements
 from xq.adapters.databases.terms import Terms
@@ -54,5 +54,7 @@ class Records(SharedTexts, interface.Records):
     @property
     def forget_all(self) -> dict[str, str]:
         """The SQL, by shared table, that deletes its rows of this queue."""
-        beside = {table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS)}
+        beside = {
+            table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS, OBJECTS)
+        }
         return beside | {QUEUES: self.forget}

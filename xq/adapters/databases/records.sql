@@ -1,9 +1,9 @@
 The texts about what one queue has in xq's own tables, for every database. {queue} is the name of the queue, and the
 other words are those of shared.sql.
 
-xq_queue has the installed queues, xq_pause the paused queues (whole = 1, tube '') and tubes, xq_schedule the schedules,
-xq_rate the token buckets. xq_generation has the definitions and the sets of schedules that were the newest of their
-queue in turn. {waits} is the queue's table of the callers that wait for a task.
+xq_queue has the installed queues, xq_object what install() has made, xq_pause the paused queues (whole = 1, tube '')
+and tubes, xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions and the sets of
+schedules that were the newest of their queue in turn. {waits} is the queue's table of the callers that wait for a task.
 
 --: installed
 -- The layout and the fingerprint of this queue, if it is installed.
@@ -44,6 +44,10 @@ DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'schedules'
 --: forget_in
 -- Forget what another table has of this queue.
 DELETE FROM {table} WHERE queue = {queue}
+
+--: objects
+-- What install() has made for this queue, each index and trigger with its hash.
+SELECT name, hash FROM xq_object WHERE queue = {queue}
 
 -- Pauses.
 

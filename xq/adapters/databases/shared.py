@@ -22,6 +22,7 @@ QUEUES = "xq_queue"  # the installed queues and their configurations
 PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
+OBJECTS = "xq_object"  # what install() has made for each queue, and the hash of each index and trigger
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
 LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time
 RATES = "xq_rate"  # the token buckets of the feature rate (token_buckets.py)
@@ -154,6 +155,7 @@ class SharedSql(SharedTexts, Statements, interface.SharedSql):
             GENERATIONS: f"queue {name} NOT NULL, kind {name} NOT NULL, generation INTEGER NOT NULL, "
             f"version {name} NOT NULL, definition {long} NOT NULL, at_us BIGINT NOT NULL, "
             "PRIMARY KEY (queue, kind, generation)",
+            OBJECTS: f"queue {name} NOT NULL, name {name} NOT NULL, hash {long} NOT NULL, PRIMARY KEY (queue, name)",
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         if not self.is_local:

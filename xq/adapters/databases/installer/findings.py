@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from xq.adapters.databases.parts import Parts
-from xq.adapters.databases.shared import GENERATIONS
+from xq.adapters.databases.shared import OBJECTS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN
@@ -219,16 +219,47 @@ class Findings:
         return not any(item.kind == "trigger" and item.name in existing for item in self.installer.objects.all())
 
     def _generations(self) -> list[Row]:
-        """Return the definitions that were the newest in turn; none for an earlier layout, or without the right."""
-        if GENERATIONS not in self.installer.existing(self.store):
-            return []
+        """Return the definitions that were the newest in turn; none without the right."""
+        return self._allowed(self.dialect.records.generations, {"kind": "definition"}) or []
+
+    def _allowed(self, sql: str, values: Mapping[str, Any]) -> list[Row] | None:
+        """Return the rows of a query; None without the right."""
         try:
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
-                return self.dialect.execute(self.store, self.dialect.records.generations, {"kind": "definition"})
+                return self.dialect.execute(self.store, sql, values)
         except Exception as error:
             if self.store.classify(error) is not ErrorKind.DENIED:
                 raise
-            return []
+            return None
+
+    def _made(self) -> dict[str, str] | None:
+        """Return what install() has made for this queue, with hashes; None without the right."""
+        if OBJECTS not in self.installer.existing(self.store):
+            return {}
+        rows = self._allowed(self.dialect.records.objects, {})
+        return None if rows is None else dict(map(tuple, rows))
+
+    def changed(self) -> dict[str, str]:
+        """Return the kinds, by name, of the indexes and triggers that are not as install() makes and leaves them."""
+        if (made := self._made()) is None:
+            return {}
+        items = {item.name: item for item in self.installer.objects.mine() if item.kind != "table"}
+        there = self.store.execute(self.installer.hashes(items.values()))
+        return {name: items[name].kind for name, hash in there if made.get(name) != hash}
+
+    def is_whole(self) -> bool:
+        """Return whether install() has nothing to do."""
+        return not self.missing() and not self.changed()
+
+    def stale(self) -> list[str]:
+        """Return SQL that drops what an earlier definition of this queue had, and this one has not; triggers first."""
+        prefix, objects = self.dialect.name(""), self.installer.objects
+        there, broken = self.installer.existing(self.store), self.installer.broken(self.store)
+        made = {*(self._made() or ()), *(name for name in broken if name.startswith(prefix))}
+        left = (there | broken).keys() & made - {item.name for item in objects.mine()}
+        return [
+            objects.drop(kind, name) for kind, name in sorted([((there | broken)[n], n) for n in left], reverse=True)
+        ]
 
     def _is_unlike(self, definition: str) -> bool:
         return bool(self.differences(json.loads(definition)))

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import ClassVar
 
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.installer.objects import Objects
+from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import OBJECTS
 from xq.core.errors import ConfigurationError
-from xq.core.machine import TAKEN, Guard
+from xq.core.machine import TAKEN
 from xq.core.ports import Connections
 from xq.core.schema import OWN
 
 VIEW = "is a view: make the table behind it the queue"
-STALE = {  # suffixes of the objects that depend on the configuration of a queue
-    "table": re.compile("owner|wait|history|utube_news|dirty_groups|utube_[0-9]+(_key)?|job|stage_[0-9a-f]{8}"),
-    "index": re.compile("taken|runat|deadline|unique|utube|oldest_.(_of_tube)?"),
-    "trigger": re.compile("insert|update|update_task|update_utube|delete|truncate|add_up|noted|pruned"),
-}
-# What databases write in other ways, or leave out, when they show their SQL.
-NOISE = re.compile(r"IF NOT EXISTS|CAST\(|AS text\)|ANY|ARRAY|\bIN\b|=(?= ANY)|[^\w<>=]")
-
-
-def bare(sql: str) -> str:
-    """Return the words of SQL, without quotes, parentheses and types."""
-    return NOISE.sub("", sql)
 
 
 class Installer(ABC):
@@ -74,28 +63,35 @@ class Installer(ABC):
     @property
     @abstractmethod
     def definitions(self) -> str:
-        """A query of (name, a part of the SQL that creates it) of the indexes and triggers of the table."""
+        """A query of (name, the SQL that creates it as the database shows it) of the indexes and triggers."""
 
-    def drifted(self, store: Connections) -> dict[str, str]:
-        """Return the indexes and triggers that differ from what installing creates, and SQL to create them."""
-        there = {name: bare(sql) for name, sql in store.execute(self.definitions)}
-        found = {}
-        for item in (*self.objects.indexes(), *self.objects.triggers()):
-            here, alike = there.get(item.name, ""), str.endswith if item.kind == "index" else str.__contains__
-            if not any(alike(bare(sql), here) for sql in item.create):
-                script = map(self.in_a_script, (item.drop, *item.create))
-                found[f"{item.kind} {item.name}"] = ";\n".join([*script, ""])
-        return found
+    @staticmethod
+    def hashed(made: str, shown: str) -> str:
+        """Return SQL of the hash of two texts."""
+        return f"{made} || {shown}"  # SQLite has no hash functions
 
-    def stale(self, store: Connections) -> list[str]:
-        """Return SQL that drops what an earlier configuration of this queue had, and this one has not."""
-        wanted = {item.name for item in [*self.objects.mine(), self.objects.jobs]}
-        prefix = self.of.name("")
+    def hashes(self, items: Iterable[Object]) -> str:
+        """Return a query of (name, hash) of those of these indexes and triggers that the database has.
+
+        A hash is of the SQL that creates one, and of what the database then shows of it.
+        """
+        literal = self.of.literal
+        digests = {item.name: sha256("\n".join(item.create).encode()).hexdigest() for item in items}
+        cases = " ".join(f"WHEN {literal(name)} THEN {literal(digest)}" for name, digest in digests.items())
+        return (
+            f"SELECT name, {self.hashed(f'CASE name {cases} END', 'shown')} AS hash FROM ({self.definitions}) AS there "
+            f"WHERE name IN ({', '.join(map(literal, digests))})"
+        )
+
+    def noting(self, items: Sequence[Object]) -> list[str]:
+        """Return SQL that records these indexes, triggers and tables as made; a table has no hash."""
+        literal, queue = self.of.literal, self.of.literal(self.of.source_name)
+        names = ", ".join(literal(item.name) for item in items)
+        hashes = self.hashes(item for item in items if item.kind != "table")
+        tables = "".join(f" UNION ALL SELECT {literal(item.name)}, ''" for item in items if item.kind == "table")
         return [
-            self.objects.drop(kind, name)
-            for name, kind in {**self.existing(store), **self.broken(store)}.items()
-            if name not in wanted and name.startswith(prefix) and kind in STALE
-            if STALE[kind].fullmatch(name[len(prefix) :])
+            f"DELETE FROM {OBJECTS} WHERE queue = {queue} AND name IN ({names})",
+            f"INSERT INTO {OBJECTS} (queue, name, hash) SELECT {queue}, name, hash FROM ({hashes}{tables}) AS made",
         ]
 
     def in_a_script(self, sql: str) -> str:
@@ -139,13 +135,6 @@ class Installer(ABC):
         first = f"SELECT -1 AS place, {status} AS {self.of.roles['status']} FROM {self.of.table_in_schema} WHERE FALSE"
         listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
         return f"({listed}) AS listed"
-
-    def exceeded_value(self, guard: Guard, states: Sequence[str]) -> str:
-        """Return a query of one value that too many tasks in some states have."""
-        role, most = self.of.roles[guard.role], guard.value or 1
-        value = self.of.exact(role, self.of.kind(guard.role))
-        of = f"{self.of.table_in_schema} WHERE {self.of.in_states(states)} AND {role} IS NOT NULL"
-        return f"SELECT {value} FROM {of} GROUP BY {value} HAVING COUNT(*) > {most} LIMIT 1"
 
     # changing it
 
@@ -239,10 +228,3 @@ class Installer(ABC):
         """Return SQL that drops some of xq's own columns."""
         dropped = f"ALTER TABLE {self.of.table_in_schema} {self.dropping}"
         return [f"{dropped} {self.of.quote(column)}" for column in columns]
-
-    def widening(self, store: Connections) -> list[str]:
-        """Return SQL to add the columns that tables of an earlier layout lack.
-
-        Only SQLite needs it: it has no ADD COLUMN IF NOT EXISTS, which the texts of the other databases use.
-        """
-        return []

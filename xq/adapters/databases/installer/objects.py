@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.rows import Rows
-from xq.adapters.databases.shared import PAUSES, SCHEDULES, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
-from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
-from xq.core.tokens import HOST, PROGRAM
 
 REFUSAL: Final = (
     "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
@@ -140,26 +137,10 @@ class Objects(ABC):
 
     def shared(self) -> list[Object]:
         """Return the tables that all queues of a database share."""
-        found = []
-        for table, create in self.of.shared.tables.items():
-            adding = self.adding(table) if table in self.later else ()
-            found.append(Object("table", table, (create, *adding), f"DROP TABLE IF EXISTS {table}"))
-        return found
-
-    @property
-    def later(self) -> dict[str, list[str]]:
-        """The columns that shared tables of earlier layouts lack, by table."""
-        varying = self.of.varying
-        actor, reason = varying(LONGEST_ACTOR), varying(LONGEST_REASON)  # of a pause; paused is 1 or NULL
-        return {
-            SESSIONS: [f"host {varying(HOST)}", "pid BIGINT", f"program {varying(PROGRAM)}"],
-            PAUSES: ["since_us BIGINT", f"actor {actor}", f"reason {reason}"],
-            SCHEDULES: ["last_us BIGINT", "paused INTEGER", "paused_us BIGINT", f"actor {actor}", f"reason {reason}"],
-        }
-
-    def adding(self, table: str) -> Sequence[str]:
-        """Return SQL that adds the later columns where they are missing. SQLite has no such SQL: see `widening`."""
-        return ()
+        return [
+            Object("table", table, (create,), f"DROP TABLE IF EXISTS {table}")
+            for table, create in self.of.shared.tables.items()
+        ]
 
     # the files of SQL
 
@@ -222,13 +203,3 @@ class Objects(ABC):
         """The columns that a trigger writes, in their order in triggers.sql."""
         names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
         return ", ".join(map(self.of.quote, names))
-
-    def note_move(self, state: str, target: str) -> str:
-        """Return SQL to write a transition of every task in a state, for changes that fire no trigger."""
-        was, tasks = self.of_version(self.of.table, "old", "was"), self.of.table_in_schema
-        owner = self.of.roles["owner"] if state == TAKEN else "NULL"
-        its = f"{was['old_key']}, {was['old_tube']}, {was['old_attempt']}, {self.of.now_us}, '{state}', '{target}'"
-        return (
-            f"INSERT INTO {self.of.side('history')} ({self.noted}) "
-            f"SELECT {its}, :event, {owner}, :actor, :reason FROM {tasks} WHERE {self.of.is_state(state)}"
-        )

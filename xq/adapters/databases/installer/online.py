@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from xq.adapters.databases.installer.findings import Findings
+from xq.adapters.databases.installer.objects import Object
 from xq.core import time
 from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind
 from xq.core.words import lasting
@@ -32,6 +33,7 @@ class Part:
     sql: tuple[str, ...]
     scans: int = 0  # how often it reads the whole table
     undo: str = ""  # SQL that removes what a refused step leaves behind
+    makes: tuple[Object, ...] = ()  # the indexes and triggers
 
 
 class Installing:
@@ -43,33 +45,34 @@ class Installing:
         self.online = online
 
     def left(self) -> Iterator[Part]:
-        """Yield the steps that are left. Without `online`, indexes and triggers that are there are made anew."""
+        """Yield the steps that are left: what is missing, and what is not as this definition makes and leaves it."""
         installer, store = self.installer, self.store
-        existing, objects = installer.existing(store), installer.objects.all()
-        there = {name for name, _ in store.execute(installer.definitions)}  # also invalid indexes
+        existing, objects, changed = installer.existing(store), installer.objects.all(), self.findings.changed()
+        there = existing.keys() | installer.broken(store).keys()
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
-            made = [*installer.widening(store), *(sql for item in tables for sql in item.create)]
-            yield Part("tables", "create the tables beside it", tuple(made))
+            yield Part("tables", "create the tables beside it", tuple(sql for item in tables for sql in item.create))
         if store.adds_columns and self.findings.missing_own():
             added = map(self.beside, installer.add_own(store))
             yield Part("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
-        wrong = installer.drifted(store) if self.online else {f"{item.kind} {item.name}" for item in objects}
-        changes = [("remove what an earlier definition had", tuple(made))] if (made := installer.stale(store)) else []
+        changes = list[Part]()
         for item in objects:
-            if item.kind == "table" or (item.name in existing and f"{item.kind} {item.name}" not in wrong):
+            if item.kind == "table" or (item.name in existing and item.name not in changed):
                 continue
-            dropped = (item.drop,) if item.name in there else ()
             if item.kind == "index":
-                sql = tuple(map(self.beside, dropped + item.create))
+                sql = tuple(map(self.beside, ((item.drop,) if item.name in there else ()) + item.create))
                 scans = installer.online_scans if self.online else 1
-                yield Part("index", f"build the index {item.name}", sql, scans, self.beside(item.drop))
+                yield Part("index", f"build the index {item.name}", sql, scans, self.beside(item.drop), (item,))
             else:
-                changes.append((f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])))
+                what, sql = f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])
+                changes.append(Part("triggers", what, sql, makes=(item,)))
+        if stale := self.findings.stale():
+            changes.append(Part("triggers", "remove what an earlier definition had", tuple(stale)))
         if changes and installer.transactional_ddl:
-            changes = [("count each write, by triggers", tuple(sql for _, many in changes for sql in many))]
-        for what, many in changes:
-            yield Part("triggers", what, many)
+            sql = tuple(sql for step in changes for sql in step.sql)
+            made = tuple(item for step in changes for item in step.makes)
+            changes = [Part("triggers", "count each write, by triggers", sql, makes=made)]
+        yield from changes
         scans = 2 if self.dialect.groups else 1
         yield Part("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
 
@@ -83,7 +86,7 @@ class Installing:
         """Return the steps as text. Changes nothing."""
         table, rows = self.dialect.source.name, self.rows()
         called = f"install({'online=True' * self.online})"
-        if not self.findings.missing():
+        if self.findings.is_whole():
             return f"{called}: {table} is installed, and nothing is left to do"
         kept = "each step keeps its lock until it ends"
         if self.installer.transactional_ddl and not self.online:
@@ -131,7 +134,7 @@ class Installing:
     def _run_all(self, lock_timeout: float) -> None:
         done, pauses = set[str](), self._pauses(lock_timeout)
         # What is left is asked for again before each attempt, as install() of another process may have done it.
-        while self.findings.missing():
+        while not self.findings.is_whole():
             step = next((each for each in self.left() if each.what not in done), None)
             if step is None:  # uninstall() of another process has undone one
                 done.clear()
@@ -156,6 +159,8 @@ class Installing:
             self.findings.refuse_change()  # installed since by another process
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
+            for sql in self.installer.noting(step.makes) if step.makes else ():  # else the next call makes it anew
+                self.store.execute(sql)
             if step.kind == "count" and not self.findings.lacking():
                 # The triggers count each write since they are there: one snapshot has that and the rows before it.
                 self.finish()
@@ -165,4 +170,4 @@ class Installing:
         time.sleep(pause)
 
     def _pauses(self, lock_timeout: float) -> Iterator[float]:
-        return (min(2**tried, LONGEST) * lock_timeout for tried in itertools.count())
+        return (min(2**tried, LONGEST) * lock_timeout for tried in count())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
@@ -15,14 +14,9 @@ from xq.core.ports import OUTCOME_UNKNOWN, Connections
 
 
 class ServerObjects(Objects):
-    """The columns that earlier layouts lack are added by SQL."""
+    """The shared tables include those of what the server itself keeps alive."""
 
     groups: ServerGroups | None
-
-    def adding(self, table: str) -> Sequence[str]:
-        adding = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in self.later[table])
-        last = self.later[table][-1].partition(" ")[0]
-        return [self.filled_in(self.tables_file, "later_columns", {"name": table, "adding": adding, "last": last})]
 
 
 class ServerInstaller(Installer):

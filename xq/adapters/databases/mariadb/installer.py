@@ -210,18 +210,16 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def definitions(self) -> str:
-        # with the column that they are of
-        added = [self.of.literal(self.of.name(each)) for each in ("unique", "utube")]
-        mine = ", ".join(self.of.literal(field.column) for field in self.of.source.fields)  # in the model's case
         return (
-            "SELECT index_name, CONCAT(IF(MIN(non_unique), '', 'UNIQUE '), 'INDEX ', index_name, "
-            f"IF(index_name IN ({', '.join(added)}), '', {self.of.literal(f' ON {self.of.table_in_schema}')}), "
-            f"GROUP_CONCAT(COALESCE(ELT(FIELD(column_name, {mine}), {mine}), column_name), COALESCE(sub_part, '') "
-            "ORDER BY seq_in_index)) "
-            f"FROM information_schema.statistics WHERE {self._mine} GROUP BY index_name "
-            "UNION ALL SELECT trigger_name, action_statement FROM information_schema.triggers "
-            f"WHERE {self._of_mine}"
+            "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(sub_part, '') "
+            f"ORDER BY seq_in_index)) AS shown FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
+            "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)) "
+            f"FROM information_schema.triggers WHERE {self._of_mine}"
         )
+
+    @staticmethod
+    def hashed(made: str, shown: str) -> str:
+        return f"SHA2(CONCAT({made}, {shown}), 256)"
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(

@@ -48,7 +48,7 @@ class MariadbLanguage(ServerLanguage):
     never = f"{int(FOREVER)}e0"
     most_values = 10_000
     longest_name = 64
-    layout = "13"  # 5, of xq 0.1, had indexes of virtual columns
+    layout = "14"
     long_text = "LONGTEXT"
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "

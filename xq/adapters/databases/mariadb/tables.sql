@@ -16,8 +16,6 @@ CREATE TABLE IF NOT EXISTS {name}
 CREATE TABLE IF NOT EXISTS {name}
     (`id` BIGINT AUTO_INCREMENT PRIMARY KEY, `at_us` BIGINT, `key` {text}, `tube` {text}, `source` {text},
     `target` {text}, `event` {text}, `owner` {text}, `attempt` BIGINT, `actor` {text}, `reason` {reason}){engine};
--- A table of an earlier layout.
-ALTER TABLE {name} ADD COLUMN IF NOT EXISTS `actor` {text}, ADD COLUMN IF NOT EXISTS `reason` {reason};
 
 --: heads
 -- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
@@ -36,12 +34,3 @@ CREATE TABLE IF NOT EXISTS {name} (id BIGINT AUTO_INCREMENT PRIMARY KEY, utube {
 ALTER TABLE {table} DROP INDEX IF EXISTS {index}, DROP COLUMN IF EXISTS {column},
     ADD COLUMN {column} {type} GENERATED ALWAYS AS ({expression}) STORED INVISIBLE,
     ADD {unique}INDEX {index} ({listed});
-
---: later_columns
--- A table of an earlier layout. ALTER TABLE waits for every transaction that reads it, so it runs only where it must.
-BEGIN NOT ATOMIC
-    IF NOT EXISTS (SELECT 1 FROM information_schema.columns
-        WHERE table_schema = DATABASE() AND table_name = '{name}' AND column_name = '{last}') THEN
-        ALTER TABLE {name} {adding};
-    END IF;
-END

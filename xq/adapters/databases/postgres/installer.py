@@ -11,7 +11,7 @@ from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
-from xq.adapters.databases.shared import ALIVE, QUEUES
+from xq.adapters.databases.shared import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.core.ports import REFUSALS, Connections
@@ -219,17 +219,21 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def definitions(self) -> str:
-        table = self.of.literal(self.of.table_in_schema)
-        here = f"quote_ident(current_schema()) || '.{ALIVE if self.of.source.schema else ''}'"  # see Triggers
+        # Without casts and parentheses, which are others after a dump and its restore.
+        casts = """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?'"""
+        index = f"translate(regexp_replace(pg_get_indexdef(indexrelid), {casts}, '', 'g'), '()[] ', '')"
+        # Without the name of the function, which the search path shortens.
+        trigger = "tgenabled, regexp_replace(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE .*', ''), prosrc"
         return (
-            f"SELECT relname, concat('CREATE ', CASE WHEN indisunique THEN 'UNIQUE ' END, 'INDEX ', relname, ' ON ', "
-            f"{table}, regexp_replace(regexp_replace(pg_get_indexdef(indexrelid), '^.*? USING btree', ''), "
-            """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?(\\[\\])?', '', 'g')) """
-            f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass({table}) "
-            "UNION ALL SELECT tgname, CASE tgenabled WHEN 'D' THEN 'disabled' ELSE "
-            f"replace(prosrc, {here}, '@here@.{ALIVE if self.of.source.schema else ''}') END FROM pg_trigger "
-            f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = to_regclass({table}) AND NOT tgisinternal"
+            f"SELECT relname AS name, {index} AS shown "
+            f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = {self.this_table} "
+            f"UNION ALL SELECT tgname, concat({trigger}) FROM pg_trigger "
+            f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = {self.this_table} AND NOT tgisinternal"
         )
+
+    @staticmethod
+    def hashed(made: str, shown: str) -> str:
+        return f"encode(sha256(convert_to(concat({made}, {shown}), 'UTF8')), 'hex')"
 
     def table_columns(self, store: Connections) -> set[str]:
         return {*self.columns_of(store, self.of.source.name)} & {field.column for field in self.of.source.fields}

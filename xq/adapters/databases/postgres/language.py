@@ -18,7 +18,7 @@ class PostgresLanguage(ServerLanguage):
     """The language of PostgreSQL."""
 
     shared_file = Path(__file__).parent / "shared.sql"
-    layout = "14"  # 5, of xq 0.1, counted the groups of updated rows one by one, and takes by counters alone
+    layout = "15"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"

@@ -17,7 +17,6 @@ for _ in range(5):
     WITHIN = rf"(?:'[^']*'|--.*|[^()']|\({WITHIN}\))*"
 CHECK = re.compile(rf"""(CONSTRAINT\s+\S+\s+)?CHECK\s*\(({WITHIN})\)""", re.IGNORECASE)
 SWITCHING = 10.0  # seconds for which switching a file to WAL is retried
-ADDED = ("actor", "reason")  # columns that the history of an earlier layout lacks
 
 
 class SqliteInstaller(Installer):
@@ -68,20 +67,23 @@ class SqliteInstaller(Installer):
         # Filtered in SQL, since a file may have the objects of a thousand queues.
         shared, prefix = ", ".join(self.of.literal(item.name) for item in self.objects.shared()), self.of.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
-        # Indexes and triggers of a table that was renamed belong to the renamed one.
-        tables = ", ".join(map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")]))
-        mine = f"tbl_name COLLATE NOCASE IN ({tables})"
         listed = (
             f"SELECT name, type FROM {self.of.quote(schema)}.sqlite_master "
-            f"WHERE {mine} OR (type = 'table' AND ({chosen}))"
+            f"WHERE {self._of_mine} OR (type = 'table' AND ({chosen}))"
             for schema in dict.fromkeys(["main", self.of.source.schema or "main"])
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
     @property
     def definitions(self) -> str:
-        mine = f"tbl_name = {self.of.literal(self.of.source.name)} COLLATE NOCASE"
-        return f"SELECT name, sql FROM {self.of.schema}.sqlite_master WHERE type <> 'table' AND {mine} AND sql <> ''"
+        listed = f"SELECT name, sql AS shown FROM {self.of.schema}.sqlite_master WHERE {self._of_mine}"
+        return f"{listed} AND type <> 'table' AND sql <> ''"
+
+    @property
+    def _of_mine(self) -> str:
+        # Indexes and triggers of a table that was renamed belong to the renamed one.
+        tables = map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")])
+        return f"tbl_name COLLATE NOCASE IN ({', '.join(tables)})"
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
@@ -94,15 +96,3 @@ class SqliteInstaller(Installer):
         there = self.columns_of(store, self.of.source.name)
         added = [definition for column, definition in self.own.items() if column not in there]
         return [f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN {definition}" for definition in added]
-
-    def widening(self, store: Connections) -> list[str]:
-        alone = self.of.in_schema("").installer  # the shared tables are in the main file
-        of_history = [f"{column} TEXT" for column in ADDED if self.of.has_history]
-        wanted = {table: (alone.columns_of(store, table), lacked) for table, lacked in self.objects.later.items()}
-        wanted[self.of.side("history")] = (self.columns_of(store, self.of.name("history")), of_history)
-        return [
-            f"ALTER TABLE {table} ADD COLUMN {column}"
-            for table, (there, columns) in wanted.items()
-            for column in columns
-            if there and column.partition(" ")[0] not in there
-        ]

@@ -20,7 +20,7 @@ class SqliteLanguage(Statements):
     """The language of SQLite, whose database is a file, or in memory."""
 
     is_local = True
-    layout = "14"  # 5, of xq 0.1, had triggers that read the event by char(); up to 8, a history did not count
+    layout = "15"
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"

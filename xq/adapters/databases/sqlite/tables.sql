@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS {name}
     (id INTEGER PRIMARY KEY, at_us INTEGER, key TEXT, tube TEXT, source TEXT, target TEXT, event TEXT, owner TEXT,
     attempt INTEGER, actor TEXT, reason TEXT);
 --? history_counts
--- The counters have the rows of the history up to this id. Those of an older version of xq are counted already.
+-- The counters have the rows of the history up to this id.
 INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING;
 
 --: heads
