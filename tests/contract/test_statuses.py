@@ -169,7 +169,7 @@ def test_a_state_that_has_another_word_now_is_told_with_its_rows(make):
     words = {"R": "new", "T": "busy"}
     Task = make({}, statuses=words)
     Task.put(task())
-    told = r"Task has 1 rows with the status 'new', .* ready \(R, status 'open'\): change them to 'open'"
+    told = r"this definition lacks, 1 ready \(R, status 'new'\): move them .*:\nUPDATE .* SET .status. = 'open' WHERE"
     Next = make.model()
     xq.upgrade(Next, {"status": "status"}, {}, statuses=words | {"R": "open"})
     with pytest.raises(xq.ConfigurationError, match=told):

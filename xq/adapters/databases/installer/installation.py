@@ -229,10 +229,11 @@ class Installation(Findings):
     def create(self) -> None:
         """Create what is not as this definition has it; the counters keep their values."""
         self.looks.add_up_history(self.store)
-        steps = Installing(self, False, self._count)
-        tables = (sql for item in self.installer.objects.all() if item.kind == "table" for sql in item.create)
-        for sql in [*tables, *(sql for step in steps.left() if step.kind != "count" for sql in step.sql)]:
+        for sql in (sql for item in self.installer.objects.all() if item.kind == "table" for sql in item.create):
             self.store.execute(sql)
+        for step in Installing(self, False, self._count).left():
+            for sql in step.sql if step.kind != "count" else ():
+                self.store.execute(sql)
         self.recount()
         if timed := self.looks.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
