@@ -70,7 +70,7 @@ def forget(Task: Any, keys: list[int], history: Any, until: Any) -> tuple[int, l
     """Delete tasks that were written. How many are gone, and the keys of those that must stay."""
     tasks = [Written([key], str(key), None) for key in keys]
     pipeline = Task.xq.pipeline
-    gone, refused = pipeline.archive.forget_done(tasks, history, until, pipeline.archive.database.time_us())
+    gone, refused = pipeline.archive.forget_done(tasks, history, until, pipeline.archive.executor.time_us())
     return gone, [task.key[0] for task in refused]
 
 
@@ -146,7 +146,7 @@ def test_an_archive_that_takes_longer_than_the_history_is_kept_deletes_no_more(m
     Task = make_shared(FEATURES | {"history": 60})
     keys = done(Task)
     history, until = before(Task)
-    archive, begun_us = Task.xq.pipeline.archive, Task.xq.pipeline.archive.database.time_us()
+    archive, begun_us = Task.xq.pipeline.archive, Task.xq.pipeline.archive.executor.time_us()
     Task.xq.clock.tick(60)
     with pytest.raises(xq.ConfigurationError, match="keeps its history for 60 s"):
         archive.forget_done([Written(keys, str(keys[0]), None)], history, until, begun_us)
