@@ -36,7 +36,7 @@ a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             7/7/2        7/7/2         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          309/309/1    309/309/1     -
+a start, 100 schedules new          206/206/1    206/206/1     -
 a start, 100 schedules unchanged    3/3/1        3/3/1         -
 a start, 100 schedules one changed  9/9/1        9/9/1         -
 a thread's job, UUIDField           4/4/1        -             -
@@ -65,7 +65,7 @@ a coroutine's job, workers=10       0.2/0.2/0.2  0.2/0.2/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             5/4/2        5/4/2         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          509/509/1    509/509/1     -
+a start, 100 schedules new          206/206/1    206/206/1     -
 a start, 100 schedules unchanged    3/3/1        3/3/1         -
 a start, 100 schedules one changed  9/9/1        9/9/1         -
 a thread's job, UUIDField           2/1/1        -             -
@@ -94,7 +94,7 @@ a coroutine's job, workers=10       0.5/0.5/0.2  0.8/0.8/0.2   -
 a job that acks                     2/2/2        2/2/2         -
 a job that acks, atomic             5/5/2        5/5/3         -
 a job that is discarded             2/2/2        2/2/2         -
-a start, 100 schedules new          310/310/1    310/310/1     -
+a start, 100 schedules new          207/207/1    207/207/1     -
 a start, 100 schedules unchanged    4/4/1        4/4/1         -
 a start, 100 schedules one changed  10/10/1      10/10/1       -
 a thread's job, UUIDField           5/5/1        -             -
