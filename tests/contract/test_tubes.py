@@ -569,7 +569,7 @@ def test_a_tube_is_hidden_until_its_type_is_registered(queue, clock):
     for type, driver in types.items():
         queue.register_driver(type, driver)
         queue.create_tube(type, type).put("x")
-    del vars(queue.database)["_xq_place"].tubes  # as a process that has just begun
+    del vars(queue.database)["_xq_database"].tubes  # as a process that has just begun
     again: Any = Tubes(queue.database, clock=clock)
     assert again.tube() == []
     with pytest.raises(xq.UnknownTube, match="of the type 'rows', which register_driver"):

@@ -68,7 +68,7 @@ def wrong_with(call: Call, queue: Tubes, tube: Any, value: Any) -> str:
 
 def test_a_call_with_any_value_works_or_says_what_is_wrong(db):
     queue: Any = Tubes(db, clock=Clock())
-    drivers = vars(db)["_xq_place"].tubes["drivers"]
+    drivers = vars(db)["_xq_database"].tubes["drivers"]
     queue.register_driver("all", {**PRESETS["utubettl"], "limit": 10_000})
     tube = queue.create_tube("tube", "all")
     found = {}
