@@ -109,7 +109,7 @@ class Database(Transactions):
             return
         try:
             with self.store.bookkeeping():
-                self.store.execute(f"SELECT 1 FROM {self.sql.table} WHERE 1 = 0")
+                self.store.execute(self.sql.queues)
         except Exception as another:
             if self.store.classify(another) is ErrorKind.NOT_DATABASE:
                 raise
