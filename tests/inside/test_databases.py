@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 from weakref import ref
 
 import peewee as pw
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import DATABASES, ENDS, Maker
 from tests.factories import task
+from xq.adapters.databases import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
@@ -46,6 +48,23 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
     with pytest.raises(ConfigurationError, match=words):
         DRIVERS[driver].check(connection)
     DRIVERS["mariadb"].check(mariadb("5.5.5-10.11.6-MariaDB-1"))
+
+
+def test_what_all_queues_share_is_made_and_asked_without_a_queue(make):
+    Task = make({})
+    Task.xq.uninstall()  # with the shared tables, as it was the last queue
+    store, sql, uuid = Task.xq.adapter.store, SHARED[Task.xq.adapter.store.engine](), str(uuid4())
+    for create in sql.tables.values():
+        store.execute(create)
+    row = {"uuid": uuid, "lease": 5, "host": "web-3", "pid": 1, "program": "xq", "now": 100.0}
+    for queue in ("task", "task", ""):
+        sql.execute(store, sql.session_listed, {**row, "queue": queue})
+    listed = sql.execute(store, sql.sessions_listed, row)
+    assert {tuple(found[:3]) for found in listed} == {(uuid, "", 5), (uuid, "task", 5)}
+    assert sql.execute(store, sql.time_us, row) == [(100_000_000,)]
+    text, uuids = sql.of_sessions(sql.session_over, [uuid])
+    assert sql.execute(store, text, {**row, **uuids, "now": 106.0})[0] == (uuid,)
+    assert sql.execute(store, sql.records_of([]), row) == []
 
 
 def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_share(tmp_path):
