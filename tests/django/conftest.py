@@ -78,8 +78,8 @@ from tests.django.sites import manage  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
+from xq.database.members import owners
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.sessions.owners import owners
 from xq.testing import Clock
 
 ENGINES = {"sqlite": "sqlite3", "postgres": "postgresql", "mariadb": "mysql"}

@@ -464,7 +464,7 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     assert Task.take()
     Task.xq.adapter.maintenance.attend()
     before = ref(database_of(connection))
-    own, maintenance = sessions.of(before()).own(), threads()[before()]
+    own, maintenance = sessions.of(database_of(connection)).own(), threads()[database_of(connection)]
     gc.disable()  # no object of xq waits for it
     try:
         connection.close()

@@ -16,7 +16,7 @@ from tests.factories import task
 from xq.adapters.databases import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
-from xq.core.errors import ConfigurationError
+from xq.core.errors import ConfigurationError, NotInstalled
 from xq.runtime.maintenance import threads
 from xq.runtime.workers.pool import Program
 from xq.runtime.workers.program import assignment_of
@@ -121,6 +121,16 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
     if maintenance is not None:
         maintenance.thread.join(ENDS)
         assert not maintenance.thread.is_alive()
+
+
+def test_what_names_no_queue_runs_on_the_database_and_says_so_when_its_tables_are_gone(make):
+    Task, database = make(), database_of(make.db)
+    Task.put(task())
+    assert database.run(database.sql.queues) == [(Task._meta.table_name,)]
+    assert database.values()["now"] == make.clock.now, "as its queues have it"
+    Task.xq.uninstall()
+    with pytest.raises(NotInstalled, match="there is no table xq_queue"):
+        database.run(database.sql.queues)
 
 
 def test_a_database_without_a_place_may_be_upgraded_and_gets_its_place_at_run_time(tmp_path):

@@ -8,11 +8,12 @@ from typing import Any
 from weakref import ref
 
 from xq.core.compile import Selector, Statement, change
-from xq.core.dialect import Dialect, Installation
+from xq.core.dialect import Dialect, Installation, SharedSql
 from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.words import Wording
+from xq.database.database import Database
 from xq.sessions import current as sessions
 from xq.sessions.current import Sessions
 
@@ -33,6 +34,7 @@ class Definition:
     features: Mapping[str, Any]  # as given to `upgrade`
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
+    shared: Mapping[str, type[SharedSql]]  # the SQL of what all queues of a database share
     schedules: object  # as given to `upgrade`
 
 
@@ -107,8 +109,9 @@ class Binding:
 
 def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
     """Compile the definition for the store's current database, and set each new connection up for it from now on."""
-    database = store.database
     kind = definition.dialects[store.engine]
+    database = Database.of(store)
+    database.speaks(definition.shared)
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
     here = ref(database)
 

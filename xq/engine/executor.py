@@ -13,6 +13,7 @@ from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
+from xq.database.database import Database
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
@@ -139,6 +140,7 @@ class Executor(Transactions):
     def run(
         self,
         step: Step | str,
+        /,
         values: dict[str, Any] | None = None,
         connection: Connection | None = None,
         *,
@@ -265,8 +267,7 @@ class Executor(Transactions):
     @property
     def sessions(self) -> Sessions | None:
         """The sessions of this process in the model's current database; None if the model has none."""
-        database = self.store.database
-        return None if database is None else sessions.of(database)
+        return None if self.store.database is None else sessions.of(Database.of(self.store))
 
     @property
     def session(self) -> Session:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
-from xq.sessions.owners import members_of
+from xq.database.members import members_of
 from xq.sessions.session import before_exit
 
 log = logging.getLogger("xq")

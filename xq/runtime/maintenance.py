@@ -11,13 +11,16 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core import time
+from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, keep
+from xq.database.database import Database
+from xq.database.members import Owner, members_of
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
@@ -25,7 +28,6 @@ from xq.engine.stats import MANY, roll_up_some
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 from xq.sessions import current as sessions
-from xq.sessions.owners import Owner, members_of
 from xq.sessions.records import rows_of
 from xq.sessions.session import before_exit
 
@@ -65,7 +67,7 @@ class Maintained(Protocol):
     @property
     def condition(self) -> str: ...
     @property
-    def home(self) -> object | None: ...
+    def home(self) -> Database | None: ...
     @property
     def source_name(self) -> str: ...
     def expire(self, seconds: float | None) -> float | None: ...
@@ -107,7 +109,7 @@ class Maintenance:
     # The databases that the parent of this worker process maintains: stopped at any time, it must keep no lock.
     supervised: WeakSet[Any] = WeakSet()
 
-    def __init__(self, database: object, notifier: Notifier) -> None:
+    def __init__(self, database: Database, notifier: Notifier) -> None:
         self._database = ref(database)
         self._notifier = notifier
         self._sessions = sessions.of(database)
@@ -270,16 +272,21 @@ class Maintenance:
         # Without a check of the installation, which would fail while the database cannot be opened.
         return [queue for queue in queues_of(self._database()) if queue.maintained]
 
+    @property
+    def _of(self) -> Database:
+        """The database, within a cycle. Not kept: the application may drop it."""
+        return cast(Database, self._database())
+
     def _hold_connection(self) -> None:
-        for queue in self._queues[:1]:
-            self._connection = queue.executor.store.in_use
+        if self._queues:
+            self._connection = self._of.store.in_use
 
     def _disconnect(self) -> None:
-        queues, connection = self._attended(), self._connection
+        database, connection = self._database(), self._connection
         self._connection, self.read_records.next_at = None, 0.0
         try:
-            if queues:
-                queues[0].executor.store.disconnect()
+            if database is not None:
+                database.store.disconnect()
             elif connection is not None:  # the ORM's database object is gone
                 connection.close()
         except Exception as error:
@@ -300,7 +307,7 @@ class Maintenance:
         return found
 
     def _failed(self, duty: Duty, queue: Maintained, error: Exception) -> None:
-        if queue.executor.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
+        if self._of.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
             raise error
         level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
         log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
@@ -310,11 +317,11 @@ class Maintenance:
         """Return the rows of a query of all queues, each after its queue. If it fails, each queue is asked alone."""
 
         def ask(part: Sequence[Maintained]) -> list[Row]:
-            asked = query(part)
-            return part[0].executor.run(asked) if asked else []
+            runs: Runs = self._of if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
+            return runs.run(asked) if (asked := query(part)) else []
 
         def failed(part: Sequence[Maintained], error: Exception) -> None:
-            if len(self._queues) == 1 or (len(part) > 1 and part[0].executor.store.classify(error) in OUTCOME_UNKNOWN):
+            if len(self._queues) == 1 or (len(part) > 1 and self._of.store.classify(error) in OUTCOME_UNKNOWN):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)
@@ -325,16 +332,16 @@ class Maintenance:
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        executor, liveness = self._queues[0].executor, self._sessions.open.records.liveness
+        database, liveness = self._of, self._sessions.open.records.liveness
         begun = {queue: queue.pauses.begin() for queue in self._queues}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
-            executor.store.connect_unpooled()
+            database.store.connect_unpooled()
             self._hold_connection()  # now: below, the last queue may be dropped
             try:
                 dialects = [queue.executor.dialect for queue in self._queues]
-                for kind, *row in executor.run(dialects[0].records.records_of(dialects)):
+                for kind, *row in database.run(database.sql.records_of(dialects)):
                     found[kind].append(row)
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error
@@ -376,8 +383,8 @@ class Maintenance:
 
     def _may_only_read(self, only_reads: bool) -> bool:
         """Pause the other duties while the database is read-only, even if this process could write to it."""
-        executor = self._queues[0].executor
-        only_reads = only_reads or (not executor.dialect.read_only and executor.only_reads())
+        database = self._of
+        only_reads = only_reads or (not database.sql.read_only and database.sql.only_reads(database.store))
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
             log.info("the database of %s may %s", self._queues[0].source_name, may)
@@ -410,7 +417,7 @@ class Maintenance:
 
     def _look(self) -> float:
         """Call for the duties that read the database, if another process has committed."""
-        changed = self._notifier.has_changed(self._queues[0].executor.store, self._notified)
+        changed = self._notifier.has_changed(self._of.store, self._notified)
         if count is not None and self._notified:
             count("wakeup")
         self._in_vain = self._in_vain + 1 if self._notified else 0
@@ -428,7 +435,7 @@ class Maintenance:
         maintains = any(queue.maintains for queue in self._queues)
         if count is not None and maintains:
             count("sweep")
-        rows = self._rows_of(self.expire, _due_and_ready)
+        rows = self._rows_of(self.expire, self._due_and_ready)
         left = {queue: None if seconds is None else float(seconds) for queue, seconds, ready in rows if not ready}
         ready = {queue for queue, _, ready in rows if ready}
         woken = self._each(
@@ -458,7 +465,7 @@ class Maintenance:
         if self._database() in self.supervised:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
-        many = many or [queue for queue, *_ in self._rows_of(self.roll_up, _many_counters)]
+        many = many or [queue for queue, *_ in self._rows_of(self.roll_up, self._many_counters)]
         rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.executor), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
@@ -468,14 +475,11 @@ class Maintenance:
         self._each(self.drop_buckets, lambda queue: queue.finish.steps.drop_full_buckets(), maintained)
         return BUCKETS
 
+    def _due_and_ready(self, queues: Sequence[Maintained]) -> str:
+        return self._of.sql.upkeep_of([(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues])
 
-def _due_and_ready(queues: Sequence[Maintained]) -> str:
-    of = [(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues]
-    return of[0][0].records.upkeep_of(of)
-
-
-def _many_counters(queues: Sequence[Maintained]) -> str:
-    return queues[0].executor.dialect.records.many_counters_of([queue.executor.dialect for queue in queues], MANY)
+    def _many_counters(self, queues: Sequence[Maintained]) -> str:
+        return self._of.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)
 
 
 # one for each database
@@ -492,7 +496,7 @@ def maintenance_of(queue: Maintained) -> Maintenance | None:
         found = _of_database.get(database)
         if found is None or not found.thread.is_alive():
             try:
-                notifier = queue.executor.dialect.notifier(queue.executor.store)
+                notifier = None if database is None else database.sql_of_files.notifier(database.store)
             except OSError as error:
                 log.warning("no thread can maintain %s: %s", queue.source_name, error)
                 return None
@@ -518,7 +522,7 @@ def is_paused(database: object) -> bool:
     return True
 
 
-def leave(database: object) -> None:
+def leave(database: Database) -> None:
     """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
     mine = sessions.of(database).open
     liveness = mine.records.liveness

@@ -6,12 +6,14 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from xq.core import time
 from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
+from xq.database.database import Database
+from xq.database.members import Owner, owners
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
@@ -20,7 +22,6 @@ from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
-from xq.sessions.owners import Owner, owners
 from xq.sessions.records import of_sessions
 from xq.sessions.session import Session
 
@@ -180,8 +181,12 @@ class QueueMaintenance(Owner):
     # sessions
 
     @property
-    def home(self) -> object | None:
-        return self.executor.store.database
+    def home(self) -> Database | None:
+        return cast("Database | None", self.executor.store.database)
+
+    @property
+    def schema(self) -> str:
+        return self.executor.definition.table.schema
 
     @property
     def source_name(self) -> str:
@@ -238,5 +243,5 @@ class QueueMaintenance(Owner):
         if reaped:
             self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
-            of_sessions(self.executor, records.forget_waits, uuids)
-        of_sessions(self.executor, records.deregister_session, uuids, queue=self.source_name)
+            of_sessions(self.executor, records, records.forget_waits, uuids)
+        of_sessions(self.executor, records, records.deregister_session, uuids, queue=self.source_name)

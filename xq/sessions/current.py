@@ -9,14 +9,15 @@ import uuid
 from weakref import WeakKeyDictionary, finalize
 
 from xq.core import time
-from xq.core.dialect import Runs
+from xq.core.dialect import RunsQueue
 from xq.core.errors import UnknownSession
 from xq.core.forking import at_fork
-from xq.sessions.owners import members_of
+from xq.database.database import Database
+from xq.database.members import members_of
 from xq.sessions.reaper import Reaper
 from xq.sessions.session import OpenSessions, Session, entered, entries
 
-_of_database: WeakKeyDictionary[object, Sessions] = WeakKeyDictionary()
+_of_database: WeakKeyDictionary[Database, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)
 _process = secrets.token_hex(4)
 
@@ -24,7 +25,7 @@ _process = secrets.token_hex(4)
 class Sessions:
     """The sessions of this process in one database, and which of them takes."""
 
-    def __init__(self, database: object) -> None:
+    def __init__(self, database: Database) -> None:
         self.open = OpenSessions(database)
         self._begin()
 
@@ -46,7 +47,7 @@ class Sessions:
         own = mine.own
         return own if own is not None and not own.closed and not entered() else self.current()
 
-    def token(self, session: Session, database: Runs, queue: str) -> str:
+    def token(self, session: Session, database: RunsQueue, queue: str) -> str:
         """Return a unique token for a take from a queue: session, time in milliseconds, process, number.
 
         It has at most 63 characters, since the token of a finished task has one more (plain-sql.md) in a column of 64.
@@ -81,7 +82,7 @@ class Sessions:
         return self.open.named(str(uuid.uuid4()))
 
 
-def of(database: object) -> Sessions:
+def of(database: Database) -> Sessions:
     """Return the sessions of this process in a database."""
     sessions = _of_database.get(database)
     if sessions is None:

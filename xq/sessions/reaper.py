@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 
 from xq.core import time
-from xq.core.dialect import Runs
+from xq.core.dialect import Runs, RunsQueue
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, Row
 from xq.core.tokens import REAPED
@@ -90,7 +90,7 @@ class Reaper:
         """Return the sessions that may own tasks of the maintained queues: the seconds until each expires, its process.
 
         The seconds are None for a session that lives. One that was ended, but not in all queues, has no process.
-        Returns None if there is no queue to query.
+        Returns None if nothing is installed.
         """
         rows = self._sessions.records.listed()
         if rows is None:
@@ -109,25 +109,27 @@ class Reaper:
         self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
         of = self._sessions.owners
         owners = [owner for owner in of.installed if not of.is_denied(owner.source_name)]
-        found = _orphans_of([owner.executor for owner in owners if owner.executor])
+        found = self._orphans_of([owner.executor for owner in owners if owner.executor])
         self._orphans_at += EFFORT * (time.monotonic() - begun)
         return set(filter(_is_uuid, found))
 
+    def _orphans_of(self, queues: Sequence[RunsQueue]) -> set[str]:
+        """Return the sessions that own tasks of these queues and are not registered."""
+        database = self._sessions.database
+        if database is None:
+            return set()
 
-def _orphans_of(databases: Sequence[Runs]) -> set[str]:
-    """Return the sessions that own tasks of these queues and are not registered."""
+        def ask(part: Sequence[RunsQueue]) -> list[Row]:
+            runs: Runs = database if len(part) > 1 else part[0]  # alone, a queue that was dropped says so
+            return runs.run(database.sql.orphans_of([queue.dialect for queue in part]))
 
-    def ask(part: Sequence[Runs]) -> list[Row]:
-        dialects = [database.dialect for database in part]
-        return part[0].run(dialects[0].records.orphans_of(dialects))
+        def failed(part: Sequence[RunsQueue], error: Exception) -> None:
+            kind = database.store.classify(error)
+            alone = len(part) == 1 and not isinstance(error, NotInstalled) and kind is not ErrorKind.DENIED
+            if alone or kind is ErrorKind.LOST:
+                raise error
 
-    def failed(part: Sequence[Runs], error: Exception) -> None:
-        kind = part[0].store.classify(error)
-        alone = len(part) == 1 and not isinstance(error, NotInstalled) and kind is not ErrorKind.DENIED
-        if alone or kind is ErrorKind.LOST:
-            raise error
-
-    return {uuid for _, uuid in rows_of(databases, ask, failed)}
+        return {uuid for _, uuid in rows_of(queues, ask, failed)}
 
 
 def _some(names: Sequence[str]) -> list[str]:

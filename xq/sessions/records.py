@@ -1,7 +1,4 @@
-"""The records of the sessions of one database, and their liveness locks.
-
-Any queue that is installed in the database runs their SQL: the records are those of all queues.
-"""
+"""The records of the sessions of one database, and their liveness locks."""
 
 from __future__ import annotations
 
@@ -9,11 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
+from weakref import ref
 
-from xq.core.dialect import Runs
+from xq.core.dialect import Runs, RunsQueue, SharedTexts
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.ports import Liveness, R, Row, S
-from xq.sessions.owners import Owners
+from xq.database.database import Database
 from xq.sessions.process import process_name, this_process
 
 Q = TypeVar("Q")
@@ -21,9 +19,10 @@ Q = TypeVar("Q")
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 
 
-def of_sessions(database: Runs, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
-    text, names = database.dialect.records.of_sessions(sql, uuids) if uuids else (sql, {})
-    return database.run(text, {**names, **values})
+def of_sessions(runs: Runs, texts: SharedTexts, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
+    """Run one of these texts for some sessions."""
+    text, names = texts.of_sessions(sql, uuids) if uuids else (sql, {})
+    return runs.run(text, {**names, **values})
 
 
 def rows_of(
@@ -45,10 +44,10 @@ def rows_of(
 
 
 class SessionRecords:
-    """The records of the sessions of one database. If it has no queue that is installed, each method says so."""
+    """The records of the sessions of one database. If nothing is installed there, each method says what it returns."""
 
-    def __init__(self, owners: Owners) -> None:
-        self._owners = owners
+    def __init__(self, database: Database) -> None:
+        self._database = ref(database)
         self._lock = threading.Lock()
         self.known: Liveness | None = None  # `liveness`, when it was needed
         self._is_known = False  # whether `known` is determined, as None or as an object
@@ -60,14 +59,15 @@ class SessionRecords:
     @property
     def liveness(self) -> Liveness | None:
         """The liveness locks of this process; None if no other process can access the database."""
-        if not self._is_known and (database := next(self._owners.databases, None)) is not None:
+        database = None if self._is_known else self._database()
+        if database is not None and database.is_installed:
             self.use_liveness(database)
         return self.known
 
-    def use_liveness(self, database: Runs) -> None:
+    def use_liveness(self, database: Database) -> None:
         """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
         if not self._is_known:
-            found = database.dialect.liveness(database.store)
+            found = database.sql_of_files.liveness(database.store)
             with self._lock:
                 if not self._is_known:
                     self.known, self._is_known = found, True
@@ -76,9 +76,9 @@ class SessionRecords:
         """Yield those of these sessions whose locks no process holds. None can acquire one within the block."""
         return nullcontext(uuids) if self.liveness is None else self.liveness.alone(uuids)
 
-    def _by_any(self, work: Callable[[Runs], R], otherwise: S) -> R | S:
-        for database in self._owners.databases:
-            with suppress(NotInstalled):  # its table was dropped just now
+    def _if_installed(self, work: Callable[[Database], R], otherwise: S) -> R | S:
+        if (database := self._database()) is not None and database.is_installed:
+            with suppress(NotInstalled):  # its tables were dropped just now
                 return work(database)
         return otherwise
 
@@ -94,7 +94,7 @@ class SessionRecords:
         """Return the values of the row of a session that this process registers."""
         return {"uuid": uuid, "lease": self.liveness and self.liveness.lease, **this_process()}
 
-    def register(self, uuid: str, database: Runs) -> bool:
+    def register(self, uuid: str, database: RunsQueue) -> bool:
         """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
         self._check_tables(database)
         sql = database.dialect.records.session_listed
@@ -108,7 +108,7 @@ class SessionRecords:
         database.store.after_commit(self._announce)
         return not database.store.in_transaction()
 
-    def _check_tables(self, database: Runs) -> None:
+    def _check_tables(self, database: RunsQueue) -> None:
         """Raise ConfigurationError if the session connection finds other tables or rows than the application's."""
         if not (sql := database.dialect.found_tables):
             return
@@ -125,23 +125,23 @@ class SessionRecords:
             )
 
     def listed(self) -> list[tuple[str, str, float | None, str]] | None:
-        """Return the sessions: uuid, a queue in which it may own tasks, seconds until it expires. None without a queue.
+        """Return the sessions: uuid, a queue in which it may own tasks, seconds until it expires.
 
         A session has a row per queue. The seconds are None while it lives. The last column is its process, as "pid 4711
-        on host web-3 (xq worker)".
+        on host web-3 (xq worker)"; "" if its row has none. Return None if nothing is installed.
         """
-        rows = self._by_any(lambda database: database.run(database.dialect.records.sessions_listed), None)
+        rows = self._if_installed(lambda database: database.run(database.sql.sessions_listed), None)
         return None if rows is None else [(uuid, queue, ends, process_name(*of)) for uuid, queue, ends, *of in rows]
 
     def is_there(self, uuid: str) -> bool:
-        """Return whether a session is registered and has not ended; True without a queue."""
+        """Return whether a session is registered and has not ended; True if nothing is installed."""
 
-        def look(database: Runs) -> list[Row]:
-            sql, values = database.dialect.records.session_is_there, {**database.values(), "uuid": uuid}
+        def look(database: Database) -> list[Row]:
+            sql, values = database.sql.session_is_there, {**database.values(), "uuid": uuid}
             rows = self._on_own_connection(sql, values)
             return database.run(sql, values) if rows is None else rows
 
-        return bool(self._by_any(look, True))
+        return bool(self._if_installed(look, True))
 
     def rejoin(self, uuid: str) -> bool:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
@@ -161,18 +161,20 @@ class SessionRecords:
         return self._whole(lambda of: (of.session_over,), uuids) or set()
 
     def _whole(
-        self, texts: Callable[[Any], Sequence[str]], uuids: Sequence[str] = (), **values: Any
+        self, texts: Callable[[SharedTexts], Sequence[str]], uuids: Sequence[str] = (), **values: Any
     ) -> set[Any] | None:
-        """Run texts of a dialect in one transaction. Return the first column of the last one; None without a queue."""
+        """Run texts in one transaction. Return the first column of the last one; None if nothing is installed."""
 
-        def run(database: Runs) -> set[Any]:
-            *_, rows = [of_sessions(database, sql, uuids, **values) for sql in texts(database.dialect.records)]
+        def run(database: Database) -> set[Any]:
+            *_, rows = [of_sessions(database, database.sql, sql, uuids, **values) for sql in texts(database.sql)]
             return {row[0] for row in rows}
 
-        return self._by_any(lambda database: database.transaction(lambda: run(database)), None)
+        return self._if_installed(lambda database: database.transaction(lambda: run(database)), None)
 
     def deregister(self, uuids: Sequence[str]) -> None:
         """Delete sessions from the database. They cannot be joined any more."""
-        self._by_any(
-            lambda database: of_sessions(database, database.dialect.records.deregister_session, uuids, queue=""), None
-        )
+
+        def delete(database: Database) -> None:
+            of_sessions(database, database.sql, database.sql.deregister_session, uuids, queue="")
+
+        self._if_installed(delete, None)

@@ -13,13 +13,15 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
-from xq.core.dialect import Runs
+from xq.core.dialect import RunsQueue
 from xq.core.errors import UnknownSession
 from xq.core.ports import Liveness
 from xq.core.tokens import tokens_of
-from xq.sessions.owners import Owners, members_of
+from xq.database.database import Database
+from xq.database.members import members_of
+from xq.sessions.owners import Owners
 from xq.sessions.records import SessionRecords, of_sessions
 
 log = logging.getLogger("xq")
@@ -56,14 +58,14 @@ class Session:
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._lock = threading.RLock()
 
-    def register(self, database: Runs) -> None:
+    def register(self, queue: RunsQueue) -> None:
         """Register it in the database as a possible owner of tasks of a queue."""
-        queue = database.dialect.source_name
-        if queue not in self.registered_in:
-            self.sessions.records.use_liveness(database)
+        name = queue.dialect.source_name
+        if name not in self.registered_in:
+            self.sessions.records.use_liveness(Database.of(queue.store))
             self.acquire()
-            if self.sessions.records.register(self.uuid, database):
-                self.registered_in.add(queue)
+            if self.sessions.records.register(self.uuid, queue):
+                self.registered_in.add(name)
 
     def acquire(self) -> None:
         """Acquire its liveness lock. Raises UnknownSession if it is closed, or another process is ending it."""
@@ -172,11 +174,17 @@ def _forget(left: Sequence[Entry]) -> None:
 class OpenSessions:
     """The sessions of this process in one database."""
 
-    def __init__(self, database: object) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = ref(database)
         self.owners = Owners(database)
-        self.records = SessionRecords(self.owners)
+        self.records = SessionRecords(database)
         self._begin()
         _of_process.add(self)
+
+    @property
+    def database(self) -> Database | None:
+        """Their database; None if the ORM's object is gone."""
+        return self._database()
 
     def _begin(self) -> None:
         self._open: dict[str, Session] = {}
@@ -349,7 +357,7 @@ class OpenSessions:
         """Leave all sessions at the end of the process."""
         known = self.live()
         if known and (self.records.liveness is None or self.records.liveness.there()):
-            here = next((owner.executor for owner in self.owners if owner.executor), None)
+            here = self.database
             # The application may have closed its own connection.
             with here.store.briefly_connected() if here else nullcontext():
                 for session in known:
@@ -357,9 +365,10 @@ class OpenSessions:
                     self.leave(session)
                 uuids = [session.uuid for session in known]
                 for owner in self.owners.installed:
-                    if (database := owner.executor) is not None:
-                        forget = database.dialect.records.forget_waits
-                        self.owners.unless_denied(owner, partial(of_sessions, database, forget, uuids))
+                    if (queue := owner.executor) is not None:
+                        texts = queue.dialect.records
+                        forget = partial(of_sessions, queue, texts, texts.forget_waits, uuids)
+                        self.owners.unless_denied(owner, forget)
 
     def dropped(self) -> None:
         """Release the liveness locks, since the database object is gone. Other processes reap the tasks."""

@@ -13,9 +13,9 @@ from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.tokens import checked
+from xq.database.members import owners
 from xq.runtime import maintenance
 from xq.sessions import current as sessions
-from xq.sessions.owners import owners
 from xq.sessions.session import Session
 from xq.tubes import tables
 from xq.tubes.arguments import by_name

@@ -22,8 +22,8 @@ from xq.core.errors import (
 )
 from xq.core.options import count_of, seconds_of
 from xq.core.ports import fits_a_column
+from xq.database.members import Owner, owners
 from xq.runtime.sleep import UNATTENDED, Deadline
-from xq.sessions.owners import Owner, owners
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
 from xq.tubes.tables import Record

@@ -17,6 +17,7 @@ from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
+from xq.database.database import Database
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.sessions import current as sessions
@@ -62,8 +63,8 @@ class UnopenedTubes(Unopened):
         self._next_look = self._seen_until = self._search_at = 0.0
 
     @property
-    def home(self) -> object | None:
-        return self._queue.adapter.store.database
+    def home(self) -> Database | None:
+        return self._queue.adapter.maintenance.home
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -81,11 +82,13 @@ class UnopenedTubes(Unopened):
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Open the tubes in which these sessions are registered, and release their tasks."""
         database = self._queue.adapter.maintenance.executor
-        listed = of_sessions(database, database.dialect.records.session_queues, uuids)
+        listed = of_sessions(database, database.dialect.records, database.dialect.records.session_queues, uuids)
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                sessions.of(self.home).open.owners.unless_denied(queue, partial(queue.give_back, uuids, event))
+                sessions.of(Database.of(self._queue.adapter.store)).open.owners.unless_denied(
+                    queue, partial(queue.give_back, uuids, event)
+                )
 
     def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
         """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""

@@ -13,7 +13,7 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
-from xq.core.dialect import Runs
+from xq.core.dialect import RunsQueue
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
 from xq.core.ports import Connections
 
@@ -87,7 +87,7 @@ class Looks:
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
-    def refresh_groups(self, database: Runs, mine: bool) -> int:
+    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 
@@ -337,7 +337,7 @@ class ServerLooks(Looks):
 
     groups: ServerGroups | None
 
-    def refresh_groups(self, database: Runs, mine: bool) -> int:
+    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
         return self.groups.refresh(database, mine) if self.groups else 0
 
     @property

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.values import Parts, Taken
+from xq.database.database import Database
 from xq.runtime.lease import Lease
 from xq.runtime.workers.attempt import Attempt
 from xq.runtime.workers.attempts import Attempts
@@ -89,7 +90,7 @@ class Child:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
         self.adapter = worker.queue.adapter
-        self.session = sessions.of(self.adapter.maintenance.home).open.named(str(uuid.uuid4()))
+        self.session = sessions.of(Database.of(self.adapter.store)).open.named(str(uuid.uuid4()))
         self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
@@ -147,7 +148,7 @@ class Child:
         records, told = self.session.sessions.records, self.ending
         with self.adapter.store.briefly_connected():
             self.adapter.maintenance.attend()
-            records.use_liveness(self.adapter.maintenance.executor)
+            records.use_liveness(Database.of(self.adapter.store))
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)

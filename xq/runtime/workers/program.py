@@ -20,6 +20,7 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
 from xq.core.values import Parts
+from xq.database.database import Database
 from xq.runtime.maintenance import Maintenance
 from xq.runtime.workers.child import LOST, SharedMemory
 from xq.runtime.workers.kinds import KINDS, checked
@@ -227,7 +228,7 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    Maintenance.supervised.add(home := part.worker.queue.adapter.maintenance.home)
+    Maintenance.supervised.add(home := Database.of(part.worker.queue.adapter.store))
     mine, parent = sessions.of(home), multiprocessing.parent_process()
     mine.open.own = own = mine.open.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
