@@ -137,7 +137,7 @@ def database_of(found: Any) -> Database:
     if database is None or database.key[0] is not name or mine.get("_xq_parameters") != parameters:
         key = (name, *map(parameters.get, ("host", "port", "unix_socket")))
         if database is not None and database.key != key and isinstance(found, pool.PooledDatabase):
-            found.close_idle()  # they are to the place before
+            found.close_idle()  # they are to the database before
         database = Database.at(mine, "_xq_database", key, lambda: PeeweeConnections("the database", ref(found)))
         mine["_xq_parameters"] = dict(parameters)
     return database
@@ -262,15 +262,15 @@ class PeeweeConnections(OrmConnections):
             needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
             told = f"{self.name} {needed}: pip install '.[{self.engine}]' in the checkout of xq"
             raise ConfigurationError(told) from error
-        connection, place = mine.connection, database_of(database)
-        if connection is not None and connection.raw is raw and connection.of() is not place:
+        connection, home = mine.connection, database_of(database)
+        if connection is not None and connection.raw is raw and connection.of() is not home:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
             raw = database.connection()
-        if connection is None or connection.raw is not raw or connection.of() is not place:
+        if connection is None or connection.raw is not raw or connection.of() is not home:
             driver.check(raw, ADVICE.get(self.engine, ""))
             self._check_pragmas(database)
             kind = FileConnection if self.engine == "sqlite" else Connection
-            mine.connection = connection = kind(self, driver, raw, raw.cursor, place)
+            mine.connection = connection = kind(self, driver, raw, raw.cursor, home)
             mine.lost = False
         return connection
 
@@ -460,7 +460,7 @@ class PeeweeConnections(OrmConnections):
 
 
 def _is_in_memory(name: Any) -> bool:
-    """Return whether a database of SQLite is in memory. One without a name (None) has no place yet."""
+    """Return whether a database of SQLite is in memory. One without a name (None) is not known yet."""
     path = os.fspath("later" if name is None else name)
     return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
 
