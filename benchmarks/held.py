@@ -27,7 +27,7 @@ XQ = partial(Xq, roles=("owner", "runat"), features={"ttr": 60})
 
 def tuned(place: Place) -> Xq:
     queue = XQ(place)
-    store = queue.queue.adapter.store
+    store = queue.queue.parts.store
     if store.engine == "postgres":
         store.execute(f"ALTER TABLE {place.table} SET ({BUSY})")
     return queue

@@ -65,7 +65,7 @@ def recorded(home: Home, effort: Effort, features: Mapping[str, Any] = EVERYTHIN
     queue = prepared(home, f"recorded_{len(features)}", effort, features)
     mine = threading.get_ident()  # not what sweeps send meanwhile
 
-    connection = queue.queue.adapter.store.ready()
+    connection = queue.queue.parts.store.ready()
     plain = connection.cursor  # type: ignore[attr-defined]
 
     class Recording:
@@ -114,7 +114,7 @@ def sent_again(calls: Recorded, execute: Callable[[str, Any], Any]) -> Times:
 
 def through_peewee(home: Home, name: str, effort: Effort, calls: Recorded) -> Times:
     with closing(prepared(home, name, effort)) as queue:
-        return sent_again(calls, queue.queue.adapter.store.execute)
+        return sent_again(calls, queue.queue.parts.store.execute)
 
 
 def through_the_driver(home: Home, name: str, effort: Effort, calls: Recorded, together: bool) -> Times:

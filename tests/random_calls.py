@@ -36,8 +36,8 @@ from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
 from tests.steps import install_anew, wrong
 from xq.core.machine import FOREVER
+from xq.database import sessions
 from xq.engine.stats import counters, writes
-from xq.sessions import current as sessions
 from xq.testing import Clock
 
 Values = Mapping[str, Any]
@@ -265,7 +265,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.on_change(lambda task, *change: self.heard.append(change))
         self.model = Model(on, self.roles, setup["tube_stats"], self.clock.now)
         self.managed = {"status", "runat", "deadline", "owner", "attempts"} & {"status", *self.roles} | {"xq_owner"}
-        store = self.queue.adapter.store
+        store = self.queue.parts.store
         self.fields, self.key_names = [field.name for field in store.fields], store.key
         # The sessions that are open, by uuid, each with a context in which it is the current one. The process's own
         # comes first.
@@ -299,7 +299,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert numbers.counts == {state: held.count(state) for state in model.states}
             assert numbers.transition == {name: n for (at, name), n in model.seen.items() if at == tube}
         others = {name: n for (at, name), n in model.seen.items() if at == "by others"}
-        assert writes(counters(queue.adapter.inspection.executor)) == others
+        assert writes(counters(queue.parts.inspection.executor)) == others
         taken = {key: row["holder"] or (None, None, None) for key, row in model.rows.items() if row["state"] == "T"}
         told = {key: (session, since) for key, session, since in queue.taken()}
         assert told == {key: (session, since) for key, (session, _, since) in taken.items()}

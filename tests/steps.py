@@ -60,10 +60,10 @@ def a_second_passes(patch: pytest.MonkeyPatch) -> None:
 
 def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:
     """Install other features as the next release of a program does, which upgrades its model with them."""
-    old, kind = Task.xq, type(Task.xq.adapter.store)
-    definition = {**old.adapter.definition, "features": features, "clock": old.clock}
+    old, kind = Task.xq, type(Task.xq.parts.store)
+    definition = {**old.parts.definition, "features": features, "clock": old.clock}
     build(kind(Task), **definition, detached=True).install(**options)
-    old.adapter.maintenance.stop_maintenance()
+    old.parts.maintenance.stop_maintenance()
     for name in {"xq", *VERBS} & {*vars(Task)}:
         delattr(Task, name)
     build(kind(Task), **definition)
@@ -179,7 +179,7 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
 
 def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
     """Have a trigger of the application's fail where a row is updated of which NEW then meets a condition."""
-    store = Task.xq.adapter.store
+    store = Task.xq.parts.store
     begin = f"CREATE TRIGGER fails AFTER UPDATE ON {store.table}"
     if store.engine == "sqlite":
         store.change(f"{begin} WHEN {condition} BEGIN {FAILURES['sqlite'][how]}; END")
@@ -195,7 +195,7 @@ def fail_for(Task: Any, condition: str, how: str = "fails") -> None:
 
 def fail_no_more(Task: Any) -> None:
     """Drop the trigger of `fail_for`."""
-    store = Task.xq.adapter.store
+    store = Task.xq.parts.store
     store.change(f"DROP TRIGGER fails{f' ON {store.table}' if store.engine == 'postgres' else ''}")
 
 

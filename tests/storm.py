@@ -36,7 +36,7 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import database_of
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
-from xq.sessions import current as sessions
+from xq.database import sessions
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
 TICK = 0.01  # seconds between two looks of whoever watches the storm
@@ -285,7 +285,7 @@ class Worker:
     def _gave_way(self, error: BaseException | None) -> bool:
         """Whether the database undid a transaction for another's sake. Who rolls it back may meet a second error."""
         while error is not None:
-            if isinstance(error, Exception) and self.Task.xq.adapter.store.classify(error) is ErrorKind.CONFLICT:
+            if isinstance(error, Exception) and self.Task.xq.parts.store.classify(error) is ErrorKind.CONFLICT:
                 return True
             error = error.__context__
         return False
@@ -309,7 +309,7 @@ class Worker:
         # A transaction of SQLite that reads before it writes must ask for the lock. One that begins with a verb of xq
         # needs not.
         asks = self.rng.random() < 0.5
-        with self._transaction(self.Task.xq.adapter.store.atomic if asks else self.db.atomic):
+        with self._transaction(self.Task.xq.parts.store.atomic if asks else self.db.atomic):
             if not asks:
                 self.take()
             for _ in range(self.rng.randint(1, 3)):

@@ -21,12 +21,12 @@ _NAMES = {
     "xq.api": "Queue",
     "xq.runtime.lease": "Lease current",
     "xq.runtime.schedules": "Schedule",
-    "xq.runtime.workers.attempts": "Batch",
-    "xq.runtime.workers.concurrency": "Concurrency",
-    "xq.runtime.workers.outcomes": "Bury Discard Next ProcessDied Retry",
-    "xq.runtime.workers.program": "Running run",
-    "xq.runtime.workers.worker": "Worker",
-    "xq.sessions.session": "Session",
+    "xq.workers.attempts": "Batch",
+    "xq.workers.concurrency": "Concurrency",
+    "xq.workers.outcomes": "Bury Discard Next ProcessDied Retry",
+    "xq.workers.program": "Running run",
+    "xq.workers.worker": "Worker",
+    "xq.database.session": "Session",
     "xq.tubes": "Tubes",
 }
 _modules = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -26,17 +26,17 @@ from xq.core.errors import (
     WrongState,
 )
 from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
+from xq.database.session import Session
 from xq.engine.stats import Stats
 from xq.features import Features
 from xq.runtime.lease import Lease, current
 from xq.runtime.schedules import Schedule
-from xq.runtime.workers.attempts import Batch
-from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.outcomes import Bury, Discard, Next, ProcessDied, Retry
-from xq.runtime.workers.program import Running, run
-from xq.runtime.workers.worker import Worker
-from xq.sessions.session import Session
 from xq.tubes import Tubes
+from xq.workers.attempts import Batch
+from xq.workers.concurrency import Concurrency
+from xq.workers.outcomes import Bury, Discard, Next, ProcessDied, Retry
+from xq.workers.program import Running, run
+from xq.workers.worker import Worker
 
 __version__: str
 

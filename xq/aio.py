@@ -16,14 +16,14 @@ from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
+from xq.database import callers
+from xq.database.callers import DatabaseCallers, Job, Runner
+from xq.database.session import Session
 from xq.engine.one import LOCKED, Locked
 from xq.operators.operations import CHUNK, Operation
-from xq.runtime import callers
-from xq.runtime.callers import DatabaseCallers, Job, Runner
 from xq.runtime.sleep import LOOK, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
-from xq.runtime.workers.program import Running, assignments_of, start_assignments
-from xq.sessions.session import Session
+from xq.workers.program import Running, assignments_of, start_assignments
 
 P = ParamSpec("P")
 REVIEW = 5.0  # seconds until `run` looks again whether the queue is installed as this process defines it
@@ -86,7 +86,7 @@ class Aio(Generic[T]):
 
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
-        self._turns: Turns[T] = Turns(queue.adapter.waiting, queue.put, self._run)
+        self._turns: Turns[T] = Turns(queue.parts.waiting, queue.put, self._run)
         self._known: Access | None = None
         self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run the calls of its turn
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself does not keep them alive
@@ -125,7 +125,7 @@ class Aio(Generic[T]):
 
     async def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
-            self._queue.adapter.tube(tube)
+            self._queue.parts.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
         alike = kind("take", options, tube)
         at_once = seconds == 0 or n == 0
@@ -323,7 +323,7 @@ class Aio(Generic[T]):
         outer = self._block()
         block = outer or await self._new_block()
         try:
-            begin = partial(_begin, self._queue.adapter.store)
+            begin = partial(_begin, self._queue.parts.store)
             transaction = await self._call(begin, _roll_back, run=block.run)
             _blocks.set((*_blocks.get(), block))
             try:
@@ -342,7 +342,7 @@ class Aio(Generic[T]):
                 block.end()
 
     async def _new_block(self) -> Block:
-        access, store = self._access(), self._queue.adapter.store
+        access, store = self._access(), self._queue.parts.store
         if access.is_private:
             raise ConfigurationError(
                 f"aio.atomic() needs a connection of its own, and coroutines share the one of {store.name}: "
@@ -358,7 +358,7 @@ class Aio(Generic[T]):
     # how calls run
 
     def _access(self) -> Access:
-        store, known = self._queue.adapter.store, self._known
+        store, known = self._queue.parts.store, self._known
         database = store.database
         if known is None or known.database is not database:
             local = self._turns.waiting.executor.definition.dialects[store.engine].is_local
@@ -373,12 +373,12 @@ class Aio(Generic[T]):
         """Return the innermost open transaction of this coroutine on the database."""
         if not (blocks := _blocks.get()):
             return None
-        database = self._queue.adapter.store.database
+        database = self._queue.parts.store.database
         return next((block for block in reversed(blocks) if block.is_open and block.database is database), None)
 
     def _run(self, job: Job) -> None:
         """Run a job off the event loop, if another thread reaches the database."""
-        access, store = self._access(), self._queue.adapter.store
+        access, store = self._access(), self._queue.parts.store
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # it has ended, and the coroutine with it
@@ -415,7 +415,7 @@ class Aio(Generic[T]):
         return await call.wait(run)
 
     def _connected(self, work: Callable[[], R]) -> R:
-        store = self._queue.adapter.store
+        store = self._queue.parts.store
         if store.in_use is None and store.has_threads:
             store.connect()
         return work()

@@ -15,6 +15,7 @@ from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
 from xq.core.values import Tasks
+from xq.database.session import Session
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves, Update
@@ -31,18 +32,17 @@ from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
 from xq.operators.operations import log_act
 from xq.operators.search import Search
+from xq.parts import Parts
 from xq.pipeline.archive import Archive
 from xq.pipeline.pipeline import Pipeline
-from xq.queue_adapter import QueueAdapter
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedule, Schedules
 from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
-from xq.runtime.workers.options import Options, WorkerOptions
-from xq.runtime.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
-from xq.runtime.workers.worker import Worker
-from xq.sessions.session import Session
+from xq.workers.options import Options, WorkerOptions
+from xq.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
+from xq.workers.worker import Worker
 
 if TYPE_CHECKING:
     from xq.aio import Aio
@@ -57,7 +57,7 @@ MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
 # What the completion of `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
 UNLISTED = {name for name in vars(Operators) if not name.startswith("_")}
-UNLISTED |= {"adapter", "machine", "pipeline"}
+UNLISTED |= {"parts", "machine", "pipeline"}
 
 
 class Queue(Operators[T]):
@@ -72,7 +72,7 @@ class Queue(Operators[T]):
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
 
     `model` is the upgraded model, and `aio` has the same methods for asyncio. `pipeline` is for other processes (Spark,
-    bulk puts, archives), `adapter` for ORM adapters and tubes.
+    bulk puts, archives), `parts` for ORM adapters and tubes.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Queue(Operators[T]):
         self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
         self._observers.listen(self._waiters, self._maintenance)
         self.pipeline: Pipeline = Pipeline(executor, self._tasks, self._history, Archive(steps))
-        self.adapter: QueueAdapter[T] = QueueAdapter(store, self._waiting, self._inspection)
+        self.parts: Parts[T] = Parts(store, self._waiting, self._inspection)
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
@@ -259,7 +259,7 @@ class Queue(Operators[T]):
         ttr (seconds).
         """
         if tube is not None:
-            self.adapter.tube(tube)
+            self.parts.tube(tube)
         if timeout == 0 and timeout is not False:
             taken = self._takes.oldest("take", 1, options, tube=tube, reaps=True)
         else:
@@ -270,7 +270,7 @@ class Queue(Operators[T]):
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         most = count_of(n)
         if tube is not None:
-            self.adapter.tube(tube)
+            self.parts.tube(tube)
         return self._waiting.take(most, timeout, tube, options)
 
     def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
@@ -454,7 +454,7 @@ class Queue(Operators[T]):
         self._pause("resume", tube, By.of(actor, reason))
 
     def _pause(self, event: str, tube: str | None, by: By) -> None:
-        named = self.adapter.tube(tube, f"{event}(tube)")
+        named = self.parts.tube(tube, f"{event}(tube)")
         self._pauses.change(event, named, by)
         if by:
             log_act(self._finish, by, event if named is None else f"{event} {named}")

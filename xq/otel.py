@@ -16,7 +16,7 @@ from xq.api import Queue
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
 from xq.runtime.lease import current
-from xq.runtime.workers.outcomes import Discard, Next, Retry, outcome_of
+from xq.workers.outcomes import Discard, Next, Retry, outcome_of
 
 # The kinds of the spans, and of their operations. By the last four calls an owner ends its take.
 SPAN_KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
@@ -33,13 +33,13 @@ def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, par
     the first attempt is a child of the put instead. An ack, release, bury or kill of a taken task is a CLIENT span.
     """
     queue: Queue[Any] = getattr(model, "xq", model)
-    if not hasattr(queue, "adapter"):
+    if not hasattr(queue, "parts"):
         raise ConfigurationError(f"instrument takes an upgraded model or its queue, not {model!r}")
-    if queue.adapter.observers.around_put is not None:
+    if queue.parts.observers.around_put is not None:
         return
     spans = _Spans(queue, trace.get_tracer("xq", tracer_provider=tracer_provider), parent)
-    queue.adapter.observers.around_put = spans.put
-    queue.adapter.observers.around_work = spans.process
+    queue.parts.observers.around_put = spans.put
+    queue.parts.observers.around_work = spans.process
     for handler in queue.handlers.values():
         handler.around(spans.process)
     queue.on_change(spans.settled)
@@ -49,7 +49,7 @@ class _Spans:
     """Makes the spans of one queue."""
 
     def __init__(self, queue: Queue[Any], tracer: Tracer, parent: bool) -> None:
-        self._name, self._tasks = queue.name, queue.adapter.tasks
+        self._name, self._tasks = queue.name, queue.parts.tasks
         self._tracer, self._parent = tracer, parent
         self._handled: OrderedDict[Any, Context] = OrderedDict()  # by key: the span of the function that has ended
 

@@ -17,9 +17,9 @@ from xq.api import Queue, queue_of
 from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
 from xq.runtime.lease import Lease
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.program import supply_of
-from xq.runtime.workers.worker import Worker, is_async
+from xq.workers.attempts import Attempts
+from xq.workers.program import supply_of
+from xq.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
 
@@ -37,7 +37,7 @@ def clock(*queues: Any) -> Iterator[Clock]:
     try:
         for queue in found:
             with suppress(NotInstalled):  # then `run_pending` stores them
-                queue.adapter.maintenance.schedules.declare()
+                queue.parts.maintenance.schedules.declare()
         yield clock
     finally:
         for queue, own in zip(found, before, strict=True):
@@ -85,8 +85,8 @@ def _run(worker: Worker[Any], raises: bool) -> int:
                 "await asyncio.to_thread(run_pending, worker)"
             )
     calls, source, again = 0, supply_of(worker, worker.options.tube), list[Any]()
-    identify, tried = worker.queue.adapter.finish.tasks.identify, attempts.failures.tried
-    worker.queue.adapter.maintenance.schedules.declare()
+    identify, tried = worker.queue.parts.finish.tasks.identify, attempts.failures.tried
+    worker.queue.parts.maintenance.schedules.declare()
     try:
         while tasks := attempts.take(source, worker.options.batch or 1, 0):
             again += [task for task in tasks if identify(task)[0] in tried]
@@ -127,7 +127,7 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
     rows = model._default_manager if hasattr(model, "_default_manager") else model
     found = list(rows.filter(**(fields or {})))
     if len(found) != count:
-        there = [handle.adapter.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
+        there = [handle.parts.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
         listed = "".join(f"\n  {each}" for each in there[:SHOWN]) + "\n  ..." * (len(there) > SHOWN)
         which = f"with {shown(fields)}" if fields else "in all"
         raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {count}:{listed or ' none'}")

@@ -91,7 +91,7 @@ def test_reaped_tasks_are_counted(make, feature):
     with Task.xq.session() as gone:
         Task.put({})
         Task.take()
-        Task.xq.adapter.maintenance.give_back([gone.uuid], "died")
+        Task.xq.parts.maintenance.give_back([gone.uuid], "died")
         assert value(metrics, "xq_reaped_total") == 1
 
 

@@ -60,7 +60,7 @@ class Untold(Exception):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each function counts as quick: a thread with prefetch takes two tasks, then four, and so on."""
-    monkeypatch.setattr("xq.runtime.workers.threads.QUICK", math.inf)
+    monkeypatch.setattr("xq.workers.threads.QUICK", math.inf)
 
 
 def with_errors(make: Maker, features: dict[str, Any] | None = None) -> Any:
@@ -626,7 +626,7 @@ def test_what_is_called_after_a_death_holds_up_no_other_process(make_live):
 def test_processes_that_crash_again_and_again_without_a_task_end_the_program(make_live, monkeypatch):
     Task = make_live()
     Task.xq.worker(print, kind="process", workers=2)
-    monkeypatch.setattr("xq.runtime.workers.program._log_sessions", lambda assignments: os._exit(3))  # in each process
+    monkeypatch.setattr("xq.workers.program._log_sessions", lambda assignments: os._exit(3))  # in each process
     with pytest.raises(xq.Error, match="crashed 10 times"):
         Task.xq.run()
 
@@ -1047,7 +1047,7 @@ def test_a_task_that_a_worker_gives_back_uncalled_has_its_attempt_back(make_live
 
 
 def test_while_functions_are_slow_no_thread_has_a_second_task_and_all_have_one(make_shared, monkeypatch):
-    monkeypatch.setattr("xq.runtime.workers.threads.QUICK", 0.0)
+    monkeypatch.setattr("xq.workers.threads.QUICK", 0.0)
     Task, together = make_shared({"keep": True}), threading.Barrier(4)
 
     @Task.xq.worker(workers=4, prefetch=10)
@@ -1148,7 +1148,7 @@ def test_a_run_logs_its_start_each_task_and_its_end_and_shows_that_if_no_logging
     log = logging.getLogger("xq")
     assert (log.handlers, log.level) == ([], logging.NOTSET), "as before"
     head, *done, end = [line.split(": ", 1)[1] for line in sorted(capsys.readouterr().err.splitlines())]
-    engine = Task.xq.adapter.store.engine
+    engine = Task.xq.parts.store.engine
     assert head.startswith(f"working on {Task.xq.name} with threads=1 ({engine}")
     assert done.pop(0).startswith(f"working on the tube 'a' of {Task.xq.name} with")
     assert sorted(re.sub(r"[\d.]+ m?s$", "", line) for line in done) == [

@@ -101,7 +101,7 @@ class App:
         """Migrate the app to the migration of that name, or to the last one; no thread of xq is in the way."""
         for model in apps.get_app_config(self.label).get_models():
             if "xq" in vars(model):
-                model.xq.adapter.maintenance.stop_maintenance()
+                model.xq.parts.maintenance.stop_maintenance()
         return self.run("migrate", self.label, *([name] if name else []), interactive=False, **options)
 
 

@@ -26,8 +26,8 @@ from tests.conftest import ENDS
 from tests.steps import eventually
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.connections import database_of
+from xq.database import sessions
 from xq.runtime.maintenance import threads
-from xq.sessions import current as sessions
 
 FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 HAS_GENERATED = django.VERSION >= (5,)  # fields that the database computes, and defaults of its own
@@ -462,7 +462,7 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     Task = make_live(FEATURES)
     Task.put({"name": "a"})
     assert Task.take()
-    Task.xq.adapter.maintenance.attend()
+    Task.xq.parts.maintenance.attend()
     before = ref(database_of(connection))
     own, maintenance = sessions.of(database_of(connection)).own(), threads()[database_of(connection)]
     gc.disable()  # no object of xq waits for it
@@ -486,7 +486,7 @@ def test_a_connection_that_was_lost_is_made_anew(make_live, django_db):
     number = raw.info.backend_pid if django_db.kind == "postgres" else raw.thread_id()
     with django_db.server.administrator() as execute:
         execute(f"SELECT pg_terminate_backend({number})" if django_db.kind == "postgres" else f"KILL {number}")
-    eventually(lambda: Task.xq.adapter.store.driver.is_broken(raw))
+    eventually(lambda: Task.xq.parts.store.driver.is_broken(raw))
     assert Task.take().name == "a"
 
 

@@ -52,7 +52,7 @@ def test_a_wait_in_another_process_is_told_the_end_of_its_task(make_live, proces
 
 def test_a_queue_that_the_database_refuses_keeps_no_task_of_another_waiting(make_live, monkeypatch, caplog):
     Broken, Task = (make_live({"delayed": True}, model=make_live.model(table_name=name)) for name in ("broken", "task"))
-    broken = Broken.xq.adapter.maintenance
+    broken = Broken.xq.parts.maintenance
     assert Broken.take() is Task.take() is None, "both are maintained"
     monkeypatch.setattr(broken.executor.dialect.looks, "times_left", ["nothing FROM nowhere"])
     Task.put(task(), delay=SOON)

@@ -136,7 +136,7 @@ def test_workers_that_were_started_finish_their_tasks_when_they_are_stopped(make
 
 @pytest.mark.parametrize("kind", ["thread", "asyncio"])
 def test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped(make_live, monkeypatch, kind):
-    monkeypatch.setattr("xq.runtime.workers.pool.WAIT", PATIENCE)  # they do not look by themselves in time
+    monkeypatch.setattr("xq.workers.pool.WAIT", PATIENCE)  # they do not look by themselves in time
     Task = make_live()
 
     async def coroutine(found):

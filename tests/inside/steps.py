@@ -10,8 +10,8 @@ import peewee as pw
 
 from tests.steps import Work, eventually
 from xq.adapters.peewee.connections import database_of
+from xq.database import sessions
 from xq.runtime import sleep
-from xq.sessions import current as sessions
 
 
 def look(db: pw.Database) -> None:

@@ -16,7 +16,7 @@ from tests.conftest import SERVERS, database_on, live
 from tests.inside.steps import look
 from tests.proxy import Proxy
 from tests.steps import PATIENCE, another_process, eventually, is_exact
-from xq.sessions import reaper
+from xq.database import reaper
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 CUTS = 20  # places at which one call may be cut, at most

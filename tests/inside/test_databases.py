@@ -17,11 +17,11 @@ from xq.adapters.databases import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
+from xq.database import sessions
 from xq.runtime.maintenance import threads
-from xq.runtime.workers.pool import Program
-from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Threads
-from xq.sessions import current as sessions
+from xq.workers.pool import Program
+from xq.workers.program import assignment_of
+from xq.workers.threads import Threads
 
 
 def postgres(version: int, **status: str) -> Any:
@@ -53,7 +53,7 @@ def test_an_old_server_another_one_and_another_driver_are_refused_by_name(driver
 def test_what_all_queues_share_is_made_and_asked_without_a_queue(make):
     Task = make({})
     Task.xq.uninstall()  # with the shared tables, as it was the last queue
-    store, sql, uuid = Task.xq.adapter.store, SHARED[Task.xq.adapter.store.engine](), str(uuid4())
+    store, sql, uuid = Task.xq.parts.store, SHARED[Task.xq.parts.store.engine](), str(uuid4())
     for create in sql.tables.values():
         store.execute(create)
     row = {"uuid": uuid, "lease": 5, "host": "web-3", "pid": 1, "program": "xq", "now": 100.0}
@@ -106,7 +106,7 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
     Task.bind(other)
     Task.put(task())
     assert Task.take()
-    Task.xq.adapter.maintenance.attend()
+    Task.xq.parts.maintenance.attend()
     own, maintenance = sessions.of(database_of(other)).own(), threads().get(database_of(other))
     Task.bind(first)
     end, gone = ref(database_of(other)), ref(other)

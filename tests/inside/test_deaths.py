@@ -12,9 +12,9 @@ from tests.conftest import SERVERS
 from tests.factories import tasks
 from tests.steps import PATIENCE, eventually, in_threads, row, state
 from xq.core.values import Taken
-from xq.runtime.workers.attempt import Attempt
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.pool import Program
+from xq.workers.attempt import Attempt
+from xq.workers.attempts import Attempts
+from xq.workers.pool import Program
 
 ROLES = ("runat", "attempts", "error")
 SEGV = "the worker process was killed by SIGSEGV at attempt "
@@ -25,7 +25,7 @@ def dying(make: Any, features: dict[str, Any], n: int = 1, **options: Any) -> tu
     Task = make(features, roles=ROLES, attributes={"error": pw.TextField(null=True)})
     Task.xq.put_many(tasks(n))
     attempts = Attempts(worker := Task.xq.worker(print, **options), Program().stop)
-    identify = Task.xq.adapter.finish.tasks.identify
+    identify = Task.xq.parts.finish.tasks.identify
 
     def die(found: Any, cause: str) -> None:
         attempts.failures.died(Attempt(found, Taken(*identify(found)), found.attempts), cause)
@@ -69,7 +69,7 @@ def test_a_death_waits_for_no_row_that_a_transaction_has_locked(make_shared):
 
 
 def test_the_log_warns_of_endless_attempts_and_names_a_task_that_still_runs_at_the_end(make_live, monkeypatch, caplog):
-    monkeypatch.setattr("xq.runtime.workers.attempts.LONG", 0.0)
+    monkeypatch.setattr("xq.workers.attempts.LONG", 0.0)
     Task = make_live()
     Task.xq.worker(lambda found: running.stop() or eventually(lambda: "task 1 still runs after" in caplog.text))
     running: Any = Task.xq.start()

@@ -27,7 +27,7 @@ from xq.operators import doctor, inspection
 def test_a_pause_is_not_undone_by_a_read_that_began_before_it(make):
     Task = make()
     Task.put(task())
-    pauses = Task.xq.adapter.takes.pauses
+    pauses = Task.xq.parts.takes.pauses
     began = pauses.begin()
     Task.xq.pause()
     pauses.end(began, [])  # the thread that reads them was slow
@@ -40,7 +40,7 @@ def test_the_writes_that_the_guard_lets_through_are_logged_once(make, caplog):
     Task = make({"keep": True, "guard": "log"})
     Task.put(task())
     Task.take().ack()
-    look = Task.xq.adapter.maintenance.log_writes
+    look = Task.xq.parts.maintenance.log_writes
     with caplog.at_level(logging.WARNING, "xq"):
         look()
         Task.update(status="R").execute()
@@ -51,7 +51,7 @@ def test_the_writes_that_the_guard_lets_through_are_logged_once(make, caplog):
 
 
 def test_a_token_with_a_dash_fits_into_64_characters_after_any_number_of_takes(make, monkeypatch):
-    monkeypatch.setattr("xq.sessions.current._takes", itertools.count(2**62 - 1))
+    monkeypatch.setattr("xq.database.sessions._takes", itertools.count(2**62 - 1))
     Task = make(roles=("owner",))
     Task.put(task())
     assert len(Task.take().owner) == 63
@@ -107,7 +107,7 @@ def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task
 def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transaction_open(make_shared):
     Task = make_shared()
     refers(Task, Task.put(task()))
-    finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
+    finish, store = Task.xq.parts.finish, Task.xq.parts.store
     taken = values.Taken(*finish.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
         store.ready().as_one(lambda: finish.ack_those([taken]), list)
@@ -119,7 +119,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
 def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     Task = make_shared()
     Task.put(task())
-    finish, store = Task.xq.adapter.finish, Task.xq.adapter.store
+    finish, store = Task.xq.parts.finish, Task.xq.parts.store
     taken = values.Taken(*finish.tasks.identify(Task.take()))
 
     def take() -> None:
@@ -209,7 +209,7 @@ def test_the_time_in_a_state_that_began_before_the_transitions_that_are_read_is_
         Task.put(task())
         Task.xq.clock.tick(seconds)
     Task.take()
-    of = Task.xq.adapter.inspection
+    of = Task.xq.parts.inspection
     assert of.times()["R"] == {50: (15.0, True), 99: (15.0, True)}
     monkeypatch.setattr(inspection, "LAST", 2)
     assert of.times()["R"] == {50: (5.0, False), 99: (5.0, False)}

@@ -21,11 +21,11 @@ from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
 from xq.adapters.peewee.connections import database_of
 from xq.adapters.plain.models import queue_of
+from xq.database import sessions
 from xq.engine import stats
 from xq.runtime.maintenance import threads
-from xq.runtime.workers.attempt import RetriedCalls
-from xq.sessions import current as sessions
 from xq.tubes import Tubes
+from xq.workers.attempt import RetriedCalls
 
 DENIED = re.compile(r"permission denied|must be owner|\((1142|1143|1227|1044|1370),")
 DOCS = Path(__file__).parents[2] / "docs" / "databases.md"
@@ -254,7 +254,7 @@ def test_a_denied_move_of_due_tasks_is_tried_again_after_a_pause(land):
     queue = land.queue("all")
     queue.put({"name": "due"}, ttl=0)
     with land.connected(land.user("SELECT, INSERT")) as db:
-        maintenance = land.of(db).adapter.maintenance
+        maintenance = land.of(db).parts.maintenance
         assert is_denied(maintenance.expire, -1.0)
         assert maintenance.expire(-1.0) > 0
     queue.sweep()
@@ -297,7 +297,7 @@ def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_les
         mine.worker(print)
         for options in ({"until_empty": True}, {"max_tasks": 1}):
             assert is_denied(lambda options=options: mine.run(**options))
-        daemon: Any = RetriedCalls(mine.adapter.finish, Stop(), ends=False)
+        daemon: Any = RetriedCalls(mine.parts.finish, Stop(), ends=False)
         for _ in range(8):
             with pytest.raises(pw.PeeweeException) as denied:
                 mine.take()

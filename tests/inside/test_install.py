@@ -15,7 +15,7 @@ from xq.core.ports import Address
 def test_a_plain_connection_to_the_address_of_a_model_reads_what_it_writes(make_shared):
     Task = make_shared()
     Task.put({"name": "here"})
-    address = Task.xq.adapter.store.address()
+    address = Task.xq.parts.store.address()
     name = next(iter({"timeout", "user"} & address.parameters.keys()))
     public = {key: value for key, value in address.parameters.items() if key != name}
     secret = {name: address.parameters[name]}

@@ -11,8 +11,8 @@ from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import Work, another_process, eventually, is_exact, isolate, state, until_one_waits_for_a_lock
 from xq.adapters.peewee.connections import database_of
-from xq.sessions import current as sessions
-from xq.sessions.session import Session
+from xq.database import sessions
+from xq.database.session import Session
 
 
 def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import SHARED
 from tests.steps import FAILURES, STUCK, another_process, fail_for, fail_no_more, refers
-from xq.sessions import reaper
+from xq.database import reaper
 
 BAD = "NEW.name = 'bad' AND NEW.status = 'R'"
 EACH_FAILURE = pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import make_impatient, row, state, transitions
 from xq.runtime.lease import Lease
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.pool import Program
+from xq.workers.attempts import Attempts
+from xq.workers.pool import Program
 
 FEATURES = {"ttr": 60, "keep": True, "buried": True, "delayed": True}
 
@@ -151,7 +151,7 @@ def test_the_ack_of_a_cancelled_coroutine_is_not_applied_when_its_transaction_is
         with another_session(Task, "ROLLBACK") as session:
             session.execute(f"UPDATE task SET name = 'at work' WHERE id = {tasks[0].id}")
             acks = [asyncio.ensure_future(Task.xq.aio.ack(task)) for task in tasks]
-            await asyncio.wait(acks if "sqlite" in Task.xq.adapter.store.engine else acks[1:])
+            await asyncio.wait(acks if "sqlite" in Task.xq.parts.store.engine else acks[1:])
             acks[0].cancel()
             await asyncio.wait(acks)
 

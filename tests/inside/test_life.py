@@ -17,7 +17,7 @@ from tests.inside.steps import look
 from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, fail_for, processes, state, transitions
 from tests.support.life import FEATURES, die, takes, watch
 from xq.adapters.peewee.connections import database_of
-from xq.sessions import current as sessions
+from xq.database import sessions
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def other(db):
 
 
 def is_conflict(Task: Any, error: Any) -> bool:
-    return Task.xq.adapter.store.classify(error.value) is ErrorKind.CONFLICT
+    return Task.xq.parts.store.classify(error.value) is ErrorKind.CONFLICT
 
 
 def test_a_task_with_an_unsigned_key_is_taken_and_acked(db):

@@ -103,7 +103,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"{name} by key", partial(getattr(queue, name), queue.take().get_id())
     if has("touch"):
         yield "touch", partial(queue.touch, queue.take().get_id(), 5)
-    if len(queue.adapter.store.key) == 1:
+    if len(queue.parts.store.key) == 1:
         yield "ack_many", partial(queue.ack_many, [found.id for found in queue.take_many(3)])
         yield "ack_many of several takes", partial(queue.ack_many, [queue.take(), queue.take()])
         yield "kill_many", partial(queue.kill_many, queue.take_many(3))
@@ -115,7 +115,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "the end of a session", session.close
     if "runat" in queue.machine.roles:
         dead = [str(uuid.uuid4()) for _ in range(3)]
-        yield "the end of many sessions", partial(queue.adapter.maintenance.give_back, dead, "died")
+        yield "the end of many sessions", partial(queue.parts.maintenance.give_back, dead, "died")
         yield "taken", queue.taken
         yield "release_all", queue.release_all
     yield "stats", queue.stats
@@ -129,7 +129,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 @pytest.mark.parametrize(("name", "most"), [(name, most) for name in STATES for most in STATES[name] + "?"])
 def test_a_call_reads_and_sorts_no_whole_table_whatever_state_most_rows_are_in(name, most, analyzed, db):
     queue = filled(db, name, most, analyzed)
-    table = queue.adapter.store.table
+    table = queue.parts.store.table
     (whole,) = plans_of(db, lambda: db.execute_sql(f"SELECT * FROM {dialect(queue).table}"))
     assert faults(table, whole), "this is what is looked for"
     wrong = {(call, step) for call, run in calls(queue) for plan in plans_of(db, run) for step in faults(table, plan)}

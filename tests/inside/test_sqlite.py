@@ -40,10 +40,10 @@ from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import database_of
+from xq.database import sessions
 from xq.runtime import maintenance
 from xq.runtime.maintenance import threads
-from xq.runtime.workers.attempt import STAYS, RetriedCalls
-from xq.sessions import current as sessions
+from xq.workers.attempt import STAYS, RetriedCalls
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
 
@@ -80,7 +80,7 @@ def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_progra
     monkeypatch.setattr(maintenance, "REST", PATIENCE)
     Task, Other = queue_on(path), queue_on(path)
     found = [Work(Task._meta.database, lambda: Task.take(timeout=PATIENCE).id) for _ in range(2)]
-    mine = eventually(lambda: threads().get(Task.xq.adapter.store.database))  # tests before this one have left others
+    mine = eventually(lambda: threads().get(Task.xq.parts.store.database))  # tests before this one have left others
     eventually(lambda: mine._rests and mine.expire.next_at > time.monotonic() + STUCK)
     put = {Other.put(task()).id, Other.put(task(), delay=SOON).id}
     assert {each.result() for each in found} == put
@@ -91,7 +91,7 @@ def test_a_file_is_not_at_rest_before_a_write_of_the_last_seconds_must_be_visibl
     notifier, written = file_notifier.FileNotifier([str(path)], ()), time.time()
     for seconds, rests in ((4.0, False), (6.0, True)):
         monkeypatch.setattr("xq.core.time.time", lambda after=seconds: written + after)
-        notifier.has_changed(Task.xq.adapter.store, notified=False)
+        notifier.has_changed(Task.xq.parts.store, notified=False)
         assert notifier.at_rest is rests
 
 
@@ -250,7 +250,7 @@ class Interrupted(sqlite3.Cursor):
 def test_a_call_that_is_interrupted_before_its_rows_are_read_keeps_no_later_one_from_its_commit(path):
     Task = live(pw.SqliteDatabase(path))({})
     Task.put(task())
-    connection = Task.xq.adapter.store.ready()
+    connection = Task.xq.parts.store.ready()
     plain, connection.cursor, connection.idle = connection.cursor, lambda: Interrupted(connection.raw), None
     with pytest.raises(KeyboardInterrupt) as kept:  # as a shell keeps the last error, with its frames
         Task.put(task())
@@ -341,7 +341,7 @@ def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_s
 
 def test_a_program_that_ends_by_itself_ends_with_an_unknown_error_that_stays(sqlite_db):
     Task, stop = Maker(sqlite_db)(), type("NoPause", (), {"wait": lambda self, seconds: None})()
-    ends, goes_on = (RetriedCalls(Task.xq.adapter.finish, stop, ends=ends) for ends in (True, False))
+    ends, goes_on = (RetriedCalls(Task.xq.parts.finish, stop, ends=ends) for ends in (True, False))
     ((pages,),) = sqlite_db.execute_sql("PRAGMA page_count").fetchall()
     sqlite_db.execute_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(pw.OperationalError, match="full") as full:

@@ -75,7 +75,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
     in_transaction = name == "in a transaction"
     with interrupted(Executor, "run", kind), Task._meta.database.atomic() if in_transaction else nullcontext():
         CALLS[name](Task)
-    assert not Task.xq.adapter.store.in_transaction()
+    assert not Task.xq.parts.store.in_transaction()
     assert not in_transaction or Task.xq.count("T") == 0
     all_are_there(Task)
 

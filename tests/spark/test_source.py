@@ -93,7 +93,7 @@ def test_what_cannot_be_read_or_written_says_what_to_do(spark, make_live):
         writer.mode("append").save()
     if isinstance(make_live.db, pw.SqliteDatabase):  # the others hold what a column is of
         Task.xq.put(task())
-        Task.xq.adapter.store.execute("UPDATE task SET at = 'tomorrow'")
+        Task.xq.parts.store.execute("UPDATE task SET at = 'tomorrow'")
         with pytest.raises(PySparkException, match="at of Task holds 'tomorrow', which is not a TIMESTAMP"):
             frame(spark, Task).collect()
 

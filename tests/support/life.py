@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.steps import eventually, transitions
 from xq.adapters.peewee.connections import database_of
-from xq.sessions import current as sessions
+from xq.database import sessions
 
 FEATURES = {"buried": True, "delayed": True}
 LATE = 3600  # seconds
@@ -41,7 +41,7 @@ def die(queue: Any, n: int) -> None:
         os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
     with db.atomic():
         for task, name in zip(queue.by_state("T", n), dead, strict=True):
-            db.execute_sql(f"UPDATE {queue.adapter.store.table} SET {owner} = '{name}/1' WHERE id = {task.id}")
+            db.execute_sql(f"UPDATE {queue.parts.store.table} SET {owner} = '{name}/1' WHERE id = {task.id}")
             for where in "", queue.name:
                 db.execute_sql(f"INSERT INTO xq_session (uuid, queue, since) VALUES ('{name}', '{where}', 0)")
 

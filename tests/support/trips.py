@@ -21,14 +21,14 @@ import xq
 from tests.support.life import die
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
+from xq.database import callers
 from xq.engine.stats import roll_up_some
-from xq.runtime import callers
 from xq.runtime import sleep as sleeping
 from xq.runtime.maintenance import threads
-from xq.runtime.workers.pool import Program
-from xq.runtime.workers.program import assignment_of
-from xq.runtime.workers.threads import Threads, _Hand
-from xq.runtime.workers.worker import Supply
+from xq.workers.pool import Program
+from xq.workers.program import assignment_of
+from xq.workers.threads import Threads, _Hand
+from xq.workers.worker import Supply
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
 TIMED = ("DISCARD PLANS", "INSERT INTO xq_alive (uuid, process, waits)")
@@ -391,7 +391,7 @@ def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any], jobs: i
 
 def declared(counter: Counter, queue: Any) -> dict[str, str]:
     """Return what a start of workers sends of declared schedules."""
-    schedules, rows = queue.adapter.maintenance.schedules, {}
+    schedules, rows = queue.parts.maintenance.schedules, {}
     some: dict[str, Any] = {f"{n}": ("0 3 * * *", {}) for n in range(MANY)}
     for name, each in (("", {}), ("new", some), ("unchanged", some), ("one changed", {**some, "7": ("@daily", {})})):
         schedules.declared = schedules._declarations(each)
@@ -464,7 +464,7 @@ def upkeep(counter: Counter, queue: Any) -> dict[str, str]:
         "a group is dirty": lambda: (put(2, groups=1), queue.ack(queue.take())),
         f"{LEFT} groups are dirty": lambda: put(LEFT),
         f"{LEFT} delayed tasks are due": lambda: put(LEFT, delay=0),
-        f"{LEFT} tasks have expired": lambda: (put(LEFT, ttl=0), queue.adapter.maintenance.timers.refresh_groups()),
+        f"{LEFT} tasks have expired": lambda: (put(LEFT, ttl=0), queue.parts.maintenance.timers.refresh_groups()),
         f"{LEFT} before it in its group have expired": lambda: (put(LEFT, groups=1, ttl=0), put(1)),
         f"{DEAD} sessions are dead": lambda: die(queue, DEAD),
     }
@@ -504,13 +504,13 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
 
     for queue in queues:
         queue.take()
-    thread = queues[0].adapter.maintenance._maintenance
+    thread = queues[0].parts.maintenance._maintenance
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
         patch.setattr(sleeping, "_sleep", sleep)
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
         for queue in queues:
-            waiting.enter_context(queue.adapter.waiters.takers.enter())
+            waiting.enter_context(queue.parts.waiters.takers.enter())
         pass_by()
         with counter.counting() as trips:
             pass_by()
@@ -527,7 +527,7 @@ def job(
         with counter.alone():
             queue.truncate()
             put(n)
-            while roll_up_some(queue.adapter.finish.executor):
+            while roll_up_some(queue.parts.finish.executor):
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:
                 run(until_empty=True)

@@ -32,7 +32,7 @@ POSTGRES, MARIADB = partial(pw.PostgresqlDatabase, prefer_psycopg3=True), pw.MyS
     ],
 )
 def test_a_password_stands_apart_and_is_not_shown(database):
-    address = upgraded(database).adapter.store.address()
+    address = upgraded(database).parts.store.address()
     assert (address.password, address.parameters["user"]) == ("secret", "me")
     assert "secret" not in repr(address)
 
@@ -47,7 +47,7 @@ def test_a_password_stands_apart_and_is_not_shown(database):
     ],
 )
 def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(database, secrets):
-    address = upgraded(database).adapter.store.address()
+    address = upgraded(database).parts.store.address()
     assert address.secrets == secrets
     assert "secret" not in repr(address)
     assert b"secret" not in pickle.dumps(dict(address.shown.parameters))
@@ -58,7 +58,7 @@ def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(databa
 @pytest.mark.parametrize("name", [":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory"])
 def test_what_is_in_memory_has_no_address(name):
     with pytest.raises(xq.ConfigurationError, match="in memory, where no other process sees it: use a file"):
-        upgraded(pw.SqliteDatabase(name)).adapter.store.address()
+        upgraded(pw.SqliteDatabase(name)).parts.store.address()
 
 
 def field(declared: str) -> Field:

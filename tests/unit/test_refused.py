@@ -209,7 +209,7 @@ def test_the_verbs_that_are_wanted_are_on_the_model_and_a_completion_shows_what_
         assert {name for name in verbs if hasattr(Task, name)} == wanted
     shown = {*dir(Task.xq)}
     assert {"put", "take", "ack", "bury", "worker", "stats"} <= shown
-    assert not {"install", "recount", "adapter", "pipeline"} & shown
+    assert not {"install", "recount", "parts", "pipeline"} & shown
 
 
 # calls
@@ -356,7 +356,7 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch, database)
         monkeypatch.setattr(pw, name, None)
     pages = xq.upgrade(Maker(database).model(), MAPPED)
     told = {"postgres": r"psycopg, .*'\.\[postgres\]'", "mariadb": r"pymysql, .*'\.\[mariadb\]'"}
-    needs = f"needs the driver {told[pages.adapter.store.engine]} in the checkout"
+    needs = f"needs the driver {told[pages.parts.store.engine]} in the checkout"
     with pytest.raises(xq.ConfigurationError, match=needs):
         pages.take()
 

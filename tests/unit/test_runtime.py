@@ -15,10 +15,10 @@ from xq.cli import watch
 from xq.core.errors import ConfigurationError
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
-from xq.runtime.workers.kinds import KINDS
-from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.options import Options, WorkerKind
 from xq.serve import charts
+from xq.workers.kinds import KINDS
+from xq.workers.lines import Lines
+from xq.workers.options import Options, WorkerKind
 
 
 @pytest.mark.parametrize("looked", [False, True])

@@ -16,7 +16,7 @@ from xq.cli import tasks as t
 from xq.cli import watch, work
 from xq.cli.targets import connected, public
 from xq.cli.tubes import tubes
-from xq.sessions.process import name_program
+from xq.database.process import name_program
 
 ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
 
@@ -37,7 +37,7 @@ def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(target: o.Target, json: o.Json = False, **given: Any) -> None:
         with connected(target) as queue:
-            queue.adapter.inspection.target = quote(public(target))
+            queue.parts.inspection.target = quote(public(target))
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()

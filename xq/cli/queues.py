@@ -96,7 +96,7 @@ def health(
 
 def sessions(queue: Queue) -> Answer:
     """List the open sessions of the database, the process of each, and how many tasks of this queue it has taken."""
-    found, now = queue.processes(), queue.adapter.inspection.moment()
+    found, now = queue.processes(), queue.parts.inspection.moment()
     times = [{"since": moment(each.since), "oldest": moment(each.oldest)} for each in found]
     told = [{"process": each.name} | each._asdict() | times for each, times in zip(found, times, strict=True)]
     rows = [
@@ -160,7 +160,7 @@ def reset(queue: Queue, yes: o.Yes = False) -> Answer:
 
 def truncate(queue: Queue, yes: o.Yes = False) -> Answer:
     """Delete all tasks, in whatever state they are."""
-    table = queue.adapter.store.table
+    table = queue.parts.store.table
     ask(f"Delete all {queue.count():,} tasks of {queue.name}, and their rows of the table {table}?", yes)
     n = queue.truncate()
     return Answer({"deleted": n}, [], f"{n:,} tasks deleted")
@@ -175,7 +175,7 @@ def install(queue: Queue, online: o.Online = False, plan: o.Plan = False, downgr
 
 def uninstall(queue: Queue, keep_columns: o.KeepColumns = False, yes: o.Yes = False) -> Answer:
     """Remove what install has created, with all counters, the history, and the columns of xq's own."""
-    columns = [] if keep_columns else [field.column for field in queue.adapter.tasks.table.own.values()]
+    columns = [] if keep_columns else [field.column for field in queue.parts.tasks.table.own.values()]
     states = f", and drop its columns {' and '.join(columns)} with what they hold" if columns else ""
     ask(f"Remove the counters, the history and all else that makes {queue.name} a queue{states}?", yes)
     queue.uninstall(keep_columns=keep_columns)
@@ -185,7 +185,7 @@ def uninstall(queue: Queue, keep_columns: o.KeepColumns = False, yes: o.Yes = Fa
 def check(queue: Queue) -> Answer:
     """Print what is missing or not counted. It reads the whole table. Exits with 1 if anything is."""
     told = queue.check()
-    advice = f"if the table is missing, {queue.adapter.store.advice}; install() creates what the queue lacks"
+    advice = f"if the table is missing, {queue.parts.store.advice}; install() creates what the queue lacks"
     return Answer(told, told, f"{len(told)} to mend: {advice}; recount() counts anew" if told else "", int(bool(told)))
 
 

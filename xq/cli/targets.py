@@ -51,7 +51,7 @@ def found(text: str) -> Any:
 def queue_in(thing: Any, text: str) -> Queue:
     """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
     from xq.api import queue_of
-    from xq.runtime.workers.worker import Worker
+    from xq.workers.worker import Worker
 
     try:
         return queue_of(thing.queue if isinstance(thing, Worker) else thing)
@@ -97,7 +97,7 @@ def connected(target: Queue | str) -> Iterator[Queue]:
     from xq.core.ports import REFUSALS, ErrorKind
 
     queue = queue_named(target) if isinstance(target, str) else target
-    store = queue.adapter.store
+    store = queue.parts.store
     try:
         with store.briefly_connected():
             yield queue
@@ -116,4 +116,4 @@ def key_of(queue: Queue, text: str | None) -> Any:
     """Return a key as the application has it; None if there is none."""
     from xq.operators.keys import key_in_text
 
-    return None if text is None else key_in_text(queue.adapter.tasks, text)
+    return None if text is None else key_in_text(queue.parts.tasks, text)

@@ -37,7 +37,7 @@ def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, 
     try:
         put = queue.put_many(tasks.values(), **options)
     except (BadValue, BadType) as error:
-        with queue.adapter.store.atomic():  # which no put survives: the options, then each line alone, to name it
+        with queue.parts.store.atomic():  # which no put survives: the options, then each line alone, to name it
             for where, some in [("", []), *((where, [each]) for where, each in tasks.items())]:
                 try:
                     queue.put_many(some, **options)
@@ -89,7 +89,7 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
-    groups, now = queue.failures(wanted, n), queue.adapter.inspection.moment()
+    groups, now = queue.failures(wanted, n), queue.parts.inspection.moment()
     told = [vars(one) | {"key": _key(one.key), "first": moment(one.first), "last": moment(one.last)} for one in groups]
     rows = [
         {"tasks": counted(one.count, groups.ended)}
@@ -105,7 +105,7 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
 
 def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Before = None) -> Answer:
     """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
-    found = queue.adapter.inspection.last(n + 1, one := key_of(queue, key), before)
+    found = queue.parts.inspection.last(n + 1, one := key_of(queue, key), before)
     if one is not None and not found:
         queue.peek(one)  # raises NotFound
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
@@ -166,7 +166,7 @@ def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
 
 
 def _deletes(queue: Queue, event: str, rows: str) -> str:
-    return f", and delete {rows} of the table {queue.adapter.store.table}" if event in ("cancel", "kill") else ""
+    return f", and delete {rows} of the table {queue.parts.store.table}" if event in ("cancel", "kill") else ""
 
 
 def act(
@@ -225,15 +225,15 @@ def _run(operation: Operation[Any], chunks: float | None) -> None:
 
 def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, Any]:
     """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
-    adapter, roles = queue.adapter, queue.roles
-    fields = dict(adapter.tasks.data(task))
+    inner, roles = queue.parts, queue.roles
+    fields = dict(inner.tasks.data(task))
     for name in {
         roles.get(role, "") for role in ("runat", "deadline", "finished")
     } & fields.keys():  # only these are known to be UTC
         at = fields[name]  # a number that is beyond the calendar stays one
         fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
-    parts = tuple(fields[name] for name in adapter.store.key)
-    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": adapter.state_of(fields[roles["status"]])}
+    parts = tuple(fields[name] for name in inner.store.key)
+    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": inner.state_of(fields[roles["status"]])}
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 
@@ -262,11 +262,11 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
 
     Of the columns of xq's own it has only the error and the attempts.
     """
-    roles, own, now = queue.roles, queue.adapter.tasks.table.own, queue.adapter.inspection.moment()
+    roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.inspection.moment()
     taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key)): session for key, session, _ in queue.taken()}
-    hidden = {*queue.adapter.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
+    hidden = {*queue.parts.store.key, roles["owner"], *first.values(), *(field.name for field in own.values())}
     rows = []
     for each in told:
         cells, key, since = _cells(queue, each["fields"]), key_text(each["key"]), each.get("since")

@@ -13,9 +13,9 @@ from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.words import Wording
+from xq.database import sessions
 from xq.database.database import Database
-from xq.sessions import current as sessions
-from xq.sessions.current import Sessions
+from xq.database.sessions import Sessions
 
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory

@@ -13,13 +13,13 @@ from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
+from xq.database import sessions
 from xq.database.database import Database
+from xq.database.session import Session
+from xq.database.sessions import Sessions
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
-from xq.sessions import current as sessions
-from xq.sessions.current import Sessions
-from xq.sessions.session import Session
 
 V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with

@@ -14,6 +14,7 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
+from xq.database.session import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
@@ -21,7 +22,6 @@ from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.engine.unmovable import Unmovable
-from xq.sessions.session import Session
 
 Then = Callable[[str | None], None]  # gets the token of a take
 

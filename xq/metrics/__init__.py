@@ -25,9 +25,9 @@ from xq.core.machine import READY, TAKEN
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
 from xq.runtime.lease import current
-from xq.runtime.workers.kinds import KINDS
-from xq.runtime.workers.outcomes import outcome_of
-from xq.runtime.workers.worker import Worker
+from xq.workers.kinds import KINDS
+from xq.workers.outcomes import outcome_of
+from xq.workers.worker import Worker
 
 log = logging.getLogger("xq.metrics")
 TUBES: Final = 100  # tubes of a queue that have series of their own: Prometheus keeps each series in memory
@@ -129,14 +129,14 @@ class QueueReader:
     def read(self) -> None:
         """Set `numbers`. If the database fails, only the growing ones stay."""
         try:
-            with self._queue.adapter.store.briefly_connected():
+            with self._queue.parts.store.briefly_connected():
                 self.numbers = self._now()
         except Exception as error:
             log.warning("the metrics of %s cannot be read: %s", self._queue.name, error)
             self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 
     def _now(self) -> Numbers:
-        inspection = self._queue.adapter.inspection
+        inspection = self._queue.parts.inspection
         stats, pauses, _, oldest, standstill = inspection.snapshot()
         paused = [pause.tube for pause in pauses]
         found: dict[tuple[str, ...], float] = {
@@ -172,7 +172,7 @@ class QueueReader:
 
     def _follow(self) -> None:
         """Count the transitions that were committed since the last call."""
-        inspection = self._queue.adapter.inspection
+        inspection = self._queue.parts.inspection
         newest = inspection.newest()
         if max(self._read, default=newest + 1) > newest:  # the first call, or the queue was installed anew
             self._read, self._entered = {max(0, newest - LAST)}, {}
@@ -260,7 +260,7 @@ class WorkerCounts:
         for name, worker in zip(names, workers, strict=True):
             for outcome in ("returned", "failed", "retry", "next", "bury", "discard", "cancelled"):
                 self.metrics["attempt"].labels(name, worker.options.tube or "", "", outcome)  # from 0 on
-            known = (*tubes, *worker.queue.handlers, *worker.queue.adapter.waiting.executor.definition.tube_stats)
+            known = (*tubes, *worker.queue.handlers, *worker.queue.parts.waiting.executor.definition.tube_stats)
             named = frozenset(sorted({tube for tube in known if tube is not None})[:TUBES])
             self._begin(name, named, worker)
             worker.in_child.append(partial(self._begin, name, named))
@@ -277,7 +277,7 @@ class WorkerCounts:
     @staticmethod
     def _labels(worker: Worker[Any], tubes: frozenset[str], task: Any) -> tuple[str, str]:
         """Return the labels tube and task of a task."""
-        tube = worker.queue.adapter.finish.tasks.in_role(task, "tube")
+        tube = worker.queue.parts.finish.tasks.in_role(task, "tube")
         return tube if tube in tubes else "", task.xq_about()[0][:LONGEST_NAME] if hasattr(task, "xq_about") else ""
 
     def _around(self, queue: str, labels_of: Callable[[Any], tuple[str, str]], task: Any) -> Iterator[None]:

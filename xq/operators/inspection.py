@@ -14,12 +14,12 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import RETRYABLE, ErrorKind
 from xq.core.tokens import owner_of
 from xq.core.words import lasting
+from xq.database.process import ENDING, process_name
 from xq.database.transactions import retried
 from xq.engine.history import History
 from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import Stats, counters, room, stats
 from xq.operators.questions import Questions
-from xq.sessions.process import ENDING, process_name
 
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched

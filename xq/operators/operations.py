@@ -189,7 +189,7 @@ def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:
     try:
         return getattr(queue, ACTS[name])(key, **options)
     except WrongState as error:
-        raise WrongState(name, error.key, error.state, error.allowed, queue.adapter.tasks.wording) from error
+        raise WrongState(name, error.key, error.state, error.allowed, queue.parts.tasks.wording) from error
 
 
 def is_offered(machine: Machine, event: str) -> bool:

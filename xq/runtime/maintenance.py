@@ -19,17 +19,17 @@ from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, keep
+from xq.database import sessions
 from xq.database.database import Database
 from xq.database.members import Owner, members_of
+from xq.database.records import rows_of
+from xq.database.session import before_exit
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import MANY, roll_up_some
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
-from xq.sessions import current as sessions
-from xq.sessions.records import rows_of
-from xq.sessions.session import before_exit
 
 log = logging.getLogger("xq")
 

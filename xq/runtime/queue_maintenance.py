@@ -14,6 +14,8 @@ from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
 from xq.database.members import Owner, owners
+from xq.database.records import of_sessions
+from xq.database.session import Session
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
@@ -22,8 +24,6 @@ from xq.engine.timers import Timers
 from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
-from xq.sessions.records import of_sessions
-from xq.sessions.session import Session
 
 log = logging.getLogger("xq")
 

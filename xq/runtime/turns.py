@@ -20,10 +20,10 @@ from typing import Any, Final, Generic, NamedTuple
 from xq.core.errors import Error, NotInstalled
 from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
-from xq.runtime.callers import Runner
+from xq.database.callers import Runner
+from xq.database.session import entered
 from xq.runtime.sleep import Awake
 from xq.runtime.waiting import Waiting
-from xq.sessions.session import entered
 
 TakenBy = tuple[T, str | None]  # a taken task and its token
 

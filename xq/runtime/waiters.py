@@ -18,9 +18,9 @@ from xq.core.errors import Error
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Tasks, named
+from xq.database.session import Session
 from xq.engine.executor import Executor
 from xq.runtime.sleep import Awake, Sleep, Wait
-from xq.sessions.session import Session
 
 
 @dataclass(eq=False)

@@ -49,22 +49,22 @@ class ConsoleQueue:
 
     def rows(self, tasks: Iterable[Any]) -> list[dict[str, Any]]:
         """Return the fields of tasks by name, in whatever form the feature retval gives them."""
-        return [dict(self.queue.adapter.tasks.data(task)) for task in tasks]
+        return [dict(self.queue.parts.tasks.data(task)) for task in tasks]
 
     def state(self, row: dict[str, Any]) -> str | None:
         """Return the letter of the state that a status field means; None if the row is no task."""
-        return self.queue.adapter.state_of(row.get(self.queue.roles["status"]))
+        return self.queue.parts.state_of(row.get(self.queue.roles["status"]))
 
     def key(self, text: str) -> Any:
         """Return a key as the application has it. Raises HTTPException."""
         try:
-            return key_in_text(self.queue.adapter.tasks, text)
+            return key_in_text(self.queue.parts.tasks, text)
         except BadValue as error:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
         """Return a key, or the one among the fields of a task, as text for `key`."""
-        parts = [key[name] for name in self.queue.adapter.store.key] if isinstance(key, dict) else key
+        parts = [key[name] for name in self.queue.parts.store.key] if isinstance(key, dict) else key
         return key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
@@ -77,9 +77,9 @@ class ConsoleQueue:
         """Return the fields that any of the tasks fills, with their titles. The title of a number begins with #."""
         used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
         shown = [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
-        others = {*self.roles, *self.queue.adapter.store.key}
+        others = {*self.roles, *self.queue.parts.store.key}
         shown += [name for name in used if name not in others and not name.startswith("xq_")][:COLUMNS]
-        numbers = {field.name for field in self.queue.adapter.tasks.table.fields if field.kind in NUMBERS}
+        numbers = {field.name for field in self.queue.parts.tasks.table.fields if field.kind in NUMBERS}
         return {name: "#" * (name in numbers) + name for name in shown}
 
     def in_order(self, row: dict[str, Any]) -> list[str]:
@@ -115,7 +115,7 @@ def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None
     """
     if entry is None:
         return call()
-    store, failed = entry.queue.adapter.store, "gives no connection"
+    store, failed = entry.queue.parts.store, "gives no connection"
     try:
         with ExitStack() as closing:
             (closing if kept is None else kept).enter_context(store.briefly_connected())

@@ -147,7 +147,7 @@ def app(
     options = locals()
     entries, settings = entries_of(options.pop("queues")), ConsoleOptions.of(**options)
     for entry in entries:
-        if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.adapter.store.key}:
+        if named := settings.hide & {*map(entry.queue.roles.get, ("tube", "utube")), *entry.queue.parts.store.key}:
             raise BadValue(f"hide= cannot hide {shown(min(named))} of {entry.name}: pages name keys and tubes")
     scraped = [Route("GET", "/metrics", METRICS[metrics], metrics_of(entries))] if metrics in METRICS else []
     return Console(entries, settings, (*PAGES, *scraped))

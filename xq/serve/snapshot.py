@@ -145,7 +145,7 @@ class Look:
             return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
     def _numbers(self, entry: ConsoleQueue) -> Now:
-        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.adapter.inspection
+        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.parts.inspection
         at, (asked, seen) = time.monotonic(), self.seen.get(entry.slug, (0.0, None))
         if seen is None or not entry.keeps_history or at - asked >= SLOW:
             _, seen = self.seen[entry.slug] = at, inspection.snapshot()
@@ -168,7 +168,7 @@ class Look:
 def looks_of(entries: Sequence[ConsoleQueue], every: float) -> dict[ConsoleQueue, Look]:
     """Return the look of each queue: those of one database share one."""
     looks = defaultdict[object, Look](partial(Look, every))
-    found = {entry: looks[entry.queue.adapter.store.database or entry.slug] for entry in entries}
+    found = {entry: looks[entry.queue.parts.store.database or entry.slug] for entry in entries}
     for entry, look in found.items():
         look.entries.append(entry)
     return found

@@ -13,10 +13,10 @@ from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.tokens import checked
+from xq.database import sessions
 from xq.database.members import owners
+from xq.database.session import Session
 from xq.runtime import maintenance
-from xq.sessions import current as sessions
-from xq.sessions.session import Session
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
@@ -92,12 +92,12 @@ class Tubes:
 
     def _state(self) -> State:
         questions = {
-            "only_reads": self._queue.adapter.only_reads,
+            "only_reads": self._queue.parts.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
             "paused": lambda: maintenance.is_paused(database_of(self.database)),
         }
-        return State(questions, self._queue.adapter.store.classify)
+        return State(questions, self._queue.parts.store.classify)
 
     def state(self) -> str:
         """Return the state of the tubes, as this thread's connection now finds it.

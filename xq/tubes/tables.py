@@ -148,7 +148,7 @@ class TubeRecords:
             )
 
     def _within_transaction(self) -> bool:
-        return bool(self.model.xq.adapter.store.in_transaction())
+        return bool(self.model.xq.parts.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the tubes by name; none if the table does not exist."""

@@ -15,13 +15,13 @@ from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
 from xq.core.tokens import owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.workers.options import Options
-from xq.runtime.workers.program import add_worker
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State
 from xq.tubes.tables import Record
 from xq.tubes.types import lacks
 from xq.tubes.types import pri as checked_pri
+from xq.workers.options import Options
+from xq.workers.program import add_worker
 
 STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
@@ -175,12 +175,12 @@ class Tube:
     @property
     def maintenance(self) -> QueueMaintenance:
         """The part of the maintenance thread that belongs to this tube."""
-        return self._queue.adapter.maintenance
+        return self._queue.parts.maintenance
 
     @property
     def is_awaited(self) -> bool:
         """Whether a call of this process waits for a task, or for room."""
-        return self._queue.adapter.waiters.anybody
+        return self._queue.parts.waiters.anybody
 
     def create(self) -> None:
         """Create the table and the objects of the tube in the database."""
@@ -191,7 +191,7 @@ class Tube:
 
     def is_gone(self, error: BaseException) -> bool:
         """Return whether the tube was dropped, which may have caused an error."""
-        store = self._host.records.adapter.store
+        store = self._host.records.parts.store
         if not isinstance(error, NotInstalled) and store.classify(error) in OUTCOME_UNKNOWN:
             return False
         try:
@@ -356,7 +356,7 @@ class Tube:
     def _drop(self) -> int:
         """Drop the table and forget the tube unless tasks are taken. Returns the number of taken tasks."""
         try:
-            return self._queue.adapter.drop(self.erase)
+            return self._queue.parts.drop(self.erase)
         except Exception as error:
             # On MariaDB a killed process may have dropped the table and left the record.
             if not self.is_gone(error) or not self.erase():

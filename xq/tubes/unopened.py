@@ -17,11 +17,11 @@ from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
+from xq.database import sessions
 from xq.database.database import Database
+from xq.database.records import of_sessions, rows_of
 from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.sessions import current as sessions
-from xq.sessions.records import of_sessions, rows_of
 from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
 
@@ -64,7 +64,7 @@ class UnopenedTubes(Unopened):
 
     @property
     def home(self) -> Database | None:
-        return self._queue.adapter.maintenance.home
+        return self._queue.parts.maintenance.home
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -81,12 +81,12 @@ class UnopenedTubes(Unopened):
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Open the tubes in which these sessions are registered, and release their tasks."""
-        database = self._queue.adapter.maintenance.executor
+        database = self._queue.parts.maintenance.executor
         listed = of_sessions(database, database.dialect.records, database.dialect.records.session_queues, uuids)
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                sessions.of(Database.of(self._queue.adapter.store)).open.owners.unless_denied(
+                sessions.of(Database.of(self._queue.parts.store)).open.owners.unless_denied(
                     queue, partial(queue.give_back, uuids, event)
                 )
 
@@ -100,7 +100,7 @@ class UnopenedTubes(Unopened):
 
     def _skip(self, tube: UnopenedTube, error: Exception) -> None:
         """Skip a tube for a while. Raises the error again unless it concerns this tube only."""
-        kind = self._queue.adapter.store.classify(error)
+        kind = self._queue.parts.store.classify(error)
         if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *PERMANENT):
             raise error
         tube.skipped_until = time.monotonic() + SKIP
@@ -118,7 +118,7 @@ class UnopenedTubes(Unopened):
 
     def _rows(self, query: Callable[[Sequence[Any]], str]) -> list[Any]:
         """Return the rows of a query of many tubes at once, each after its tube."""
-        now, store = time.monotonic(), self._queue.adapter.store
+        now, store = time.monotonic(), self._queue.parts.store
 
         def ask(part: Sequence[UnopenedTube]) -> list[Any]:
             sql = query([tube.dialect for tube in part])
@@ -139,7 +139,7 @@ class UnopenedTubes(Unopened):
         The orphaned tasks are searched for at one look in LONGEST_REST seconds.
         """
         self._refresh()
-        dialect, searches = self._queue.adapter.installation.dialect, now >= self._search_at
+        dialect, searches = self._queue.parts.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
         for tube, seconds in self._rows(dialect.records.next_due_of):
@@ -157,10 +157,10 @@ class UnopenedTubes(Unopened):
 
         Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
         """
-        now, store = time.monotonic(), self._queue.adapter.store
+        now, store = time.monotonic(), self._queue.parts.store
         early = now < self._next_look
         if not early:
-            seen = id(store.in_use), store.execute(self._queue.adapter.installation.dialect.commits)
+            seen = id(store.in_use), store.execute(self._queue.parts.installation.dialect.commits)
             if seen != self._seen or now >= self._seen_until:
                 self._look(now)
                 self._seen = seen

@@ -108,10 +108,10 @@ def build(
     if worker is not None:
         handle.worker(worker, workers=workers)
     if detached:
-        handle.adapter.maintenance.stop_maintenance()
+        handle.parts.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
-        store.with_the_table(handle.adapter.create_by, partial(handle.uninstall, keep_columns=True))
+        store.with_the_table(handle.parts.create_by, partial(handle.uninstall, keep_columns=True))
         store.guard(handle.roles.values())
     return handle
 

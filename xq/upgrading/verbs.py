@@ -34,9 +34,9 @@ class Verb:
     def __get__(self, instance: object, owner: type) -> Any:
         if (name := self.name) in OF_MANY:
             raise AttributeError(f"{owner.__name__} has no {name}(), and its queue has: {owner.__name__}.xq.{name}()")
-        if owner is not self.handle.model and not self.handle.adapter.store.is_mine(owner):
+        if owner is not self.handle.model and not self.handle.parts.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.adapter.store.name}, "
+                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.parts.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
             )
         return self._method if instance is None or self._of_table else MethodType(self._of_task, instance)
@@ -54,9 +54,9 @@ class QueueAttribute:
     handle: Queue[Any]
 
     def __get__(self, instance: object, owner: type) -> Queue[Any]:
-        if not self.handle.adapter.store.is_mine(owner):
+        if not self.handle.parts.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__}.xq is that of {self.handle.adapter.store.name}, whose table is another: "
+                f"{owner.__name__}.xq is that of {self.handle.parts.store.name}, whose table is another: "
                 f"upgrade {owner.__name__} itself"
             )
         return self.handle

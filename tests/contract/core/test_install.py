@@ -171,7 +171,7 @@ def test_the_ddl_to_uninstall_leaves_the_plain_table_and_changes_nothing_by_itse
     run_script(make.db, text)
     assert {table for table in make.db.get_tables() if "xq" in table} == {t for t in made(make.db)[0] if t[:3] == "xq_"}
     assert (made(make.db)[1:], model.select().count()) == (before[1:], 5)
-    Task.xq.adapter.maintenance.leave()  # as in a process that starts
+    Task.xq.parts.maintenance.leave()  # as in a process that starts
     with pytest.raises(xq.NotInstalled, match="it was never installed here"):
         Task.take()
     run_script(make.db, Task.xq.ddl())
@@ -301,7 +301,7 @@ def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
     text = Old.xq.ddl()
     Old.xq.install()
     New.xq.install()
-    Old.xq.adapter.maintenance.leave()  # as in a process that starts
+    Old.xq.parts.maintenance.leave()  # as in a process that starts
     with pytest.raises(xq.NotInstalled, match="start the newer program.*'history' is on there") as told:
         Old.take()
     said = [str(told.value), *(f"{what} {do}" for what, do in Old.xq.doctor()), Old.xq.install(plan=True)]
@@ -334,7 +334,7 @@ def test_no_definition_is_older_than_a_table_that_was_dropped_by_sql_and_made_an
         Task.create_table()
         Task.xq.install()
         assert (Task.put({}).status, Task.xq.check()) == ("R", [])
-        Task.xq.adapter.maintenance.leave()
+        Task.xq.parts.maintenance.leave()
         make.db.execute_sql("DROP TABLE task")
 
 
@@ -343,7 +343,7 @@ def test_a_version_of_xq_does_not_replace_a_newer_one_and_replaces_an_older_one(
     ((mine,),) = make.db.execute_sql("SELECT version FROM xq_queue").fetchall()
     for version, is_older in ((int(mine) + 1, True), (int(mine) - 1, False), (int(mine) + 1, True)):
         make.db.execute_sql(f"UPDATE xq_queue SET version = '{version}'")
-        Task.xq.adapter.maintenance.leave()  # as in a process that starts
+        Task.xq.parts.maintenance.leave()  # as in a process that starts
         with pytest.raises(xq.NotInstalled, match="start the newer program" if is_older else "install"):
             Task.put({})
         with pytest.raises(xq.ConfigurationError, match="a newer version of xq") if is_older else nullcontext():
@@ -604,7 +604,7 @@ def test_other_features_leave_the_indexes_that_they_do_not_change(make):
     plan = Next.xq.install(plan=True)
     assert ("_xq_oldest_R" in plan, "count each write" in plan) == (False, True)
     Next.xq.install()
-    assert (Next.xq.check(), Next.xq.adapter.installation.changed()) == ([], {})
+    assert (Next.xq.check(), Next.xq.parts.installation.changed()) == ([], {})
     bring(Next, "D")
     assert is_exact(Next)
 

@@ -86,7 +86,7 @@ def test_processes_with_one_key_read_what_the_others_have_made(spark, make_live,
 
 
 def place(database: pw.Database) -> dict[str, str]:
-    return reached(xq.upgrade(live(database).model(), fields={"status": "status"}).adapter.store.address())
+    return reached(xq.upgrade(live(database).model(), fields={"status": "status"}).parts.store.address())
 
 
 @pytest.mark.parametrize(

@@ -188,8 +188,8 @@ def upgraded(
     is_number = isinstance(status, pw.IntegerField)
     own = {state: int(word) if is_number and word.isdecimal() else word for state, word in statuses.items()}
     queue: Queue[Any] = upgrade(model, roles, features, statuses=own or None, methods=False)
-    with database_errors(), queue.adapter.store.briefly_connected():
-        queue.adapter.installation.refuse()  # before a column is added
+    with database_errors(), queue.parts.store.briefly_connected():
+        queue.parts.installation.refuse()  # before a column is added
     if is_unknown:
         raise BadValue(f"the column {table}.{status.column_name} is neither text nor an integer")
     return queue
@@ -197,7 +197,7 @@ def upgraded(
 
 def new_columns(queue: Queue[Any]) -> list[str]:
     """Return the columns that install() adds to the table of such a queue."""
-    fields = queue.adapter.store.model._meta.sorted_fields
+    fields = queue.parts.store.model._meta.sorted_fields
     return [field.column_name for field in fields if not hasattr(field, "declared")]
 
 
@@ -208,7 +208,7 @@ def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, A
     """
     with _connected(where) as found:
         printed = Introspector.from_database(found).introspect([table])
-    engine, at = queue.adapter.store.engine, found.connect_params
+    engine, at = queue.parts.store.engine, found.connect_params
     options = {"-H": at.get("host"), "-p": at.get("port"), "-u": at.get("user")}
     given = [part for option, value in options.items() if value for part in (option, str(value))]
     asks = ["-P"] if at.get("password") or at.get("passwd") else []
@@ -218,7 +218,7 @@ def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, A
         command += " | sed s/FloatField/DoubleField/"
     names = {column.column_name: column.name for column in printed.columns[table].values()}
     fields = {role: names.get(column, True) for role, column in columns.items()}  # an own column may not be there yet
-    statuses, features = queue.adapter.definition["statuses"], queue.adapter.definition["features"]
+    statuses, features = queue.parts.definition["statuses"], queue.parts.definition["features"]
     more = f", statuses={statuses!r}" if statuses else ""
     more += ", methods=False" if {*VERBS} & {*names.values()} else ""  # a column may have the name of a method
     return command, f"xq.upgrade({printed.model_names[table]}, fields={fields!r}, features={features!r}{more})"

@@ -131,7 +131,7 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     if runs := place.runs(TASKS):
         stored = place.stored(TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
         current = place.newest(current.unionByName(stored, allowMissingColumns=True))
-    own = [field.name for field in place.queue.adapter.tasks.table.own.values()]
+    own = [field.name for field in place.queue.parts.tasks.table.own.values()]
     return current.drop(RUN, KEY, SINCE, *own)
 
 
@@ -194,7 +194,7 @@ class _Archive:
                 "with, or create it empty if nothing was archived"
             )
         self.check_owner()
-        names = {field.name.lower() for field in self.queue.adapter.store.fields}
+        names = {field.name.lower() for field in self.queue.parts.store.fields}
         self.day = "xq_day" if "day" in names else "day"
 
     def check_owner(self) -> None:
@@ -247,7 +247,7 @@ class _Archive:
         last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
         came = history.where("target = 'D'").groupBy(f.col("key").alias(KEY)).agg(last)
         extract = self.queue.pipeline.extract("tasks", states="D")
-        fields = [field.name for field in self.queue.adapter.store.fields]
+        fields = [field.name for field in self.queue.parts.store.fields]
         columns = dict.fromkeys([*fields, *(column.name for column in extract.chosen()), KEY])
         done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST_KEY}")
         done = done.where(f"{LAST} IS NULL OR (NOT {LAST}.late AND {LAST}.at_us < {before_us})")
@@ -288,7 +288,7 @@ class _Archive:
         """Return the fields that an archive has. Raises ConfigurationError if the model lacks one of them."""
         own = {RUN, KEY, SINCE, *(f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state"))}
         found = [
-            field.name for field in self.queue.adapter.store.fields if field.name in columns and field.name not in own
+            field.name for field in self.queue.parts.store.fields if field.name in columns and field.name not in own
         ]
         if lost := sorted({*columns} - own - {*found}):
             raise ConfigurationError(

@@ -86,5 +86,5 @@ def _check(queue: xq.Queue[Any], work: object, batch: object, on_error: object) 
             "on_error='release'",
             feature="buried",
         )
-    if queue.adapter.store.in_transaction():
+    if queue.parts.store.in_transaction():
         raise BadValue("consume opens transactions of its own: call it outside of a transaction")

@@ -34,8 +34,8 @@ class Exchange:
     """The tasks of one queue as DataFrames with the columns of `format("xq")`, and their results."""
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
-        fields = {field.name: field for field in queue.adapter.store.fields}
-        self._name, self._key = queue.name, queue.adapter.store.key
+        fields = {field.name: field for field in queue.parts.store.fields}
+        self._name, self._key = queue.name, queue.parts.store.key
         columns = queue.pipeline.extract("tasks").chosen()
         self._schema = ", ".join(column.declared for column in columns)
         self._arrow = pa.schema([(column.name, _arrow_type(column)) for column in columns])

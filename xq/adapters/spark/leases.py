@@ -35,7 +35,7 @@ class Leases:
     def __init__(self, queue: Queue[Any], session: str) -> None:
         self._queue = queue
         self._session = session
-        self._heart = Heartbeat(queue.adapter.store, self._touch)
+        self._heart = Heartbeat(queue.parts.store, self._touch)
         self._leases: dict[Any, Lease] = {}  # by key
         self._timer = ttr_timer(queue.machine)
 
@@ -48,8 +48,8 @@ class Leases:
         while not found and (tasks := self._queue.take_many(n, timeout)):
             with self._heart.lock:
                 for task in tasks:
-                    data = self._queue.adapter.tasks.data(task)
-                    parts = tuple(data[name] for name in self._queue.adapter.store.key)
+                    data = self._queue.parts.tasks.data(task)
+                    parts = tuple(data[name] for name in self._queue.parts.store.key)
                     key = parts[0] if len(parts) == 1 else parts
                     if key in self._leases:
                         self._heart.remove(self._leases[key])

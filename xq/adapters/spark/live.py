@@ -55,7 +55,7 @@ def stream(
     check_session(spark, *handles)
     if context_of(spark) is None:
         raise not_connected("streams into a table")
-    if any(handle.adapter.store.address() != handles[0].adapter.store.address() for handle in handles):
+    if any(handle.parts.store.address() != handles[0].parts.store.address() for handle in handles):
         raise BadValue("the queues are in several databases: start a stream for each of them")
     rollup = handles[0].pipeline.rollup(table)
     length = UNITS[unit]

@@ -24,7 +24,7 @@ def check_session(spark: object, *queues: xq.Queue[Any]) -> None:
     if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
         raise BadValue("this session of Spark was stopped: start another, by xq.spark.session()")
     for queue in queues:
-        check_reach(master_of(spark), queue.adapter.store.address())
+        check_reach(master_of(spark), queue.parts.store.address())
 
 
 def context_of(spark: object) -> Any:

@@ -14,8 +14,8 @@ from django.utils import timezone
 from xq.adapters.django.tasks import interface
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
 from xq.core.machine import LONGEST
-from xq.runtime.workers.options import HIGHEST
-from xq.runtime.workers.outcomes import Backoff
+from xq.workers.options import HIGHEST
+from xq.workers.outcomes import Backoff
 
 APP: Final = "xq.adapters.django.tasks"
 

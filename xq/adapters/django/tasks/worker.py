@@ -16,8 +16,8 @@ from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.runtime.lease import current
-from xq.runtime.workers.failed import storable
-from xq.runtime.workers.outcomes import Bury, Discard, Next, Retry
+from xq.workers.failed import storable
+from xq.workers.outcomes import Bury, Discard, Next, Retry
 
 Finish = Callable[..., Any]
 
@@ -103,7 +103,7 @@ def perform(row: Task) -> None:
             _finish(finish, "ack", backend, "keep", {"return_value": value})
         except Exception as error:
             # A worker that is stopping does not wait for the database.
-            if Task.xq.adapter.store.may_pass(error) or _goes_on(row, backend, error):
+            if Task.xq.parts.store.may_pass(error) or _goes_on(row, backend, error):
                 raise
             _fail(finish, backend, error)
 
@@ -122,13 +122,13 @@ def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
 
 def _call(result: Any) -> Any:
     context = [interface.TaskContext(task_result=result)] if result.task.takes_context else []
-    with Task.xq.adapter.store.at_work():  # a transaction that the task left open would roll its result back
+    with Task.xq.parts.store.at_work():  # a transaction that the task left open would roll its result back
         return result.task.call(*context, *result.args, **result.kwargs)
 
 
 def _check_size(text: str) -> None:
     """Raise ValueError for a return value, as JSON, that is so large that MariaDB would close the connection."""
-    store = Task.xq.adapter.store
+    store = Task.xq.parts.store
     if len(text) <= SMALL or store.engine != "mariadb":
         return
     ((most,),) = store.execute(LONGEST_STATEMENT)
@@ -145,7 +145,7 @@ def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
     try:
         _finish(finish, "bury", backend, "keep_failed", ended)
     except Exception as refused:  # for example a character that the database's character set lacks
-        if Task.xq.adapter.store.may_pass(refused):
+        if Task.xq.parts.store.may_pass(refused):
             raise
         log.warning("the traceback of a task cannot be kept: %s", refused)
         _finish(finish, "bury", backend, "keep_failed", {**ended, "traceback": ""})

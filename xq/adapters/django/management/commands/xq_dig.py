@@ -27,7 +27,7 @@ class Command(QueueCommand):
         keys = options["keys"] or ([] if options["key"] is None else [options["key"]])
         given = {} if delay is None else {"delay": delay}
         if keys:
-            wanted = [key_in_text(found.adapter.tasks, text) for text in keys]
+            wanted = [key_in_text(found.parts.tasks, text) for text in keys]
             dug = found.transaction(lambda: [found.dig(key, **given) for key in wanted])
         else:
             dug = found.dig(n=n, **given)

@@ -22,10 +22,10 @@ from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.core import time
-from xq.runtime.workers.options import Options
-from xq.runtime.workers.program import assignment_of, run_assignments, worker_of
-from xq.runtime.workers.worker import Worker
-from xq.sessions.process import name_program
+from xq.database.process import name_program
+from xq.workers.options import Options
+from xq.workers.program import assignment_of, run_assignments, worker_of
+from xq.workers.worker import Worker
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
 

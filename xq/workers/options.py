@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict
 
 from xq.core.errors import ConfigurationError, is_integer, is_number, shown
 from xq.core.machine import LONGEST
-from xq.runtime.workers.concurrency import Concurrency
-from xq.runtime.workers.outcomes import Backoff
+from xq.workers.concurrency import Concurrency
+from xq.workers.outcomes import Backoff
 
 WorkerKind = Literal["thread", "process", "asyncio"]
 HIGHEST = 1_000_000  # of what an option counts

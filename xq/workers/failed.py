@@ -16,10 +16,10 @@ from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
-from xq.runtime.workers.attempt import Attempt, RetriedCalls, line_of, text_of
-from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.outcomes import Bury, Discard, ProcessDied, Retry
-from xq.runtime.workers.worker import Hook, Worker
+from xq.workers.attempt import Attempt, RetriedCalls, line_of, text_of
+from xq.workers.lines import Lines
+from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry
+from xq.workers.worker import Hook, Worker
 
 LONGEST_ERROR = 10_000  # characters: a TEXT of MariaDB holds 65,535 bytes
 LEFT_OUT = " [...] "
@@ -64,7 +64,7 @@ class FailedAttempts(Generic[T]):
         last = f", the last of {DEATHS} deaths" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
         if ends and not self._buries:
-            self._worker.queue.adapter.takes.unmovable.pass_over(key)
+            self._worker.queue.parts.takes.unmovable.pass_over(key)
             self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
         attempt.why = why
         self.failed(attempt, ProcessDied(why), ends)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from xq.core.errors import ConfigurationError, shown
-from xq.runtime.workers.coroutines import Coroutines
-from xq.runtime.workers.options import USUAL, Options
-from xq.runtime.workers.pool import Kind
-from xq.runtime.workers.threads import Threads
-from xq.runtime.workers.worker import WorkedQueue, is_async
+from xq.workers.coroutines import Coroutines
+from xq.workers.options import USUAL, Options
+from xq.workers.pool import Kind
+from xq.workers.threads import Threads
+from xq.workers.worker import WorkedQueue, is_async
 
 KINDS: Final[Mapping[str, Kind]] = {
     "thread": Kind(
@@ -36,7 +36,7 @@ def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
     if options.kind not in [*KINDS]:
         raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
-    queue.adapter.tube(options.tube, "worker(tube=)")
+    queue.parts.tube(options.tube, "worker(tube=)")
     _check_arguments(function)
     machine = queue.machine
     attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]

@@ -1,4 +1,4 @@
-"""What ORM adapters, tubes and other front ends use of a queue: `Page.xq.adapter`."""
+"""What ORM adapters, tubes and other front ends use of a queue: `Page.xq.parts`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xq.operators.doctor import Doctor
 from xq.runtime.waiting import Waiting
 
 
-class QueueAdapter(Generic[T]):
+class Parts(Generic[T]):
     """The parts of a queue that its users do not need: its store, its installation, its maintenance.
 
     `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread

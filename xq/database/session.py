@@ -21,8 +21,8 @@ from xq.core.ports import Liveness
 from xq.core.tokens import tokens_of
 from xq.database.database import Database
 from xq.database.members import members_of
-from xq.sessions.owners import Owners
-from xq.sessions.records import SessionRecords, of_sessions
+from xq.database.owners import Owners
+from xq.database.records import SessionRecords, of_sessions
 
 log = logging.getLogger("xq")
 entries: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())

@@ -17,12 +17,12 @@ from xq.engine.finish import cancelled
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
-from xq.runtime.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
-from xq.runtime.workers.concurrency import Slots
-from xq.runtime.workers.failed import FailedAttempts
-from xq.runtime.workers.lines import Lines
-from xq.runtime.workers.outcomes import Next
-from xq.runtime.workers.worker import Supply, Worker
+from xq.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
+from xq.workers.concurrency import Slots
+from xq.workers.failed import FailedAttempts
+from xq.workers.lines import Lines
+from xq.workers.outcomes import Next
+from xq.workers.worker import Supply, Worker
 
 # What a line of the log says of the task, by the event by which the function has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
@@ -59,7 +59,7 @@ class Attempts(Generic[T]):
     ) -> None:
         self.worker = worker
         self.options = options = worker.options
-        self._moves = moves = worker.queue.adapter.finish
+        self._moves = moves = worker.queue.parts.finish
         self.log = moves.log
         self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
@@ -83,22 +83,22 @@ class Attempts(Generic[T]):
         if looked:
             self.lines.sum_up()
         self._moves.store.connect()
-        adapter, stop = source.queue.adapter, self.calls.stop
-        if (schedules := adapter.maintenance.schedules).pending:
+        parts, stop = source.queue.parts, self.calls.stop
+        if (schedules := parts.maintenance.schedules).pending:
             schedules.begin()
         if self.slots is None:
-            found = adapter.waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
+            found = parts.waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
         else:
-            adapter.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
-            look = partial(adapter.waiting.if_ready, partial(self._take_slots, self.slots, source, n))
-            found = run_steps(adapter.waiting.taking(source.tube, timeout, False, stop, source.but), look)
+            parts.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
+            look = partial(parts.waiting.if_ready, partial(self._take_slots, self.slots, source, n))
+            found = run_steps(parts.waiting.taking(source.tube, timeout, False, stop, source.but), look)
         self.calls.failed.clear()
         return found
 
     def _take_slots(self, slots: Slots, source: Supply[T], n: int) -> list[T]:
         taken, tasks = slots.take(n), list[T]()
         try:
-            tasks = source.queue.adapter.waiting.take(taken, 0, source.tube, but=source.but)
+            tasks = source.queue.parts.waiting.take(taken, 0, source.tube, but=source.but)
         finally:
             self._leave_slots(taken - len(tasks))
         return tasks
@@ -293,7 +293,7 @@ class Attempts(Generic[T]):
             return self.ack_together(leases), None
         if self.options.batch and any(map(_named, leases)):  # these fail before the next take
             return self.ack_together(leases), None
-        ack, oldest = partial(moves.ack_those, done), source.queue.adapter.takes.oldest
+        ack, oldest = partial(moves.ack_those, done), source.queue.parts.takes.oldest
         take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
         observed = observers.anybody
         try:

@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 from xq.core.ports import R
+from xq.database.callers import ENDS, Callers, of
 from xq.engine.one import LOCKED
-from xq.runtime.callers import ENDS, Callers, of
 from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
-from xq.runtime.workers.attempts import Batch
-from xq.runtime.workers.concurrency import SLOT_PAUSE, NoSlot
-from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
-from xq.runtime.workers.worker import Supply
+from xq.workers.attempts import Batch
+from xq.workers.concurrency import SLOT_PAUSE, NoSlot
+from xq.workers.pool import PAUSE, Assignment, Pool, Program
+from xq.workers.worker import Supply
 
 
 class Coroutines(Pool):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.ports import Connections
 from xq.runtime.lease import Heartbeat
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import InHand, SharedMemory
-from xq.runtime.workers.options import USUAL, Options
-from xq.runtime.workers.worker import LISTEN, Supply, Worker
+from xq.workers.attempts import Attempts
+from xq.workers.child import InHand, SharedMemory
+from xq.workers.options import USUAL, Options
+from xq.workers.worker import LISTEN, Supply, Worker
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
@@ -56,7 +56,7 @@ class Assignment:
     def __str__(self) -> str:
         tubes = [repr(source.tube) for source in self.sources if source.tube is not None]
         place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {self.kind.running}={self.size} ({_place(self.worker.queue.adapter.store)})"
+        return f"{place} with {self.kind.running}={self.size} ({_place(self.worker.queue.parts.store)})"
 
 
 def _place(store: Connections) -> str:
@@ -129,7 +129,7 @@ class Pool(ABC):
         self._sources = assignment.sources
         self._program = program
         self._stop = program.stop
-        self._store = assignment.worker.queue.adapter.store
+        self._store = assignment.worker.queue.parts.store
         # A worker that waits keeps others from the tasks it has reserved of a budget.
         self._patience = LISTEN if program.budget.is_limited else WAIT
 
@@ -149,7 +149,7 @@ class Pool(ABC):
     def stopped(self) -> None:
         """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
         for source in self._sources:
-            source.queue.adapter.waiters.takers.wake_all()
+            source.queue.parts.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
             if self._program.shared is None:  # else the parent does it, also while C code keeps the GIL
                 self.attempts.uncount()

@@ -22,14 +22,14 @@ from typing import Any, NoReturn
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.values import Parts, Taken
+from xq.database import sessions
 from xq.database.database import Database
 from xq.runtime.lease import Lease
-from xq.runtime.workers.attempt import Attempt
-from xq.runtime.workers.attempts import Attempts
-from xq.runtime.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
-from xq.runtime.workers.pool import Assignment
-from xq.runtime.workers.starting import FORKED, Launch
-from xq.sessions import current as sessions
+from xq.workers.attempt import Attempt
+from xq.workers.attempts import Attempts
+from xq.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
+from xq.workers.pool import Assignment
+from xq.workers.starting import FORKED, Launch
 
 log = logging.getLogger("xq")
 
@@ -89,8 +89,8 @@ class Child:
     def __init__(self, launch: Launch, stop: threading.Event) -> None:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
-        self.adapter = worker.queue.adapter
-        self.session = sessions.of(Database.of(self.adapter.store)).open.named(str(uuid.uuid4()))
+        self.parts = worker.queue.parts
+        self.session = sessions.of(Database.of(self.parts.store)).open.named(str(uuid.uuid4()))
         self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
@@ -140,15 +140,15 @@ class Child:
 
     @property
     def is_kept(self) -> bool:
-        held = self.adapter.maintenance.maintained is not None and (self.session.live or self.session.closed)
+        held = self.parts.maintenance.maintained is not None and (self.session.live or self.session.closed)
         return held and self.told == self.ending
 
     def keep(self) -> None:
         """Hold the session of the child, so that no other process reaps the tasks that this one has to fail."""
         records, told = self.session.sessions.records, self.ending
-        with self.adapter.store.briefly_connected():
-            self.adapter.maintenance.attend()
-            records.use_liveness(Database.of(self.adapter.store))
+        with self.parts.store.briefly_connected():
+            self.parts.maintenance.attend()
+            records.use_liveness(Database.of(self.parts.store))
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)
@@ -170,7 +170,7 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks that too many processes have died of."""
-        for parts in {*self.adapter.takes.unmovable.passed} - self._passed:  # each once: else the pipe may get full
+        for parts in {*self.parts.takes.unmovable.passed} - self._passed:  # each once: else the pipe may get full
             self._passed.add(parts)
             self._order("_pass_over", parts)
 
@@ -221,7 +221,7 @@ class Child:
 
     def _settle(self) -> None:
         attempts, calls, running = self.attempts, self.attempts.calls, self._running
-        with self.adapter.store.briefly_connected():
+        with self.parts.store.briefly_connected():
             for lease in self._leases.values():
                 if lease.cancelled and lease in running:
                     attempts._log_done(lease, *lease.taken)

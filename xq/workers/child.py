@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from xq.core.tokens import PROGRAM
+from xq.database.process import ENDING, name_program, this_process
 from xq.runtime.lease import Heartbeat, Lease
-from xq.sessions.process import ENDING, name_program, this_process
 
 log = logging.getLogger("xq")
 

@@ -21,8 +21,8 @@ from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
-from xq.runtime.workers.options import Options
-from xq.runtime.workers.outcomes import Backoff
+from xq.workers.options import Options
+from xq.workers.outcomes import Backoff
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ LISTEN = 0.5  # seconds until a worker asks anew: nothing wakes it for a task th
 
 
 class WorkedParts(Protocol[T]):
-    """What workers use of `Page.xq.adapter`."""
+    """What workers use of `Page.xq.parts`."""
 
     store: Store[T]
     waiting: Waiting[T]
@@ -54,7 +54,7 @@ class WorkedQueue(Protocol[T]):
     @property
     def handlers(self) -> dict[str | None, Any]: ...
     @property
-    def adapter(self) -> WorkedParts[T]: ...
+    def parts(self) -> WorkedParts[T]: ...
     def count(self, state: str) -> int: ...
 
 
@@ -68,7 +68,7 @@ class Supply(Generic[T]):
 
     def patience(self) -> float:
         """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
-        rates = self.queue.adapter.takes.steps.rates
+        rates = self.queue.parts.takes.steps.rates
         return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
 
 
@@ -99,7 +99,7 @@ class Worker(Generic[T]):
         self._run = run
         self._around: list[Callable[..., Any]] = []
         functools.update_wrapper(self, function)
-        if (around := queue.adapter.observers.around_work) is not None:
+        if (around := queue.parts.observers.around_work) is not None:
             self.around(around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

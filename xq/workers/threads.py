@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 from xq.core import time
 from xq.runtime.lease import Lease
-from xq.runtime.workers.concurrency import NoSlot
-from xq.runtime.workers.pool import PAUSE, Assignment, Pool, Program
-from xq.runtime.workers.worker import LISTEN, Supply
+from xq.workers.concurrency import NoSlot
+from xq.workers.pool import PAUSE, Assignment, Pool, Program
+from xq.workers.worker import LISTEN, Supply
 
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 QUICK = 0.1  # seconds within which a thread finishes what it takes at once, before it takes more at once

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
 from xq.database.members import members_of
-from xq.sessions.session import before_exit
+from xq.database.session import before_exit
 
 log = logging.getLogger("xq")
 

@@ -20,11 +20,11 @@ from types import ModuleType
 from typing import Any
 
 from xq.core.errors import ConfigurationError
-from xq.runtime.workers.child import UNFIT, SharedMemory, begin
-from xq.runtime.workers.kinds import KINDS
-from xq.runtime.workers.options import Options
-from xq.runtime.workers.pool import Assignment
-from xq.runtime.workers.worker import Supply, Worker
+from xq.workers.child import UNFIT, SharedMemory, begin
+from xq.workers.kinds import KINDS
+from xq.workers.options import Options
+from xq.workers.pool import Assignment
+from xq.workers.worker import Supply, Worker
 
 log = logging.getLogger("xq")
 
@@ -101,7 +101,7 @@ def _made(names: list[str], sources: Any, options: Options, prepare: Any, facts:
 
 def _facts(worker: Worker[Any]) -> str:
     """Return what must be the same in the program and in its processes."""
-    address, hooks = worker.queue.adapter.store.address(), [worker._around, *worker.hooks.values()]
+    address, hooks = worker.queue.parts.store.address(), [worker._around, *worker.hooks.values()]
     place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
     backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
     return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
@@ -109,7 +109,7 @@ def _facts(worker: Worker[Any]) -> str:
 
 def _names(worker: Worker[Any]) -> list[str]:
     """Return where the function of a worker stands, and its model."""
-    things = worker.function, worker.queue.adapter.store.model
+    things = worker.function, worker.queue.parts.store.model
     return [f"{getattr(each, '__module__', '')}:{getattr(each, '__qualname__', '')}" for each in things]
 
 

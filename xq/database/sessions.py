@@ -14,8 +14,8 @@ from xq.core.errors import UnknownSession
 from xq.core.forking import at_fork
 from xq.database.database import Database
 from xq.database.members import members_of
-from xq.sessions.reaper import Reaper
-from xq.sessions.session import OpenSessions, Session, entered, entries
+from xq.database.reaper import Reaper
+from xq.database.session import OpenSessions, Session, entered, entries
 
 _of_database: WeakKeyDictionary[Database, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)

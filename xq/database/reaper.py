@@ -14,8 +14,8 @@ from xq.core.dialect import Runs, RunsQueue
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, Row
 from xq.core.tokens import REAPED
-from xq.sessions.records import rows_of
-from xq.sessions.session import OpenSessions
+from xq.database.records import rows_of
+from xq.database.session import OpenSessions
 
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
 EFFORT = 20  # times as many as the last one took: there may be thousands of queues

@@ -20,16 +20,16 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction,
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import T
 from xq.core.values import Parts
+from xq.database import sessions
 from xq.database.database import Database
+from xq.database.process import this_process
 from xq.runtime.maintenance import Maintenance
-from xq.runtime.workers.child import LOST, SharedMemory
-from xq.runtime.workers.kinds import KINDS, checked
-from xq.runtime.workers.options import Options
-from xq.runtime.workers.pool import Assignment, Budget, Program
-from xq.runtime.workers.processes import Processes, exit_by, handled_by
-from xq.runtime.workers.worker import LISTEN, Supply, WorkedQueue, Worker
-from xq.sessions import current as sessions
-from xq.sessions.process import this_process
+from xq.workers.child import LOST, SharedMemory
+from xq.workers.kinds import KINDS, checked
+from xq.workers.options import Options
+from xq.workers.pool import Assignment, Budget, Program
+from xq.workers.processes import Processes, exit_by, handled_by
+from xq.workers.worker import LISTEN, Supply, WorkedQueue, Worker
 
 log = logging.getLogger("xq")
 ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
@@ -78,7 +78,7 @@ def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence
 
 def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Assignment:
     """Return the assignment of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
-    queue, store = worker.queue, worker.queue.adapter.store
+    queue, store = worker.queue, worker.queue.parts.store
     if store.in_transaction():
         raise InTransaction(
             "run",
@@ -90,7 +90,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     if tubes is not None and not tubes:
         raise BadValue("tubes is empty: name the tubes to take from, or leave it out for all")
     own = worker.options.tube
-    named = [own] if tubes is None else [queue.adapter.tube(tube) for tube in tubes]
+    named = [own] if tubes is None else [queue.parts.tube(tube) for tube in tubes]
     if own is not None and named != [own]:
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)
@@ -187,8 +187,8 @@ def _shown_log() -> Iterator[None]:
 def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = True) -> None:
     """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
-        adapter = assignment.worker.queue.adapter
-        schedules, log = adapter.maintenance.schedules, adapter.finish.log
+        parts = assignment.worker.queue.parts
+        schedules, log = parts.maintenance.schedules, parts.finish.log
         schedules.pending = until_empty or schedules.declared is not None
         if tells:
             log.info("working on %s", assignment)
@@ -205,7 +205,7 @@ def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget
     waiting = 0
     for queue in {assignment.worker.queue.name: assignment.worker.queue for assignment in assignments}.values():
         for state in {*queue.machine.pending} - {READY, TAKEN}:
-            with queue.adapter.store.briefly_connected():
+            with queue.parts.store.briefly_connected():
                 waiting += queue.count(state)
     return f"no task is ready, and {waiting} wait for their time" if waiting else "no task is ready"
 
@@ -220,7 +220,7 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [assignment.worker.queue.adapter.maintenance.executor.sessions for assignment in assignments]
+    found = [assignment.worker.queue.parts.maintenance.executor.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
@@ -228,7 +228,7 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    Maintenance.supervised.add(home := Database.of(part.worker.queue.adapter.store))
+    Maintenance.supervised.add(home := Database.of(part.worker.queue.parts.store))
     mine, parent = sessions.of(home), multiprocessing.parent_process()
     mine.open.own = own = mine.open.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
@@ -244,7 +244,7 @@ class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
     def __init__(self, assignments: Sequence[Assignment], program: Program) -> None:
-        self._log = assignments[0].worker.queue.adapter.finish.log
+        self._log = assignments[0].worker.queue.parts.finish.log
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
@@ -284,7 +284,7 @@ class Running:
                 lease.lose()
 
     def _pass_over(self, parts: Parts) -> None:
-        self._assignments[0].worker.queue.adapter.takes.unmovable.pass_over(parts)
+        self._assignments[0].worker.queue.parts.takes.unmovable.pass_over(parts)
 
     def _obey(self, orders: Connection) -> None:
         with suppress(EOFError, OSError):  # the parent has ended

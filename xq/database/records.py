@@ -12,7 +12,7 @@ from xq.core.dialect import Runs, RunsQueue, SharedTexts
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.ports import Liveness, R, Row, S
 from xq.database.database import Database
-from xq.sessions.process import process_name, this_process
+from xq.database.process import process_name, this_process
 
 Q = TypeVar("Q")
 

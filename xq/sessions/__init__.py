@@ -1,1 +1,0 @@
-"""Sessions, the owners of taken tasks, and the liveness locks that show that their processes live."""
