@@ -1,4 +1,4 @@
-"""What the stores of all ORMs share: error kinds, prepared connections, and models."""
+"""What all ORMs' stores share: error kinds, prepared connections, and models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadVa
 
 
 class BaseStore(ABC):
-    """The base of all stores: runs a text on the connection of this thread, and classifies its errors.
+    """The base of all stores: runs a text on this thread's connection, and classifies its errors.
 
     It detects the ORM's errors and lost connections itself, and asks the driver for the other kinds.
     """
@@ -44,7 +44,7 @@ class BaseStore(ABC):
     @property
     @abstractmethod
     def in_use(self) -> Any:
-        """The driver's connection of this thread; None if none is open."""
+        """The driver's connection that this thread uses; None if none is open."""
 
     @property
     def has_threads(self) -> bool:
@@ -79,7 +79,7 @@ class BaseStore(ABC):
         return self.classify(error) in self.driver.retryable
 
     def failed(self, error: BaseException) -> NoReturn:
-        """Raise the error of a statement: as BadValue or BadType if a value caused it, else unchanged."""
+        """Raise a statement's error: as BadValue or BadType if a value caused it, else unchanged."""
         raised = RAISED.get(self.driver.classify(self.of_the_driver(error)))
         if raised is not None:
             raise raised(f"the database cannot hold a value given: {error}") from error
@@ -87,11 +87,11 @@ class BaseStore(ABC):
 
 
 class NoPipelineError(Exception):
-    """The first of two calls needs rows before the second begins. It has sent nothing."""
+    """The first call needs its rows before the second begins. It has sent nothing."""
 
 
 class Connection:
-    """The connection of one thread. Implements `xq.core.ports.Connection`."""
+    """One thread's connection. Implements `xq.core.ports.Connection`."""
 
     __slots__ = (
         "ahead",
@@ -232,10 +232,10 @@ class Connection:
 
 
 class FileConnection(Connection):
-    """A connection to a file of SQLite, where a new cursor for each statement would cost a tenth of a call.
+    """A connection to an SQLite file, where a new cursor for each statement would cost a tenth of a call.
 
-    Its statements use one cursor after the other. A function of the application that SQL calls may run a statement of
-    its own, so a cursor in use is not there for others.
+    Its statements use one cursor after the other. An application's function that SQL calls may run a statement itself,
+    so others do not get a cursor in use.
     """
 
     __slots__ = ("idle",)
@@ -269,7 +269,7 @@ class FileConnection(Connection):
 
 
 class PendingCalls:
-    """The calls of one thread that wait for the end of a transaction of the application's own.
+    """One thread's calls, which wait for the end of a transaction that the application itself began.
 
     The ORM does not see a plain COMMIT: the next call of the queue detects that the transaction has ended.
     """
@@ -286,7 +286,7 @@ class PendingCalls:
 
 
 class OrmConnections(BaseStore):
-    """The base of the connections of all ORMs: implementations of `xq.core.ports.Connections`."""
+    """The base of all ORMs' connections: implementations of `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
 
@@ -359,7 +359,7 @@ class OrmConnections(BaseStore):
 
 
 class OrmModel(ABC, Generic[M]):
-    """The base of the models of all ORMs: implementations of `xq.core.ports.TaskModel`."""
+    """The base of all ORMs' models: implementations of `xq.core.ports.TaskModel`."""
 
     model: type[M]
     name: str
@@ -394,7 +394,7 @@ class OrmModel(ABC, Generic[M]):
 
     @abstractmethod
     def instance(self, values: Sequence[Any]) -> M:
-        """Return a clean instance of the application's values in the order of `fields`."""
+        """Return a clean instance of the application's values, given in the order of `fields`."""
 
     def hydrate(self, row: Row, token: str | None = None) -> M:
         made = self.instance(self.read(row))
@@ -409,7 +409,7 @@ class OrmModel(ABC, Generic[M]):
         check()
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
-        """Do nothing: the kinds of the fields suffice. An ORM may check more."""
+        """Do nothing: the fields' kinds suffice. An ORM may check more."""
 
     def attach(self, name: str, value: object) -> None:
         setattr(self.model, name, value)

@@ -37,14 +37,14 @@ def in_utc(at: float) -> str:
 
 
 class Finding(NamedTuple):
-    """A problem, and what to do: words, a command of the shell (TARGET is this queue), or SQL."""
+    """A problem, and what to do: words, a shell command (TARGET is this queue), or SQL."""
 
     what: str
     do: str
 
 
 class Doctor(Inspection):
-    """The reasons why a task is not running, and the problems of a queue."""
+    """The reasons why a task is not running, and a queue's problems."""
 
     unmovable: Unmovable
 

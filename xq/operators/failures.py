@@ -1,4 +1,4 @@
-"""Errors of the same kind: the same class and message, but for numbers, identifiers and quoted texts."""
+"""Group errors by their class and message, but for numbers, identifiers and quoted texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Failure(NamedTuple):
-    """The first line of an error, and the group that it belongs to."""
+    """An error's first line, and the group to which it belongs."""
 
     id: str
     error: str
@@ -22,7 +22,7 @@ class Failure(NamedTuple):
 class FailureGroup:
     """Tasks whose errors have the same class and the same message, but for numbers, identifiers and quoted texts.
 
-    `filter` selects them again. `first` and `last` are times in seconds since 1970, as `since` of `Found`.
+    `filter` selects them again. `first` and `last` are times in seconds since 1970, as `since` in `Found`.
     """
 
     id: str
@@ -43,7 +43,7 @@ class FailureGroup:
 
 
 class Failures(list[FailureGroup]):
-    """The largest groups. `looked` and `ended` as of `Found`: if the call has not ended, a count is a lower bound."""
+    """The largest groups. `looked` and `ended` as in `Found`: if the call has not ended, a count is a lower bound."""
 
     looked: int = 0
     ended: bool = True
@@ -60,7 +60,7 @@ VARYING = re.compile(
 
 
 def failure_of(error: str | None) -> Failure:
-    """Return the group of an error, which a worker writes as `Type: message` and the traceback."""
+    """Return an error's group. A worker writes an error as `Type: message` and the traceback."""
     line = str(error or "").strip().partition("\n")[0].strip()
     found = CLASS.match(line)
     kind, message = (found[1], line[found.end() :]) if found else ("", line)

@@ -1,7 +1,7 @@
 """The filters by which operators choose tasks: `state:buried tube:mail error:Timeout age>1h`. Pure data.
 
-A filter is text from anybody, so its length and the number of its terms are bounded, and it is read in one pass. Which
-fields and states a queue has is not known here: `xq.operators.terms` finds that out.
+A filter is text from anybody: its length and its number of terms are bounded, and it is read in one pass. Which fields
+and states a queue has is not known here: `xq.operators.terms` finds that out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def quoted(value: object) -> str:
 
 
 def parse(text: str) -> list[Term]:
-    """Return the terms of a filter, which must all hold. Raises BadValue with the one that is wrong."""
+    """Return a filter's terms, which must all hold. Raises BadValue with the one that is wrong."""
     if len(text) > LONGEST_FILTER:
         raise BadValue(f"a filter has at most {LONGEST_FILTER:,} characters, and this one has {len(text):,}")
     if not fits_a_column(text) or any("\ud800" <= each <= "\udfff" for each in text):
@@ -89,7 +89,7 @@ def number(term: Term, value: str) -> int | float:
 
 
 def seconds(term: Term, value: str) -> float:
-    """Return a value as a span of time in seconds: 90s, 5m, 1h or 2d. Raises BadValue."""
+    """Return a value as seconds: 90s, 5m, 1h or 2d. Raises BadValue."""
     found = DURATION.fullmatch(value)
     if not found:
         raise term.wrong(f"needs a span of time like 90s, 5m, 1h or 2d, not {shown(value)}")

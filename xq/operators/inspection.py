@@ -27,7 +27,7 @@ MARKS: Final = 4_096  # of the number of tasks that have become ready
 
 
 class Process(NamedTuple):
-    """The process of an open session, and the tasks of this queue that the session has taken."""
+    """An open session's process, and how many tasks the session has taken from this queue."""
 
     session: str
     host: str
@@ -35,7 +35,7 @@ class Process(NamedTuple):
     program: str
     since: float  # when the session began, in seconds since 1970
     tasks: int
-    oldest: float | None  # the time of the first take of these
+    oldest: float | None  # when it first took one of these
     gone: bool  # whether the process has ended
 
     @property
@@ -55,7 +55,7 @@ class Age(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One transition of a task, and the time that the task then spent in `target`.
+    """One transition, and the time that the task then spent in `target`.
 
     `open` says that it is still there: then `seconds` is the time up to now. Times are seconds since 1970.
     """
@@ -74,7 +74,7 @@ class Step(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The numbers of a queue at one moment, by which health, the doctor, the metrics and the console judge it."""
+    """A queue's numbers at one moment. Health, the doctor, the metrics and the console judge the queue by them."""
 
     stats: Stats
     pauses: list[Pause]
@@ -84,14 +84,14 @@ class Snapshot(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The state of a queue: healthy, unknown, late, failing, unreachable or error; and a sentence about it."""
+    """A queue's state: healthy, unknown, late, failing, unreachable or error; and a sentence about it."""
 
     state: str
     sentence: str
 
 
 class Inspection:
-    """What operators ask of one queue."""
+    """What operators ask about one queue."""
 
     target = "TARGET"  # in the commands that a text advises: the name of the queue on the command line
 
@@ -99,7 +99,7 @@ class Inspection:
         self.executor, self.tasks, self.machine = history.executor, history.tasks, history.machine
         self.pauses, self.history = pauses, history
         self._lock = threading.Lock()
-        # (time of a look, number of tasks that had entered by then, time of the look before)
+        # (when a look was, how many tasks had entered by then, when the look before was)
         self._marks = deque[tuple[float, int, float]](maxlen=MARKS)
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
         self._looked: float | None = None  # the time of the last look at the counters
@@ -113,7 +113,7 @@ class Inspection:
         return self.executor.run(sql, values)
 
     def moment(self) -> float:
-        """Return the time of the database, in seconds since 1970; that of the test if it sets the clock."""
+        """Return the database's time, in seconds since 1970; the test's if it sets the clock."""
         return self.executor.time_us() / 1_000_000
 
     # tasks
@@ -147,7 +147,7 @@ class Inspection:
         ]
 
     def takers(self) -> int:
-        """Return the number of open sessions with a live process that take from this queue."""
+        """Return how many open sessions with a live process take from this queue."""
         dialect, online = self.executor.dialect, self.online()
         ending = {uuid for uuid, *_, program in self._run(dialect.records.sessions) if str(program).endswith(ENDING)}
         return sum(dialect.source_name in queues for uuid, queues in online.items() if uuid not in ending)
@@ -177,15 +177,15 @@ class Inspection:
     # what happens
 
     def newest(self) -> int:
-        """Return the id of the newest transition; 0 if there is none. Raises FeatureOff without the history."""
+        """Return the newest transition's id; 0 if there is none. Raises FeatureOff without the history."""
         self.history.check()
         ((newest,),) = self._run(self.questions.newest_transition)
         return int(newest)
 
     def last(self, n: int, key: object, before: int | None = None) -> list[Any]:
-        """Return the last `n` transitions of a task (`key` None: of all), in order: those before an id.
+        """Return a task's last `n` transitions (`key` None: all tasks'), in order: those before an id.
 
-        Those of all tasks have no time in a state if it began more than LAST transitions earlier.
+        With `key` None, a transition has no time in a state that began more than LAST transitions earlier.
         """
         end = self.newest() + 1 if before is None else before
         return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
@@ -201,12 +201,12 @@ class Inspection:
         return found
 
     def after(self, id: int, n: int) -> list[Any]:
-        """Return the first `n` transitions after the one with this id, as tuples with the names of `Queue.History`."""
+        """Return the first `n` transitions after the one with this id, as tuples with the names in `Queue.History`."""
         row = namedtuple("row", self.executor.dialect.history_columns)  # type: ignore[misc]
         return [row(*each) for each in self._run(self.questions.transitions_after, since=id, n=n)]
 
     def times(self) -> dict[str, dict[int, Age]]:
-        """Return the percentiles (50, 99) of the seconds that tasks were in each state, of the last transitions.
+        """Return the percentiles (50, 99) of the seconds that tasks were in each state, by the last transitions.
 
         For a task that came into its state earlier, only a bound is known.
         """
@@ -230,7 +230,7 @@ class Inspection:
         return Snapshot(numbers, pauses, room(self.executor, numbers.counts), oldest, standstill if may_take else 0.0)
 
     def _may_take(self, paused: list[str | None]) -> bool:
-        """Return whether a take may find a task: no pause, no limit of a rate and no busy utube is in its way."""
+        """Return whether a take may find a task: no pause, rate limit or busy utube is in its way."""
         if None in paused:
             return False
         dialect, looks = self.executor.dialect, self.executor.dialect.looks
@@ -243,10 +243,10 @@ class Inspection:
         return bool(self._run(query, **skipped))
 
     def _by_history(self) -> tuple[Age | None, float]:
-        """Return the age of the oldest ready task, and the standstill.
+        """Return the oldest ready task's age, and the standstill.
 
-        The history has the last transition of each task. If as many tasks as are ready became so within the transitions
-        that are read, their first entry is exact; else the oldest one has been ready since before.
+        The history has each task's last transition. If as many tasks as are ready became so within the transitions
+        read here, their first entry is exact; else the oldest one has been ready since before.
         """
         for n in WINDOWS:
             ((now, tasks, entered, oldest, taken, first),) = self._run(self.questions.ready_since, n=n)
@@ -258,10 +258,10 @@ class Inspection:
         return Age(seconds, exact), min(seconds, still)
 
     def _by_counters(self, numbers: Stats) -> tuple[Age | None, float]:
-        """Return bounds of the age of the oldest ready task, and of the standstill, as this process has seen them.
+        """Return bounds for the oldest ready task's age, and for the standstill, as this process has seen them.
 
-        If m tasks have left the state, one of the first m + 1 that entered it is still there. The first look knows no
-        age, and counts the standstill from the newest take of a taken task.
+        If m tasks have left the state, one of the first m + 1 to enter it is still there. The first look knows no age,
+        and counts the standstill from the newest take among taken tasks.
         """
         ready, now = numbers.counts[READY], self.moment()
         takes = numbers.transition.get(f"{READY}-{TAKEN}", 0)
@@ -284,7 +284,7 @@ class Inspection:
         return (oldest, max(0.0, now - since)) if ready else (Age(0.0, exact=True), 0.0)
 
     def health(self, max_age: float | None, max_buried: int) -> Health:
-        """Return the worst of what holds. `max_age` is in seconds; None: tasks may wait for any time."""
+        """Return the worst state that holds. `max_age` is in seconds; None: tasks may wait for any time."""
         try:
             now, takers = self.snapshot(), self.takers()
         except NotInstalled as error:
@@ -296,7 +296,7 @@ class Inspection:
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
         limit = math.inf if max_age is None else max_age
         waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
-        # A bound is no proof of health. The first look without the history, which knows less, goes by the takes.
+        # A bound does not prove health. The first look without the history, which knows less, goes by the takes.
         by_history = self.machine.settings.history is not None
         is_known = now.oldest is not None and now.oldest.exact if by_history else self._at_most <= limit
         is_late, is_judged = waits > limit or not takers, ready and limit < math.inf

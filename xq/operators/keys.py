@@ -14,7 +14,7 @@ from xq.core.values import Tasks
 
 
 def key_in_text(tasks: Tasks[Any], text: str) -> Any:
-    """Return the key that a person wrote, as methods take it: one of several parts as a JSON array. Raises BadValue."""
+    """Return the key that a person wrote, as methods take it: several parts are a JSON array. Raises BadValue."""
     fields, given = tasks.table.key, [text]
     if len(fields) > 1:
         try:

@@ -1,4 +1,4 @@
-"""The methods of a queue for operators and migrations: `Queue` in `xq.api` inherits them."""
+"""A queue's methods for operators and migrations: `Queue` in `xq.api` inherits them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xq.runtime.schedules import Schedules
 
 
 class Operators(Generic[T]):
-    """What an operator does with a queue, and a migration. Workers and producers need none of it."""
+    """What operators and migrations do with a queue. Workers and producers need nothing here."""
 
     _store: Store[T]
     _executor: Executor
@@ -43,10 +43,10 @@ class Operators(Generic[T]):
     # SQL
 
     def sql(self, event: str, *options: str, update: Sequence[str] = (), n: int = 1) -> str:
-        """Return the SQL of a call of `event` on the database of the model: `print(Page.xq.sql("take"))`.
+        """Return the SQL that a call of `event` runs on the model's database: `print(Page.xq.sql("take"))`.
 
-        `options` are the names of the call's options, `update` the names of the fields that it writes, `n` the number
-        of tasks. Raises BadType, BadValue, FeatureOff, NotInstalled.
+        `options` names the call's options, `update` the fields that it writes, and `n` is the number of tasks. Raises
+        BadType, BadValue, FeatureOff, NotInstalled.
         """
         if isinstance(update, str) or not isinstance(update, Collection):
             raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
@@ -84,11 +84,11 @@ class Operators(Generic[T]):
     def acting(self, actor: str | None, reason: str | None = None) -> AbstractContextManager[None]:
         """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
 
-        The block is one transaction of this thread, or a savepoint within the application's; an exception rolls it
-        back. Each transition that xq makes in it, of all queues in the database, has the `actor` and the `reason` in
-        `History`, but not what falls due, nor what the application itself writes. Of nested blocks the inner one
-        counts. Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in
-        `work` of `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
+        The block is one transaction in this thread, or a savepoint within the application's; an exception rolls it
+        back. Each transition that xq makes in it, in any queue of the database, has the `actor` and the `reason` in
+        `History`; expired timers and the application's own writes do not. Of nested blocks the inner one counts. Without
+        the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
+        `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
         return acting(self._finish, By.of(actor, reason))
 
@@ -106,11 +106,11 @@ class Operators(Generic[T]):
 
         `event` is dig, kill, release (also from other sessions, as snatch), restart, or bury with buried="any". The
         call itself moves nothing: `preview` shows what would move, and `run`, or a loop over the operation, moves it,
-        up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each of them once.
+        up to `chunk` tasks in one transaction. It moves the tasks whose state the event leaves, each task once.
         Nothing is stored: after a crash, an operation with the same filter moves the other tasks.
 
-        `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
-        as delay. Raises BadType, BadValue and FeatureOff.
+        `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are the event's, as
+        delay. Raises BadType, BadValue and FeatureOff.
         """
         return Operation(self._finish, self._search, event, filter, By.of(actor, reason), chunk, options)
 
@@ -124,26 +124,26 @@ class Operators(Generic[T]):
     # looking
 
     def find(self, filter: str = "", n: int = 50, after: str | None = None) -> Found[T]:
-        """Return a page of the tasks that a filter means: `find("state:buried tube:mail error:Timeout age>1h")`.
+        """Return a page of tasks that a filter selects: `find("state:buried tube:mail error:Timeout age>1h")`.
 
-        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000). If the filter means one state with an
-        index in the order of takes (ready without utubes, buried), the next ones come first, else the greatest keys.
-        `after` is the cursor `next` of another page. A call examines at most 10,000 rows, and reports how many in
-        `looked`: go on with the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
+        docs/filters.md has the grammar. Returns up to `n` tasks (at most 1,000). If the filter names one state with an
+        index in take order (ready without utubes, buried), the next ones come first, else the greatest keys. `after` is
+        another page's cursor `next`. A call examines at most 10,000 rows, and reports how many in `looked`: go on with
+        the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
         return self._search.find(filter, count_of(n), after)
 
     def failures(self, filter: str = "", n: int = 20) -> Failures:
-        """Return the `n` largest groups of tasks that have failed: buried, or ready or waiting with an error.
+        """Return the `n` largest groups of failed tasks: buried, or ready or waiting with an error.
 
-        A group has the same class of error and the same message, but for numbers, identifiers and quoted texts. Its
+        A group's errors have the same class and the same message, but for numbers, identifiers and quoted texts. Its
         `filter` selects the tasks again. Examines at most 10,000 rows, the buried ones first: if `ended` is False, a
         `count` is a lower bound. Needs the role error. Raises BadValue, BadType and FeatureOff.
         """
         return self._search.failures(filter, count_of(n))
 
     def timeline(self, key: object) -> list[Step]:
-        """Return the transitions of a task, in order, with the time that it spent in each state up to now.
+        """Return a task's transitions, in order, with the time that it spent in each state up to now.
 
         Raises FeatureOff without the feature history.
         """
@@ -157,19 +157,19 @@ class Operators(Generic[T]):
         return self._inspection.why(key)
 
     def doctor(self) -> list[Finding]:
-        """Return each problem with its remedy, as (what, do): of `check`, sessions, pauses, open transactions and more.
+        """Return problems and remedies, as (what, do): from `check`, sessions, pauses, open transactions and more.
 
-        It reads the whole table. A remedy is a command of the shell, in which TARGET stands for this queue.
+        It reads the whole table. A remedy is a shell command, in which TARGET stands for this queue.
         """
         return list(self._inspection.findings())
 
     def snapshot(self) -> Snapshot:
-        """Return the numbers of the queue now: statistics, pauses, room, how long tasks wait, and a standstill.
+        """Return the queue's numbers now: statistics, pauses, room, how long tasks wait, and a standstill.
 
-        `oldest` is exact if the ready tasks became so within the last 100,000 transitions of the history, else a lower
-        bound; 0 without a ready task. A pause of the queue, or of all tubes with ready tasks, and a limit of the
-        feature rate are no `standstill`. Without the feature history both are bounds by what this process has seen of
-        the counters: the first call knows no age, and a standstill since the newest take of the tasks taken now.
+        `oldest` is exact if the ready tasks became so within the last 100,000 transitions in the history, else a lower
+        bound; 0 without a ready task. There is no `standstill` while the queue, or every tube with ready tasks, is
+        paused, or the feature rate limits the takes. Without the feature history both are bounds by what this process
+        has seen in the counters: the first call knows no age, and counts a standstill from the newest take.
         """
         return self._inspection.snapshot()
 
@@ -185,16 +185,16 @@ class Operators(Generic[T]):
         return self._inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
-        """Return the open sessions of the database, oldest first, with their processes and taken tasks of this queue.
+        """Return the database's open sessions, oldest first, with their processes and taken tasks in this queue.
 
         If several processes have joined a session, its process is the last one to register or resume it.
         """
         return self._inspection.processes()
 
     def sweep(self) -> int:
-        """Run the duties of the maintenance thread: fire the due schedules, and move tasks until none is due.
+        """Run the maintenance thread's duties: fire the due schedules, and move tasks until none is due.
 
-        Returns the number of transitions.
+        Returns how many transitions it made.
         """
         return self._schedules.fire_due() + self._takes.timers.sweep()
 
@@ -214,12 +214,12 @@ class Operators(Generic[T]):
         With other features than the installed ones, it changes the installation, and processes with the old ones get
         NotInstalled. Raises ConfigurationError if tasks are in states that the features lack: the message has the
         UPDATE that moves them. It also raises if the features lack a history with rows, unless `drop_history`; and if
-        the column of the status refuses a status (a CHECK, a length).
+        the status column refuses a status (a CHECK, a length).
 
-        A definition, or a version of xq, that was installed and has been replaced since is older: its install() raises
+        A definition or xq version that was installed and has been replaced since is older: its install() raises
         ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
 
-        With `online`, writers of the table go on: on PostgreSQL and MariaDB each step waits for its lock for at most
+        With `online`, the table's writers go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
         is completed by the next call. Raises ConfigurationError to change an installed queue, and with utube (MariaDB:
         also unique); InTransaction within a transaction. SQLite has one writer at a time, which waits in any case.
@@ -247,8 +247,8 @@ class Operators(Generic[T]):
         Raises ConfigurationError for what `install` refuses, if the database is in reach. With `uninstall`, return the
         SQL that `uninstall` runs; the tables that all queues share stay, as others may need them.
 
-        With `split`, return the statements, in order and without a `;` at their ends: `op.execute(text)` of Alembic
-        and drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
+        With `split`, return the statements, in order and without a `;` at their ends: Alembic's `op.execute(text)` and
+        drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
         installation = self._executor.bind().installation
         statements = (
@@ -269,7 +269,7 @@ class Operators(Generic[T]):
         retried(self._store, binding.installation.recount)
 
     def reset(self) -> None:
-        """Set the counters of transitions to zero, and keep those of the states."""
+        """Set the transition counters to zero, and keep the counters for states."""
         within, (_, binding) = self._store.in_transaction(), self._executor.begin()
         self._executor.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
 

@@ -1,7 +1,7 @@
-"""Operations: what an operator does to all tasks of a filter, in chunks. Each chunk is one transaction.
+"""Operations: what an operator does to all tasks that a filter selects, in chunks. Each chunk is one transaction.
 
-Nothing of an operation is stored. If its process is killed, another operation with the same filter moves the other
-tasks: its event does not leave the states of the moved ones.
+An operation stores nothing. If its process is killed, another operation with the same filter moves the other
+tasks: its event does not leave the states of those already moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
-# What an operator does to tasks in bulk, and the event of the machine: a release takes tasks from any session.
+# What an operator does to tasks in bulk, and the machine's event: a release takes tasks from any session.
 ACTS: Final = {act: act for act in ("dig", "release", "restart", "bury", "cancel", "kill")} | {"release": "snatch"}
 CHUNK: Final = 500  # tasks of one transaction, unless the call says
 LARGEST_CHUNK: Final = 1_000  # tasks
@@ -37,12 +37,12 @@ class Preview(NamedTuple):
     n: int  # their number
     exact: bool  # whether these are all; else there are at least that many
     looked: int  # rows that were examined; 0 if the counters know
-    since: list[float | None]  # when each of the tasks came into its state, as of `Found`
+    since: list[float | None]  # when each task came into its state, as in `Found`
     unknown: int = 0  # tasks among the examined rows that it leaves out, since their age is not known
 
 
 class Operation(Generic[T]):
-    """An operation on the tasks of a queue: `run` it in one thread; any thread may `cancel` it.
+    """An operation on a queue's tasks: `run` it in one thread; any thread may `cancel` it.
 
     `done` counts the moved tasks. `skipped` counts the tasks that were found and not moved: another call was faster, or
     the database rejected the move. `looked` counts the examined rows. `state` is new, running, done or cancelled. After
@@ -135,7 +135,7 @@ class Operation(Generic[T]):
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
-        """Move the tasks, unless they have left these states, and return the number of moved ones."""
+        """Move the tasks, unless they have left these states, and return how many moved."""
         finish, executor = self._finish, self._finish.executor
 
         def move(tasks: Sequence[tuple[Parts, str]]) -> int:
@@ -168,7 +168,7 @@ class Operation(Generic[T]):
 
 @contextmanager
 def acting(finish: NamedMoves[Any], by: By) -> Iterator[None]:
-    """Run the block as one transaction of this thread, and ascribe the transitions that xq makes within it."""
+    """Run the block as one transaction in this thread, and ascribe the transitions that xq makes within it."""
     store = finish.executor.store
     finish.executor.begin(locks=True)
     with store.atomic():

@@ -18,9 +18,9 @@ ERROR_SHOWN = 500  # characters of an error of which failures are made
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An order of rows in which a page goes on at a position: the values of `columns`, of which the last are the key.
+    """An order in which a page goes on behind a position: a row's values in `columns`, the last ones the key.
 
-    None has a column that a move changes, but for the state.
+    A move changes none of these columns but the state.
     """
 
     name: str  # in cursors; "" is the order of the keys, the greatest first
@@ -39,10 +39,10 @@ class Questions:
         self.objects: Objects = dialect.installer.objects
         self.looks: Looks = dialect.looks
 
-    # walks of the search, along an index of a state or along the key; `:tube` is the tube of a walk
+    # the search's walks, along a state's index or along the key; `:tube` is the walk's tube
 
     def by_state_index(self, state: str, of_tube: bool) -> Walk | None:
-        """Return the walk along the index of a state: in the order of takes, or, if it has no name, sorted by key.
+        """Return the walk along a state's index: in take order, or, if it has no name, sorted by key.
 
         None if no index has all tasks in this state.
         """
@@ -50,7 +50,7 @@ class Questions:
         if index not in self.objects.wanted_indexes() or (self.objects.groups and state == READY):
             return None
         mine, roles = self.of.is_state(state), [self.of.source.roles[role] for role in self.of.source.ordered_by]
-        # Else a position could not be compared with the row of which it is.
+        # Else a position could not be compared with its row.
         exact = all(field.kind in INTEGERS and not field.null for field in roles) and self._orders(self.of.ordered)
         if exact and index.startswith("oldest"):
             if of_tube and state == READY and self._orders([self.of.roles["tube"]]):
@@ -71,19 +71,19 @@ class Questions:
         return ", ".join(f"{key} DESC" for key in self.of.keys)
 
     def _orders(self, columns: Sequence[str]) -> bool:
-        """Return whether an index of these columns orders rows by their whole values."""
+        """Return whether an index on these columns orders rows by their whole values."""
         return all(self.of.indexed(column) == column for column in columns)
 
     def number_in(self, walk: Walk) -> str:
-        """Return a query of the number of rows of a walk, up to `:n`."""
+        """Return a query that counts a walk's rows, up to `:n`."""
         some = f"SELECT 1 FROM {walk.rows} WHERE {walk.condition} LIMIT :n"
         return f"SELECT COUNT(*) FROM ({some}) AS xq_some"
 
     def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str:
-        """Return a query of up to `:look` rows; if it goes on, of those behind the position `:p0`, `:p1` ...
+        """Return a query for up to `:look` rows; if it goes on, for those behind the position `:p0`, `:p1` ...
 
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
-        error, when it finished, the position and, if wanted, all columns of the table.
+        error, when it finished, the position and, if wanted, all the table's columns.
         """
         behind = f" AND {self.of.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
@@ -105,7 +105,7 @@ class Questions:
         return f"COALESCE({self.of.place_in_text}({column}, {part}) > 0, FALSE)"
 
     def compares(self, field: Field, operator: str, value: str) -> str:
-        """Return the comparison of a column with a bound value; of a text byte by byte."""
+        """Return the condition that compares a column with a bound value; a text byte by byte."""
         return f"COALESCE({self.of.exact(self.of.quote(field.column), field.kind)} {operator} {value}, FALSE)"
 
     def is_empty(self, field: Field) -> str:
@@ -124,7 +124,7 @@ class Questions:
         return f"SELECT ({before}), EXISTS (SELECT 1 FROM {history} WHERE id <= {least})"
 
     def last_entries(self, n: int) -> str:
-        """Return a query of (key, state, last time in microseconds) of `n` keys of the history, `:h0`, `:h1` ...
+        """Return a query for (key, state, last time in microseconds) by `n` keys in the history, `:h0`, `:h1` ...
 
         It reads the transitions whose id is greater than `:low`.
         """
@@ -138,7 +138,7 @@ class Questions:
 
     @property
     def takers(self) -> str:
-        """A query of the keys of the taken tasks that have the utube of the task of a key."""
+        """A query for the keys of taken tasks in the same utube as the task with a key."""
         role = self.of.roles["utube"]
         its = f"SELECT {self.of.as_text(f'xq_its.{role}')} FROM {self.of.table_in_schema} AS xq_its"
         same = f"{self.of.as_text(role)} = ({its} WHERE {self.of.by_key('xq_its.')})"
@@ -147,7 +147,7 @@ class Questions:
 
     @property
     def often_taken(self) -> str:
-        """A query of up to `:n` unfinished tasks that were taken `:least` times or more; "" without their number."""
+        """A query for up to `:n` unfinished tasks taken `:least` times or more; "" without the role attempts."""
         if not (attempts := self.of.roles.get("attempts")):
             return ""
         pending = self.of.in_states(self.of.machine.pending)
@@ -160,16 +160,16 @@ class Questions:
 
     @property
     def transitions_after(self) -> str:
-        """A query of the first `:n` transitions whose id is greater than `:since`."""
+        """A query for the first `:n` transitions whose id is greater than `:since`."""
         columns = ", ".join(map(self.of.quote, self.of.history_columns))
         return f"SELECT {columns} FROM {self.of.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
 
     @property
     def ready_since(self) -> str:
-        """A query of one row: now, the number of ready tasks, and what the last `:n` transitions have of them.
+        """A query for one row: now, how many tasks are ready, and what the last `:n` transitions say about them.
 
-        That is the number of tasks that became ready in them and are still so, their first time, the time of the last
-        take, and the time of the first transition. One statement: the numbers must be of one moment.
+        That is how many tasks became ready in them and are still so, their first time, when the last take was, and when
+        the first transition was. It is one statement, since the numbers must belong to one moment.
         """
         key, counts = self.of.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
         into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
@@ -189,7 +189,7 @@ class Questions:
 
     @property
     def durations(self) -> str:
-        """A query of (state, microseconds of a task in it) of the transitions whose id is > `:since`.
+        """A query for (state, microseconds that a task was in it) by the transitions after the id `:since`.
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
@@ -202,6 +202,6 @@ class Questions:
 
     @property
     def bucket_left(self) -> str:
-        """A query of the microseconds until the bucket of the task of a key has a token."""
+        """A query for the microseconds until the bucket for the task with a key has a token."""
         bucket = f"(SELECT {self.of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
         return f"SELECT full_us - ({self.of.latest}) FROM {RATES} WHERE {self.of.my_buckets} AND bucket = {bucket}"

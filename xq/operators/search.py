@@ -1,4 +1,4 @@
-"""Find tasks by a filter, in pages that are as fast in a table of ten million rows; failures in groups."""
+"""Find tasks by a filter, in pages that are as fast in a table with ten million rows; failures in groups."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STEP = 2_000  # rows of the queries after the first one of a call
 
 @dataclass(frozen=True)
 class Found(Generic[T]):
-    """A page of tasks. `next` is the cursor of the page behind it, for `find`; None at the end.
+    """A page of tasks. `next` is the cursor for the page behind it, for `find`; None at the end.
 
-    `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. The token
-    of a taken task tells it, and the role finished of one that has ended; of others the feature history, if it was one
-    of its last 200,000 transitions. `looked` is the number of the rows that were examined, `unknown` that of those that
-    `age` leaves out since it is not known, and `ended` whether the call came to the end. If it did not, and the page is
-    not full, it stopped after 10,000 rows: go on with the cursor.
+    `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. A taken
+    task's token tells it, and the role finished for a task that has ended; for others the feature history, if it was
+    among its last 200,000 transitions. `looked` counts the examined rows, `unknown` the rows that `age` leaves out,
+    and `ended` says whether the call came to the end. If it did not, and the page is not full, it stopped after
+    10,000 rows: go on with the cursor.
     """
 
     tasks: list[T]
@@ -48,7 +48,7 @@ class Found(Generic[T]):
 
 
 class Page(NamedTuple):
-    """The keys and the states of tasks; the cursor behind them, None at the end; the number of examined rows."""
+    """Tasks' keys and states; the cursor behind them, None at the end; how many rows were examined."""
 
     tasks: list[tuple[Parts, str]]
     next: str | None
@@ -57,7 +57,7 @@ class Page(NamedTuple):
 
 
 class Search(Generic[T]):
-    """Finds the tasks of one queue."""
+    """Finds one queue's tasks."""
 
     def __init__(self, executor: Executor, tasks: Tasks[T]) -> None:
         self.executor = executor
@@ -79,7 +79,7 @@ class Search(Generic[T]):
         return Found(tasks, self.since.of(rows), page.next, page.looked, page.next is None, page.unknown)
 
     def movable(self, filter: str, n: int, after: str | None) -> Page:
-        """Return the keys and states of the next `n` tasks that a filter means. Reads no task."""
+        """Return the keys and states of the next `n` tasks that a filter selects. Reads no task."""
         return self._page(self.meant(filter), n, after)
 
     def _page(self, meant: Meant, n: int, after: str | None) -> Page:
@@ -105,7 +105,7 @@ class Search(Generic[T]):
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def _position(self, walk: Walk, cursor: object) -> Parts:
-        """Return the position of a cursor. Anybody may send one, so all of it is checked."""
+        """Return a cursor's position. Anybody may send one, so all parts are checked."""
         if not isinstance(cursor, str):
             raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
         with suppress(ValueError, TypeError, RecursionError, BadType):
@@ -118,7 +118,7 @@ class Search(Generic[T]):
         raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
 
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
-        """Return the walk for tasks in some states: along an index of the one state, else the key."""
+        """Return the walk for tasks in some states: along the index if there is one state, else along the key."""
         questions = self.since.questions
         walk = questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
         if walk and (walk.name or self.executor.run(questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):
@@ -128,7 +128,7 @@ class Search(Generic[T]):
     def _rows(
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
     ) -> Iterator[tuple[Seen, bool | None]]:
-        """Yield the rows of a walk behind a position, and whether they pass; None if it is not known."""
+        """Yield a walk's rows behind a position, and whether they pass; None if it is not known."""
         end = 6 + len(walk.columns)
         while True:
             sql = self.since.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
@@ -144,7 +144,7 @@ class Search(Generic[T]):
             position, size = found[-1].position, STEP
 
     def _whole(self, meant: Meant, keys: list[Parts]) -> list[Seen]:
-        """Return the rows of some keys, in this order, if they still pass."""
+        """Return the rows with some keys, in this order, if they still pass."""
         found: dict[Parts, Seen] = {}
         for some in chunks(keys, FETCHED):
             walk = self.since.questions.by_keys(meant.states, [meant.among(some)])
@@ -173,7 +173,7 @@ class Search(Generic[T]):
         first, failure = members[0][0], failure_of(members[0][0].error)
         times = [at for _, at in members if at is not None]
         states = Counter(row.state for row, _ in members)
-        # With the states, as one of them may have an index.
+        # With the states, as one may have an index.
         more = f"state:{','.join(states)} " if meant.states == self.machine.states else ""
         return FailureGroup(
             *failure,

@@ -12,13 +12,13 @@ from xq.engine.executor import Executor
 from xq.operators.filters import Term
 from xq.operators.questions import Questions
 
-RECENT = 200_000  # transitions in which the times of tasks are looked up: no index of the history has the keys
+RECENT = 200_000  # transitions in which tasks' times are looked up: no index on the history has the keys
 TRANSITIONS = 1_000_000  # that a term like age>1h reads
-DISORDER = 1_000  # transitions by which the order of the ids may differ from that of the times
+DISORDER = 1_000  # transitions by which the order by id may differ from the order by time
 
 
 class Seen(NamedTuple):
-    """What a search reads of a row that it examines."""
+    """What a search reads from a row that it examines."""
 
     position: tuple[Any, ...]  # in its walk
     columns: tuple[Any, ...]  # of its table, if they are wanted
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 class Since:
-    """The times of one queue, in seconds since 1970."""
+    """When one queue's tasks came into their states, in seconds since 1970."""
 
     def __init__(self, executor: Executor, machine: Machine) -> None:
         self.executor = executor

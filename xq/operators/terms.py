@@ -1,4 +1,4 @@
-"""What a filter means for one queue: states, and tests of its rows."""
+"""What a filter means for one queue: states, and tests on its rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Meant:
             special.get(term.name, self._field)(term)
 
     def test(self, conditions: Sequence[str], negated: bool) -> None:
-        """Require one of these conditions, or none."""
+        """Require any of these conditions, or none."""
         self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
 
     def among(self, keys: Sequence[Parts], name: str = "") -> str:
@@ -87,7 +87,7 @@ class Meant:
             self.keys.append(among)
 
     def _field(self, term: Term) -> None:
-        """Add a test of a role or a field: numbers are compared, a text contains a value, anything else equals it."""
+        """Add a test on a role or a field: numbers are compared, a text contains a value, anything else equals it."""
         if (named := self.fields.get(term.name)) is None:
             self._need(term, term.name)
             known = ", ".join(["state", "key", "age", "failure", *self.fields])
@@ -122,7 +122,7 @@ class Meant:
         self.checks.append(lambda rows: [(failure_of(row.error).id in ids) != term.negated for row in rows])
 
     def _age(self, term: Term) -> None:
-        """Add a check of the time since a task entered its state. A task of unknown age passes `age:unknown` alone."""
+        """Add a check on the time since a task entered its state. If that is not known, only `age:unknown` passes."""
         if term.operator not in COMPARE and term.values == ("unknown",):
             read = 0 if self.since.kept is None else self.since.newest() - TRANSITIONS
             self.checks.append(lambda rows: [(at is None) != term.negated for at in self.since.of(rows, read)])
@@ -141,7 +141,7 @@ class Meant:
 
 
 def _equal(term: Term) -> tuple[str, ...]:
-    """Return the values of a term that names whole values. Raises BadValue if it compares."""
+    """Return the values in a term that names whole values. Raises BadValue if it compares."""
     if term.operator not in (":", "="):
         raise term.wrong(f"cannot compare: write {term.name}:{quoted(term.values[0])}")
     return term.values

@@ -1,4 +1,4 @@
-"""Build a queue from a model, features and dialects: the common part of each ORM's `upgrade`."""
+"""Build a queue from a model, features and dialects: what each ORM's `upgrade` shares."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ Schedules = Mapping[str, tuple[object, object] | tuple[object, object, Mapping[s
 
 
 def as_decorator(upgrade: Callable[Concatenate[type[Any], P], object]) -> Callable[P, Callable[[C], C]]:
-    """Return the `upgrade` of an ORM as a class decorator."""
+    """Return an ORM's `upgrade` as a class decorator."""
 
     def queue(*args: P.args, **options: P.kwargs) -> Callable[[C], C]:
         """Upgrade a model by a class decorator: `@xq.queue(fields={"status": "status"}, features={"keep": True})`.
 
-        The arguments and errors are those of `upgrade`. A model that inherits from the abstract model of its ORM needs
-        no `fields`.
+        It takes the arguments of `upgrade` and raises its errors. A model that inherits from its ORM's abstract model
+        needs no `fields`.
         """
         if args and isinstance(args[0], type):
             raise ConfigurationError(
@@ -84,9 +84,9 @@ def build(
     schedules: Schedules | None = None,
     woken: Callable[[], None] = lambda: None,
 ) -> Queue[T]:
-    """Return a queue on any store: the implementation of each ORM's `upgrade`. Raises ConfigurationError.
+    """Return a queue on any store: each ORM's `upgrade` calls this. Raises ConfigurationError.
 
-    With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces the words of
+    With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces words in
     the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call.
     """
     fields, features = {} if fields is None else fields, {} if features is None else features

@@ -1,4 +1,4 @@
-"""The features of xq: convert `features=` to data, and list the methods and options that each one adds."""
+"""xq's features: convert `features=` to data, and list the methods and options that each one adds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xq.features import FEATURES
 
 @cache
 def _model_of_features() -> Any:
-    """Return the pydantic model of `features=`. The annotation of each feature's argument is its validator."""
+    """Return the pydantic model for `features=`. It validates each argument by its annotation."""
     fields: dict[str, Any] = {}
     for name, feature in FEATURES.items():
         hint, *_ = get_type_hints(feature, include_extras=True).values()
@@ -60,7 +60,7 @@ def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the features that add each method and option, for the messages of FeatureOff."""
+    """Return the features that add each method and option, for FeatureOff's messages."""
     methods: dict[str, tuple[str, ...]] = {}
     options: dict[tuple[str, str], tuple[str, ...]] = {}
     for name, make in FEATURES.items():

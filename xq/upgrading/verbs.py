@@ -1,4 +1,4 @@
-"""Attach the methods of a queue to its model."""
+"""Attach a queue's methods to its model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern th
 
 
 class Verb:
-    """A method of the queue on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`.
+    """A queue's method on the model, as in `Page.ack(key)`, and on an instance without the key: `page.ack()`.
 
-    Of the ones in OF_MANY the AttributeError says that only the queue has them.
+    For those in OF_MANY its AttributeError names the queue, which alone has them.
     """
 
     def __init__(self, handle: Queue[Any], name: str) -> None:

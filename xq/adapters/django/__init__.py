@@ -1,6 +1,6 @@
-"""xq for Django: models of an app as queues, on Django's own connections.
+"""xq for Django: an app's models as queues, on Django's own connections.
 
-Importing it imports nothing of Django: the command line loads `targets` where Django may lack.
+Importing it does not import Django: the command line loads `targets` where Django may lack.
 """
 
 from __future__ import annotations
@@ -52,13 +52,12 @@ def upgrade(
     clock: Clock | None = None,
     using: str | None = None,
 ) -> Queue[T]:
-    """Make a queue of a Django model, as `xq.upgrade` does. Touches no database.
+    """Make a Django model a queue, as `xq.upgrade` does. Touches no database.
 
     Fields that `fields` does not map are added to the model, and makemigrations finds them. `schedules` are stored when
-    a worker starts, not by migrations. `using` is the alias of the database; None asks the routers at each call for the
-    database of writes. save() of the model writes the queue's fields only if the
-    application has changed them, and so never moves a task back. Raises ConfigurationError if the arguments do not fit
-    the model.
+    a worker starts, not by migrations. `using` is the database's alias; None asks the routers at each call where to
+    write. The model's save() writes the queue's fields only if the application has changed them, and so never moves a
+    task back. Raises ConfigurationError if the arguments do not fit the model.
     """
     from xq.adapters.django.store import DjangoStore
 

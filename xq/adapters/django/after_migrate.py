@@ -60,7 +60,7 @@ def after_migrate(
 
 
 def _not_applied(label: str, using: str) -> set[str]:
-    """Return the names of the models for which a migration of an app will install a queue."""
+    """Return the names of the models for which an app's migrations will install a queue."""
     loader = MigrationLoader(connections[using], ignore_no_migrations=True)
     return {
         operation.model_name.lower()

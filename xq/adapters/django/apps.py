@@ -7,14 +7,14 @@ from django.db.models.signals import post_migrate
 
 
 class XqConfig(AppConfig):
-    """xq: queues on models of other apps. It has no models itself."""
+    """xq: queues on other apps' models. It has no models itself."""
 
     name = "xq.adapters.django"
     label = "xq"
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks and the signal of migrations."""
+        """Register the checks and the signal after migrations."""
         from xq.adapters.django import checks
         from xq.adapters.django.after_migrate import after_migrate
 

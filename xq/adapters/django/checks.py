@@ -1,4 +1,4 @@
-"""System checks of the queues of a project."""
+"""System checks for a project's queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register() -> None:
 
 
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> Iterator[checks.CheckMessage]:
-    """Check that each queue fits the database and the field of its model."""
+    """Check that each queue fits its database and its model's status field."""
     loader = MigrationLoader(None, ignore_no_migrations=True)
     for config in _apps(app_configs):
         for queue in queues_of(config):
@@ -47,7 +47,7 @@ def _apps(app_configs: Sequence[Any] | None) -> list[Any]:
 
 
 def _unfit(queue: Queue[Any], alias: str) -> list[checks.CheckMessage]:
-    """Return an error if xq does not support Django's driver of a database, or if the queue cannot be there."""
+    """Return an error if xq does not support Django's driver for a database, or if the queue cannot be there."""
     vendor, driver = connections[alias].vendor, connections[alias].Database.__name__
     wanted = DRIVERS.get(vendor, driver)
     if driver != wanted:
@@ -61,7 +61,7 @@ def _unfit(queue: Queue[Any], alias: str) -> list[checks.CheckMessage]:
 
 
 def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
-    """Yield a warning if the field of the status has choices, and some statuses of the queue are not among them."""
+    """Yield a warning if the status field has choices, and some statuses that the queue writes are not among them."""
     here, field = queue.parts.installation, queue.model._meta.get_field(queue.roles["status"])
     chosen = [value for value, _ in getattr(field, "flatchoices", ())]
     words = [word for word in here.dialect.words.values() if chosen and word not in chosen]

@@ -28,7 +28,7 @@ log = logging.getLogger("django.db.backends")  # where Django logs its own state
 
 ENGINES: Final = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mariadb"}  # Django's vendor -> the dialect
 
-# the dialect -> how Django gets connections of a driver that xq supports
+# the dialect -> how Django gets connections from a driver that xq supports
 ADVICE: Final = {
     "postgres": "pip install psycopg",
     "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
@@ -43,7 +43,7 @@ OF_DJANGO: Final = frozenset(
 
 @cache
 def _vendor(backend: str) -> str:
-    """Return the vendor of a database backend, which may be a subclass of Django's under another name."""
+    """Return a database backend's vendor. The backend may be a subclass of Django's under another name."""
     return str(load_backend(backend).DatabaseWrapper.vendor)
 
 
@@ -54,13 +54,13 @@ def where(connection: Any) -> list[object]:
 
 
 def database_of(connection: Any) -> Database:
-    """Return the database of an alias: the same until its settings name another one, such as the test database."""
+    """Return the Database for an alias: the same until its settings name another one, such as the test database."""
     alias, key = connection.alias, (connection.alias, connection.vendor, *map(str, where(connection)))
     known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
     if (found := known.get(key)) is None:
         found = Database.at(known, key, key, lambda: DjangoConnections(f"the database {alias!r}", None, alias))
         settings = connections.settings.get(alias)
-        # This thread's connection may be older than a change of the settings, for example in a test. Other threads
+        # This thread's connection may be older than a change to the settings, for example in a test. Other threads
         # need theirs, and its sessions, all the same.
         if settings is not None and where(connection) == [settings["NAME"], settings["HOST"], settings["PORT"]]:
             for other in [other for other in list(known) if other != key and other[0] == alias]:
@@ -87,7 +87,7 @@ class _Immediate(transaction.Atomic):
 
 
 class _Kept(PendingCalls):
-    """What xq stores with a connection of Django's."""
+    """What xq stores with Django's connection."""
 
     at: Sequence[object] | None = None  # the database to which xq opened the connection
 
@@ -126,9 +126,9 @@ class _WatchedConnection(Connection):
 
 
 class DjangoConnections(OrmConnections):
-    """Django's connections to a database, or to that of a model, as `xq.core.ports.Connections`.
+    """Django's connections to a database, or to a model's, as `xq.core.ports.Connections`.
 
-    The database is `using`; None asks the routers at each call for the database of writes of the model.
+    The database is `using`; None asks the routers at each call where to write the model.
     """
 
     def __init__(self, name: str, model: type[models.Model] | None, using: str | None) -> None:
@@ -142,7 +142,7 @@ class DjangoConnections(OrmConnections):
         self.connected: Callable[[Any], bool] = lambda connection: False
 
     def _speaks(self, connection: Any) -> bool:
-        """Return whether a connection is, and by its settings still is, to a database of this store's vendor."""
+        """Return whether a connection is, and by its settings still is, to a database from this store's vendor."""
         vendor = connection.vendor
         return ENGINES.get(vendor) == self._engine and _vendor(connection.settings_dict["ENGINE"]) == vendor
 
@@ -153,7 +153,7 @@ class DjangoConnections(OrmConnections):
 
     @property
     def connection(self) -> Any:
-        """Django's connection of this thread, which may not be open."""
+        """Django's connection for this thread, which may not be open."""
         return connections[self.using or self.alias]
 
     @property
@@ -189,8 +189,8 @@ class DjangoConnections(OrmConnections):
         if "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
             wrapper.cursor().close()
         if not within and not wrapper.autocommit and self._engine != "postgres":
-            # sqlite3 itself begins a transaction before some statements only, and pymysql does not learn of one from a
-            # statement that returns rows.
+            # sqlite3 itself begins a transaction before some statements only, and pymysql does not learn about one from
+            # a statement that returns rows.
             wrapper.connection.cursor().execute("BEGIN")
             within = True
         connection.in_transaction = within
@@ -220,7 +220,7 @@ class DjangoConnections(OrmConnections):
 
     @staticmethod
     def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
-        """Return whether a transaction is open on the connection of this thread.
+        """Return whether a transaction is open on this thread's connection.
 
         None if the connection is closed or must be closed. Raises as Django if the connection must not be used.
         """
@@ -240,7 +240,7 @@ class DjangoConnections(OrmConnections):
         return within
 
     def _open(self) -> Connection:
-        """Return the connection of this thread; a new one if it is lost and no transaction is open."""
+        """Return this thread's connection; a new one if it is lost and no transaction is open."""
         wrapper, driver, database = self.connection, self.driver, self.database
         if database is None:
             # `self.engine` may raise a more specific error
@@ -280,7 +280,7 @@ class DjangoConnections(OrmConnections):
 
     @staticmethod
     def _within(connection: Any, driver: Driver) -> bool:
-        # Django knows of no transaction begun by a plain BEGIN, and the driver of none before its first statement.
+        # Django detects no transaction begun by a plain BEGIN, and the driver none before its first statement.
         if connection.in_atomic_block:
             return True
         return connection.connection is not None and driver.in_transaction(connection.connection)
@@ -370,7 +370,7 @@ class DjangoConnections(OrmConnections):
         _forget_transaction(connection)
 
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
-        # In one thread, that of the request or of the test case: Django's own asynchronous methods run there.
+        # In one thread, the request's or the test case's: Django's own asynchronous methods run there.
         return sync_to_async(job)()
 
     def connector(self) -> Connector:
@@ -409,7 +409,7 @@ class DjangoConnections(OrmConnections):
 
     def of_the_driver(self, error: BaseException) -> BaseException:
         cause = error.__cause__
-        # Django's TransactionManagementError has a cause as well, an error of the application.
+        # Django's TransactionManagementError has a cause as well, raised by the application.
         return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
 
     @property

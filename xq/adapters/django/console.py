@@ -1,4 +1,4 @@
-"""An ASGI application, as the console of xq, at a URL of a Django project, behind the login of the staff."""
+"""An ASGI application, such as xq's console, at a URL in a Django project, behind the login for staff."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Application = Callable[..., Awaitable[None]]  # of ASGI: (scope, receive, send)
 USER: Final = "xq.user"  # in the scope: the name of the user
 VERBS: Final = "xq.verbs"  # in the scope: all that the application may let this user do; absent: it decides alone
 VIEW: Final = "view"
-# The verbs of the console, and the permission that each needs where the admin of the model has none of its own for it.
+# The console's verbs, and the permission that each needs where the model's admin has none of its own for it.
 NEEDED: Final = {VIEW: "view_or_change", "cancel": "delete", "kill": "delete", "run": "add"} | dict.fromkeys(
     ("dig", "release", "restart", "bury", "pause", "resume"), "change"
 )
@@ -27,19 +27,19 @@ SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
 
 def user_of(scope: Mapping[str, Any]) -> str | None:
-    """Return the name of the user of Django who sent a request, from the scope of the mounted application."""
+    """Return the name of the Django user who sent a request, from the mounted application's scope."""
     return scope.get(USER)
 
 
 def console(app: Application, *, may: Callable[[Any], bool] | None = None, site: Any = None) -> list[Any]:
-    """Return URL patterns that pass the requests of the staff on to an ASGI application: `include(console(app))`.
+    """Return URL patterns that pass the staff's requests on to an ASGI application: `include(console(app))`.
 
     `may` decides by the request who may use it, and the application what they may do there. None: superusers; and in
     the console of `xq.serve.app` the staff with the right to view the models of all its queues, who may do what the
-    admin of `site` (None: the admin's own) allows for each model. Others are sent to the login of `site`; users that
-    are logged in and may not get 403. The scope has the user's name (`user_of`). A request that changes something must
-    come from a page of the same host (Sec-Fetch-Site, Origin). An answer is sent when it is complete: no stream
-    works.
+    admin of `site` (None: the admin's own) allows for each model. `console` sends others to the login of `site`; users
+    who are logged in and may not use it get 403. The scope has the user's name (`user_of`). A request that changes
+    something must come from a page on the same host (Sec-Fetch-Site, Origin). An answer is sent when it is complete:
+    no stream works.
     """
     here = site or admin.site
     shown = [entry.queue.model for entry in getattr(app, "entries", ())]  # none in an application of another make
@@ -66,7 +66,7 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
 
 
 def _verbs(request: Any, site: Any, shown: list[Any]) -> frozenset[str]:
-    """Return the verbs that the admin allows a user on each of the models."""
+    """Return the verbs that the admin allows a user on every model."""
     if not shown or not all(issubclass(model, models.Model) for model in shown):
         return frozenset()  # Django has no permissions for models of another ORM
     from xq.adapters.django.admin.queue_admin import QueueAdmin  # the admin may not be installed

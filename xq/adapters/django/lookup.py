@@ -13,18 +13,18 @@ APP: Final = "xq.adapters.django"
 
 
 def queue_of(model: Any) -> Queue[Any] | None:
-    """Return the queue of a model, or None. For a proxy use its `_meta.concrete_model`."""
+    """Return a model's queue, or None. For a proxy use its `_meta.concrete_model`."""
     found = vars(model).get("xq")
     return found.handle if isinstance(found, QueueAttribute) else None
 
 
 def queues() -> list[Queue[Any]]:
-    """Return all queues among the models of the installed apps, in their order."""
+    """Return all queues among the installed apps' models, in their order."""
     return queues_of(apps)
 
 
 def queues_of(models: Any) -> list[Queue[Any]]:
-    """Return the queues among the models of an app, by its config, or of all apps, by the registry."""
+    """Return the queues among an app's models, by its config, or among all apps' models, by the registry."""
     return [queue for queue in map(queue_of, models.get_models()) if queue is not None]
 
 
@@ -34,5 +34,5 @@ def alias_of(queue: Queue[Any]) -> str:
 
 
 def is_app_missing() -> bool:
-    """Return whether INSTALLED_APPS lacks the app of xq, once Django has read it."""
+    """Return whether INSTALLED_APPS lacks xq's app, once Django has read it."""
     return apps.apps_ready and not apps.is_installed(APP)

@@ -1,4 +1,4 @@
-"""The operations of migrations that install and uninstall a queue."""
+"""The migration operations that install and uninstall a queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def detached_queue(model: Any, using: str, definition: Mapping[str, Any]) -> Que
 
 
 def queue_on(then: Apps, label: str, name: str, using: str) -> Queue[Any] | None:
-    """Return a queue of today's definition on the model of that time.
+    """Return a queue with today's definition on the model as it was then.
 
     None if the model is no queue today, if its table belongs to another database, or if it then had other fields.
     """
@@ -42,13 +42,13 @@ def queue_on(then: Apps, label: str, name: str, using: str) -> Queue[Any] | None
 
 
 def is_in(using: str, model: Any) -> bool:
-    """Return whether migrations make the table of a model in a database that xq supports."""
+    """Return whether migrations make a model's table in a database that xq supports."""
     known = connections[using].vendor in ENGINES
     return known and model._meta.can_migrate(using) and bool(router.allow_migrate_model(using, model))
 
 
 def operations_of(loader: MigrationLoader, label: str) -> Iterator[tuple[tuple[str, str], QueueOperation]]:
-    """Yield the operations on queues in the migrations of an app, in their order, each with its migration."""
+    """Yield the queue operations in an app's migrations, in their order, each with its migration."""
     leaves = loader.graph.leaf_nodes(label)
     for key in dict.fromkeys(key for leaf in leaves for key in loader.graph.forwards_plan(leaf)):
         if key[0] == label:
@@ -56,7 +56,7 @@ def operations_of(loader: MigrationLoader, label: str) -> Iterator[tuple[tuple[s
 
 
 def installed_by(loader: MigrationLoader, label: str) -> set[str]:
-    """Return the names, in lower case, of the models of an app that are queues behind all of its migrations."""
+    """Return the names, in lower case, of an app's models that are queues after all its migrations."""
     last = {operation.model_name.lower(): operation for _, operation in operations_of(loader, label)}
     return {name for name, operation in last.items() if isinstance(operation, InstallQueue)}
 
@@ -64,14 +64,14 @@ def installed_by(loader: MigrationLoader, label: str) -> set[str]:
 class QueueOperation(base.Operation):
     """Installs or uninstalls the queue on a model.
 
-    The definition is that of the model when the migration runs. Migrations of version 0.2.0 name one, which is ignored.
+    It uses the model's definition as the migration runs. Migrations from version 0.2.0 name one, which is ignored.
     """
 
     reversible = True
     reduces_to_sql = True
     elidable = False
     text: str  # what it does to {}, the model
-    fragment: str  # of the name of a migration
+    fragment: str  # for a migration's name
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class QueueOperation(base.Operation):
         return self.fragment.format(self.model_name.lower())
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """Do nothing: a queue is not part of Django's state of a model."""
+        """Do nothing: a queue is not part of a model's state in Django."""
 
     def references_model(self, name: str, app_label: str) -> bool:
         return name.lower() == self.model_name.lower()
 
     def _install(self, app_label: str, editor: Any, state: Any) -> None:
-        """Install the queue if the model has all of its fields by now; else the end of `migrate` does it."""
+        """Install the queue if the model has all its fields by now; else `migrate` does it at its end."""
         queue = queue_on(state.apps, app_label, self.model_name, editor.connection.alias)
         if queue is None:
             return
@@ -135,7 +135,7 @@ class QueueOperation(base.Operation):
 class InstallQueue(QueueOperation):
     """Install the queue on a model as it is defined when the migration runs. `manage.py xq_makemigration` writes this.
 
-    It does nothing while the model lacks fields of the queue: `migrate` installs it at its end. Undoing it restores the
+    It does nothing while the model lacks the queue's fields: `migrate` installs it at its end. Undoing it restores the
     plain table. `online` installs as `Queue.install(online=True)` does, in a migration with `atomic = False`.
     """
 

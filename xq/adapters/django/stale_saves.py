@@ -1,4 +1,4 @@
-"""Prevent save() of a stale instance from moving a task, and from inserting a deleted one again."""
+"""Prevent save() on a stale instance from moving a task, and from inserting a deleted one again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xq.core.errors import NotFound
 
 
 def guard(model: Any, keys: Sequence[str], roles: Sequence[Any]) -> None:
-    """Make save() of a model write one of these fields only if the application has changed or named it.
+    """Make a model's save() write one of these fields only if the application has changed or named it.
 
-    `_state.xq` of an instance has the values that it read or wrote last, also of `keys`. save() raises NotFound if the
-    row is gone, since its task was finished; Django would insert it again.
+    An instance remembers in `_state.xq` the values that it read or wrote last, also of `keys`. save() raises NotFound
+    if the row is gone, since its task was finished; Django would insert it again.
     """
     from_db: Callable[..., Any] = model.from_db.__func__
     refresh_from_db, save_base = model.refresh_from_db, model.save_base
@@ -66,7 +66,7 @@ class _Itself:
 
 
 def _guarded(field: Any, pre_save: Callable[[Any, bool], Any]) -> Callable[[Any, bool], Any]:
-    """Return the `pre_save` of a field that save() writes only if it is changed, by a receiver of the signal, say."""
+    """Return a `pre_save` that writes a field only if it is changed, for example by a receiver of the signal."""
 
     @wraps(pre_save)
     def value(instance: Any, add: bool) -> Any:
@@ -96,7 +96,7 @@ def _written(instance: Any, update_fields: Any, **signal: Any) -> None:
 
 
 def _remember(instance: Any, names: Iterable[str] | None) -> None:
-    """Remember the values of the key and of the guarded fields, or of some of them by their names."""
+    """Remember the values in the key and in the guarded fields, or in some fields by their names."""
     (keys, guarded), values = instance._xq_guarded, instance.__dict__
     wanted = {*keys, *(guarded if names is None else {*guarded} & {*names})}
     instance._state.xq = {**_known(instance), **{name: values[name] for name in wanted & values.keys()}}

@@ -1,4 +1,4 @@
-"""The Store of Django: a model of an app, on Django's own connections."""
+"""Django's Store: an app's model, on Django's own connections."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KINDS: Final[Mapping[str, Kind]] = {  # by get_internal_type()
     "DecimalField": "decimal",
 }
 
-# By the kind of a key, that of a column that refers to it.
+# A key's kind -> the kind of a column that refers to it.
 REFERRED: Final[Mapping[Kind, Kind]] = {"auto": "integer", "bigauto": "bigint"}
 
 # For these kinds the application gets the driver's value, and a value of this very type is sent unchanged.
@@ -74,7 +74,7 @@ NATIVE: Final[Mapping[type, type]] = {
 }
 
 
-# Django's connections make the values of these fields themselves, so no conversion of one raises.
+# Django's connections make the values for these fields themselves, so no conversion of one raises.
 SAFE: Final[Mapping[str, Collection[type]]] = {
     "sqlite": (models.BooleanField, models.DateTimeField, models.DateField, models.TimeField),
     "postgres": (models.JSONField,),
@@ -93,7 +93,7 @@ PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes th
 class DjangoStore(OrmModel[M], DjangoConnections):
     """A Django model as a `xq.core.ports.Store`.
 
-    It uses the database `using`; None asks the routers at each call for the database of writes.
+    It uses the database `using`; None asks the routers at each call where to write.
     """
 
     needed: Mapping[str, str] = {
@@ -150,13 +150,13 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         self._attnames = [field.attname for field in self._concrete]
         self._attributes = [(field.name, field.attname) for field in self._concrete]
         self._relations = [field for field in self._concrete if field.is_relation]
-        # The values of a new instance in fields that Django, or the database, fills on save.
+        # A new instance's values in fields that Django, or the database, fills on save.
         self._filled = [(field.name, nothing) for field in self._concrete if (nothing := _nothing(field))]
         self.fields = tuple(map(self._field, self._concrete))
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
-        # Computed late: the target of a foreign key is known only after all models are loaded.
+        # Computed late: a foreign key's target is known only after all models are loaded.
         related = {i for i, field in enumerate(self._concrete) if field.is_relation and not self._converters(field)}
         return [(i, read) for i, read in super()._readers if i not in related]
 
@@ -168,7 +168,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         return not (self._is_made_plainly and all(map(self._is_safe, read)))
 
     def _is_safe(self, field: Any) -> bool:
-        # A table of Django's own accepts nothing but JSON there.
+        # A table that Django manages accepts nothing but JSON there.
         is_json = type(field) is models.JSONField and self.model._meta.managed
         return (is_json or type(field) in SAFE[self._engine]) and getattr(field, "decoder", None) is None
 
@@ -177,7 +177,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         return read
 
     def hydrate(self, row: Row, token: str | None = None) -> M:
-        # Code of the application runs when an instance is made.
+        # The application's code runs when an instance is made.
         if not self._is_plain or pre_init.receivers or post_init.receivers:
             return super().hydrate(row, token)
         made: M = self._hydrators[0](self.read(row) if self._readers else row, token)
@@ -221,7 +221,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        """The values of a new instance as Django sets them, without those of fields filled by the database."""
+        """A new instance's values as Django sets them, without fields that the database fills."""
         found: dict[str, Any] = {}
         for field in self._concrete:
             if _is_of_now(field):
@@ -328,7 +328,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         )
 
     def _declared(self, field: Any) -> str:
-        """Return the type of a column as Django declares it.
+        """Return a column's type as Django declares it.
 
         Django would ask MariaDB whether it has a UUID type, but upgrading a model must not connect to a server.
         """
@@ -347,7 +347,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         return [*connection.ops.get_db_converters(column), *column.get_db_converters(connection)]
 
     def _from_database(self, field: Any) -> Callable[[Any], Any] | None:
-        """Return a function that reads a value as Django does. The target of a foreign key is resolved on first use."""
+        """Return a function that reads a value as Django does. It resolves a foreign key's target on first use."""
         found: list[Any] = []
         makes_numbers = self._engine == "sqlite" and isinstance(field, models.DecimalField)
 
@@ -397,7 +397,7 @@ def _is_of_now(field: Any) -> bool:
 
 
 def _nothing(field: Any) -> tuple[type, ...]:
-    """Return the types of the values that an unsaved instance has in fields filled by Django or the database."""
+    """Return the types that an unsaved instance's values have in fields filled by Django or the database."""
     by_django = [type(None)] if _is_of_now(field) else []
     by_database = [expressions.DatabaseDefault] if getattr(field, "has_db_default", lambda: False)() else []
     return (*by_django, *by_database)
@@ -422,11 +422,11 @@ FIELDS: Final[Mapping[Kind, type]] = {
 
 
 class DjangoReader:
-    """A model of a table beside that of another model, as a `xq.core.ports.Reader`. Migrations do not see it."""
+    """A model for a table beside another model's, as a `xq.core.ports.Reader`. Migrations do not see it."""
 
     def __init__(self, beside: DjangoStore[Any], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Manager(models.Manager):
-            """A manager on the database of the other model."""
+            """A manager on the other model's database."""
 
             def get_queryset(self) -> Any:
                 return super().get_queryset().using(beside.alias)

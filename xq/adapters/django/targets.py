@@ -1,4 +1,4 @@
-"""Targets of the command line: `shop.Order`, where DJANGO_SETTINGS_MODULE names the settings of a project."""
+"""Targets on the command line: `shop.Order`, where DJANGO_SETTINGS_MODULE names a project's settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xq.core.errors import ConfigurationError, shown
 
 
 def find(text: str) -> Any:
-    """Return the model of a label, or None if there are no settings, or no such model.
+    """Return the model with a label, or None if there are no settings, or no such model.
 
-    Any other target is returned as None, with Django set up, so that it may be a module of the project. Raises
+    Any other target is returned as None, with Django set up, so that it may be a module in the project. Raises
     ConfigurationError if the settings cannot be imported.
     """
     settings = os.environ.get("DJANGO_SETTINGS_MODULE")

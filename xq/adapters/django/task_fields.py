@@ -16,7 +16,7 @@ else:
 
 
 class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bits end
-    """The key of models without one of their own: there Django's BigAutoField."""
+    """The key for models that lack one: there Django's BigAutoField."""
 
     def contribute_to_class(self, cls: type[models.Model], name: str, **options: Any) -> None:
         if cls._meta.abstract:
@@ -27,11 +27,11 @@ class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bi
 
 
 class TaskFields(Model):
-    """A model with the fields of queues: models that inherit from it need no `fields=` in `upgrade`.
+    """A model with the queue's fields: models that inherit from it need no `fields=` in `upgrade`.
 
     The features unique and utube compare a field of yours, which `fields=` names.
 
-    It is abstract. A field of the same name replaces one of these, a primary key the `id`, and `tube = None` removes
+    It is abstract. A field with the same name replaces one of these, a primary key the `id`, and `tube = None` removes
     one. Forms do not show the fields that only the queue writes.
     """
 

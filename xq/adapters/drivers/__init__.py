@@ -15,7 +15,7 @@ DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}
 
 
 def connect(address: Address) -> Any:
-    """Return a new connection of the driver, in autocommit mode, to an address. Raises the driver's errors."""
+    """Return a new driver connection to an address, in autocommit mode. Raises the driver's errors."""
     parameters: dict[str, Any] = {**address.parameters, **address.secrets}
     if address.password is not None:
         parameters["password"] = address.password

@@ -9,10 +9,10 @@ from typing import Any
 from xq.core.errors import ConfigurationError
 from xq.core.ports import ErrorKind, ServerDriver, T
 
-# The events of a socket whose peer has closed it. The operating system reports them without sending anything.
+# Events on a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
-# By the names of PEP 249's exceptions, which drivers and ORMs both use.
+# By the exceptions' names in PEP 249, which drivers and ORMs both use.
 OF_CLASSES: Mapping[str, ErrorKind] = {
     "IntegrityError": ErrorKind.CONSTRAINT,
     "OperationalError": ErrorKind.TRANSIENT,
@@ -22,18 +22,18 @@ OF_CLASSES: Mapping[str, ErrorKind] = {
 
 
 def kinds(codes: Mapping[ErrorKind, Iterable[T]]) -> Mapping[T, ErrorKind]:
-    """Return the kind of each code."""
+    """Return each code's kind."""
     return {code: kind for kind, of_kind in codes.items() for code in of_kind}
 
 
 def kind_by_class(error: BaseException) -> ErrorKind:
-    """Return the kind that the class of an error says."""
+    """Return the kind that an error's class says."""
     names = {each.__name__ for each in type(error).__mro__}
     return next((kind for name, kind in OF_CLASSES.items() if name in names), ErrorKind.NOT_DATABASE)
 
 
 def is_gone(descriptor: int) -> bool:
-    """Return whether the peer has closed a connection, or another thread of this process has."""
+    """Return whether the peer, or another thread here, has closed a connection."""
     if descriptor < 0:
         return True
     end = select.poll()
@@ -42,13 +42,13 @@ def is_gone(descriptor: int) -> bool:
 
 
 def of_another(server: str, driver: str, connection: Any, advice: str) -> ConfigurationError:
-    """Return the error for a connection of another driver."""
+    """Return the error for a connection that another driver has opened."""
     text = f"xq speaks to {server} through {driver}, this is a connection of {type(connection).__module__}"
     return ConfigurationError(f"{text}: {advice}" if advice else text)
 
 
 class BaseDriver(ServerDriver):
-    """The base of the drivers of servers."""
+    """The base of server drivers."""
 
     def transaction(self, connection: Any) -> bool | None:
         return True if self.in_transaction(connection) else None if self.is_broken(connection) else False

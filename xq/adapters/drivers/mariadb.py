@@ -29,18 +29,18 @@ KINDS = kinds(
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
         # Out of range, not a number, an invalid character, not a date, characters that the column has not (1267, 1270).
         ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367),
-        # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown
-        # column or function (1054, 1305), a row too long (1118), several rows instead of one (1172, 1242), mismatched
-        # characters (1300), a field without a value (1364), a division by zero (1365), an
-        # unreadable value (1411), an action not allowed in a trigger or rejected by one (1442, 1644), an overflow
-        # (1690), a write to a computed column (1906), one at READ COMMITTED to a log of statements (1665).
+        # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown column or
+        # function (1054, 1305), a row too long (1118), several rows where one is needed (1172, 1242), mismatched
+        # characters (1300), a field without a value (1364), a division by zero (1365), an unreadable value (1411), an
+        # action not allowed in a trigger or rejected by one (1442, 1644), an overflow (1690), a write to a computed
+        # column (1906), one at READ COMMITTED to a statement log (1665).
         ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
     }
 )
 
 
 def as_transaction(sql: str) -> str:
-    """Return statements of MariaDB as a block that is a transaction. After an error it has to be rolled back."""
+    """Return MariaDB statements as a block that is a transaction. After an error it has to be rolled back."""
     return f"{TRANSACTION}{sql}; COMMIT; END"
 
 
@@ -104,7 +104,7 @@ class Pymysql(BaseDriver):
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
         made = cursor()
         before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
-        # A query of its own: in the condition of an IF, InnoDB would lock what it reads.
+        # A separate query: in an IF's condition, InnoDB would lock what it reads.
         room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
         block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
         self.execute(made, as_transaction(block), ())
@@ -115,7 +115,7 @@ class Pymysql(BaseDriver):
         return found[0] if found else []
 
     def _results(self, cursor: Any) -> list[list[Row]]:
-        """Return the rows of each statement of a block that returns rows, once the whole block has run."""
+        """Return the rows by statement when a whole block has run: one list for each that returns rows."""
         found: list[list[Row]] = []
         try:
             more: Any = True

@@ -28,12 +28,12 @@ KINDS = kinds(
         ErrorKind.DENIED: ("42501",),
         # No such operator, a type mismatch, a type that cannot be determined, no such cast.
         ErrorKind.BAD_TYPE: ("42883", "42804", "42P18", "42846"),
-        # Not readable as the type, out of its range or encoding, or too long for an index.
+        # Not readable as the type, outside its range or encoding, or too long for an index.
         ErrorKind.BAD_VALUE: ("22P02", "22P03", "22P05", "22003", "22007", "22008", "22021", "54000", "0A000"),
         ErrorKind.PERMANENT: ("55000",),  # object not in prerequisite state, which triggers often raise
     }
 )
-# These states are of their kind only if a function of PostgreSQL with such a name has raised them. A row
+# These states are of their kind only if a PostgreSQL function with such a name has raised them. A row
 # security policy also raises 42501, but for one row. 0A000 (not supported) counts for NaN as an integer only.
 RAISED_BY: Mapping[str, str] = {"42501": "aclcheck_error", "0A000": "numeric_"}
 
@@ -109,7 +109,7 @@ class Psycopg(BaseDriver):
         return [self.rows(each) for each in made]
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
-        # Not an INSERT with a condition: PostgreSQL finds the types of its values only in an INSERT of VALUES.
+        # Not an INSERT with a condition: PostgreSQL infers the values' types only in an INSERT of VALUES.
         *_, room = self.pipelined(cursor, [(self.begin, ()), turn, look])
         if not room:  # not in a pipeline: there psycopg forgets, too late, statements that it prepared after it
             self.execute(cursor(), "ROLLBACK", ())
@@ -118,7 +118,7 @@ class Psycopg(BaseDriver):
         return found
 
     def _plan_anew(self, connection: Any) -> bool:
-        """Discard the plans of prepared statements once per PLANNED seconds. Returns whether it did.
+        """Discard the plans for prepared statements once per PLANNED seconds. Returns whether it did.
 
         A plan made for a table that was empty at its last VACUUM reads and sorts the whole table. After a burst of
         100,000 puts a take would need 85 ms instead of 0.15 ms until the next autovacuum
@@ -140,7 +140,7 @@ class Psycopg(BaseDriver):
 
     @staticmethod
     def _is_outdated(error: BaseException) -> bool:
-        """Return whether a statement failed because the type of a returned column changed since it was prepared."""
+        """Return whether a statement failed because a returned column's type changed since it was prepared."""
         state: Any = getattr(error, "sqlstate", None)
         return bool(state == "0A000" and error.diag.source_function == "RevalidateCachedQuery")  # type: ignore[attr-defined]
 
@@ -199,7 +199,7 @@ class Psycopg(BaseDriver):
 
 
 def _as_far_as_readable(cursor: Any) -> list[Row]:
-    """Return the rows of a statement with the texts of the values that psycopg cannot read."""
+    """Return a statement's rows, with values that psycopg cannot read as their texts."""
     from psycopg.adapt import Transformer
 
     result, rows, adapt = cursor.pgresult, list[Row](), Transformer.from_context(cursor)

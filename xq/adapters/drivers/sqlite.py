@@ -1,4 +1,4 @@
-"""sqlite3 of the standard library."""
+"""The standard library's sqlite3."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KINDS = kinds(
             sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         ),
         ErrorKind.CHECK: (sqlite3.SQLITE_CONSTRAINT_CHECK,),
-        # Errors of the statement or of the application's triggers: an overflow, a missing table or column.
+        # Faults in the statement or the application's triggers: an overflow, a missing table or column.
         ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
     }
 )
 
 
 class Sqlite3:
-    """sqlite3 of the standard library."""
+    """The standard library's sqlite3."""
 
     # IMMEDIATE: else a transaction that reads first fails if another connection writes before it does.
     begin = "BEGIN IMMEDIATE"

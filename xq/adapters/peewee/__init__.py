@@ -1,4 +1,4 @@
-"""`xq.upgrade` and `xq.queue` of Peewee models."""
+"""`xq.upgrade` and `xq.queue` for Peewee models."""
 
 from __future__ import annotations
 
@@ -50,18 +50,17 @@ def upgrade(
 ) -> Queue[T]:
     """Make a model a queue, and return the queue. It does not connect to a database, so call it at import time.
 
-    `fields` maps roles to fields of the model (the field or its name). The queue adds fields for others that it needs,
+    `fields` maps roles to the model's fields (the field or its name). The queue adds fields for others that it needs,
     xq_status, xq_owner, xq_runat and xq_deadline, and install() their columns; True asks for an optional one, as in
-    {"attempts": True}. priority, tube, utube and unique are fields of the application. A model that
-    inherits from `xq.Task` has a field for each role but unique and utube.
-    `features` maps the names of features to their values. `statuses` maps the letters of the states to the values of
-    the status field. `tube_stats` names the tubes that have counters of their own. `Page.xq.run()` calls `worker` with
-    each task, in `workers` threads (see `Queue.worker`). `schedules` maps names to (spec, task) or (spec, task,
-    options), as of `Queue.every`; tz is one of the options. When workers start, they replace all schedules declared
-    before; None leaves them as they are. `methods` adds the queue's methods to the model; a sequence names some of
-    them. `clock` is the clock of a test.
+    {"attempts": True}. priority, tube, utube and unique are the application's fields. A model that inherits from
+    `xq.Task` has a field for each role but unique and utube. `features` maps feature names to their values. `statuses`
+    maps the states' letters to values for the status field. `tube_stats` names the tubes with their own counters.
+    `Page.xq.run()` calls `worker` with each task, in `workers` threads (see `Queue.worker`). `schedules` maps names to
+    (spec, task) or (spec, task, options), as `Queue.every` takes them; tz is an option. When workers start, they
+    replace all schedules declared before; None leaves them as they are. `methods` adds the queue's methods to the
+    model; a sequence names some of them. `clock` is a test's clock.
 
-    save() of the model leaves out the fields of the queue, unless the application has changed them: so a stale instance
+    The model's save() leaves out the queue's fields, unless the application has changed them: so a stale instance
     cannot overwrite a status that the queue has changed. Raises ConfigurationError if the model, the fields or the
     features do not match.
     """

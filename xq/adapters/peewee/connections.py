@@ -1,4 +1,4 @@
-"""The connections of a Peewee database (one for each thread), their transactions, and the database's address."""
+"""A Peewee database's connections (one for each thread), their transactions, and its address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
 from xq.database.database import Database
 
-# Parameters of psycopg's connect() that libpq, and so other programs, do not know.
+# Parameters only psycopg's connect() knows: libpq, and so other programs, do not.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # By dialect: how to make Peewee use the driver that xq supports.
@@ -34,7 +34,7 @@ ENGINES: Mapping[str, type[pw.Database]] = {
     "mariadb": pw.MySQLDatabase,
 }
 
-# Classes of playhouse that do not work as their drivers do, and why.
+# playhouse classes that do not work as their drivers do, and why.
 UNSUPPORTED: Mapping[str, str] = {
     "SqliteQueueDatabase": "which has no transactions: take SqliteDatabase, with a timeout=",
     "APSWDatabase": "whose driver is apsw: take SqliteDatabase",
@@ -73,7 +73,7 @@ class _Watched:
 
 
 class _Transaction(_Watched, pw._transaction):
-    """Peewee's transaction, but it always raises the error that ended it, not the error of a failed rollback.
+    """Peewee's transaction, but it always raises the error that ended it, not a failed rollback's error.
 
     When SQLite cannot write the file, it rolls back by itself, and a second rollback fails. A lost connection has
     rolled back as well.
@@ -113,9 +113,9 @@ class _Transaction(_Watched, pw._transaction):
 
 
 class _Savepoint(_Watched, pw._savepoint):
-    """Peewee's savepoint, but it always raises the error that ended it, not the error of a failed rollback.
+    """Peewee's savepoint, but it always raises the error that ended it, not a failed rollback's error.
 
-    After a deadlock MariaDB rolls back the whole transaction with its savepoints; a rollback to one of them fails.
+    After a deadlock MariaDB rolls back the whole transaction with its savepoints; a rollback to a savepoint fails.
     """
 
     def commit(self, begin: bool = True) -> None:
@@ -131,7 +131,7 @@ class _Savepoint(_Watched, pw._savepoint):
 
 
 def database_of(found: Any) -> Database:
-    """Return the database of a Peewee database: the same until `init()` gives that another name, host or port."""
+    """Return a Peewee database's Database: the same until `init()` gives another name, host or port."""
     name, parameters, mine = found.database, found.connect_params, vars(found)
     database: Database | None = mine.get("_xq_database")
     if database is None or database.key[0] is not name or mine.get("_xq_parameters") != parameters:
@@ -151,19 +151,19 @@ class _OfThread(PendingCalls):
 
 
 class _Local(threading.local):
-    """The one attribute of a store that differs by thread: each access to such an attribute costs."""
+    """The one store attribute that differs by thread: each access to such an attribute costs."""
 
     def __init__(self) -> None:
         self.state = _OfThread()
 
 
 def _is_manual(transaction: object) -> bool:
-    """Return whether the application begins and ends its transactions itself: none of Peewee's, or manual_commit."""
+    """Return whether the application itself begins and ends transactions: Peewee has none open, or manual_commit."""
     return transaction is None or isinstance(transaction, pw._manual)
 
 
 class PeeweeConnections(OrmConnections):
-    """The connections of a Peewee database, or of a model's. Implements `xq.core.ports.Connections`.
+    """A Peewee database's connections, or a model's. Implements `xq.core.ports.Connections`.
 
     Each call finds the database, so the application may initialize a DatabaseProxy later, or call `bind()`.
     """
@@ -247,7 +247,7 @@ class PeeweeConnections(OrmConnections):
         return _of_the_driver(error)
 
     def _checked(self) -> Connection:
-        """Return the connection of this thread, opened if necessary.
+        """Return this thread's connection, opened if necessary.
 
         Raises InterfaceError if it is closed and autoconnect is off, and ConfigurationError for an unsupported driver.
         """
@@ -285,7 +285,7 @@ class PeeweeConnections(OrmConnections):
                 )
 
     def _connection(self) -> Connection:
-        """Return the connection of this thread. Replaces a lost one unless Peewee has a transaction open on it."""
+        """Return this thread's connection. Replaces a lost one unless Peewee has a transaction open on it."""
         database, driver = self._known_database, self.driver
         state: Any = database._state  # type: ignore[attr-defined]
         contexts = state.ctx  # that the application has entered; Peewee clears them when it closes a connection
@@ -347,8 +347,8 @@ class PeeweeConnections(OrmConnections):
         self.connect()
         database: Any = self._known_database
         if isinstance(database, pool.PooledDatabase):
-            # A pool's close_all() and close_stale() also close the connections of other threads. libpq frees the
-            # socket at once, so a thread within a statement might read the data of the next connection.
+            # A pool's close_all() and close_stale() also close other threads' connections. libpq frees the
+            # socket at once, so a thread within a statement might read the next connection's data.
             with database._pool_lock:
                 database._in_use.pop(database.conn_key(database.connection()), None)
                 database._pool_available.notify()
@@ -393,7 +393,7 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def has_threads(self) -> bool:
-        """Raises ConfigurationError if the application has replaced Peewee's state of a thread by a shared one."""
+        """Raises ConfigurationError if the application has replaced Peewee's per-thread state by a shared one."""
         database: Any = self._known_database
         state = database._state
         if database.thread_safe and not isinstance(state, threading.local) and _is_shared(state):
@@ -460,13 +460,13 @@ class PeeweeConnections(OrmConnections):
 
 
 def _is_in_memory(name: Any) -> bool:
-    """Return whether a database of SQLite is in memory. One without a name (None) is not known yet."""
+    """Return whether an SQLite database is in memory. One without a name (None) is not known yet."""
     path = os.fspath("later" if name is None else name)
     return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
 
 
 def _is_shared(state: Any) -> bool:
-    """Return whether two new threads get the same state, as by the default of a context variable."""
+    """Return whether two new threads get the same state, as from a context variable's default."""
     seen = list[object]()
 
     def look() -> None:

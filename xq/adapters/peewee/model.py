@@ -1,4 +1,4 @@
-"""A Peewee model: its fields, and instances made of rows."""
+"""A Peewee model: its fields, and instances made from rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
     **{f"BIGINT GENERATED {when} AS IDENTITY": "bigauto" for when in ("BY DEFAULT", "ALWAYS")},
 }
 
-# The driver's values of these fields need no conversion when read, nor do values of exactly this type when written.
+# The driver's values for these fields need no conversion when read, nor do values of exactly this type when written.
 # The fields' own conversion would copy them.
 NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.AutoField: int,
@@ -52,8 +52,8 @@ NATIVE: Mapping[type[pw.Field[Any]], type] = {
     pw.FloatField: float,
 }
 
-# The conversions of these fields raise for no value of any driver. The others below raise for none of their driver,
-# which makes the objects itself.
+# These fields' conversions accept any value from any driver. The others below accept any value from their own
+# driver, which makes the objects itself.
 SAFE = (pw.BooleanField, pw.DateTimeField, pw.DateField)
 SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
     "sqlite": SAFE,
@@ -61,7 +61,7 @@ SAFE_BY_ENGINE: Mapping[str, Collection[type[pw.Field[Any]]]] = {
     "mariadb": (*SAFE, pw.DecimalField),
 }
 
-# The drivers accept values of these types.
+# The drivers accept these types.
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -199,7 +199,7 @@ def _guarded(self: Any) -> frozenset[str]:
 
 
 def _init(self: Any, *args: Any, __no_default__: Any = None, **values: Any) -> None:
-    """Build an instance as Peewee does. The default of a field of the queue is no change by the application."""
+    """Build an instance as Peewee does. A default in a queue's field is no change by the application."""
     pw.Model.__init__(self, __no_default__=__no_default__)
     self._dirty -= _guarded(self)
     for name, value in values.items():
@@ -207,9 +207,9 @@ def _init(self: Any, *args: Any, __no_default__: Any = None, **values: Any) -> N
 
 
 def _save(self: Any, force_insert: bool = False, only: Any = None) -> Any:
-    """Save as Peewee does. An UPDATE leaves out fields of the queue that the application has neither changed nor named.
+    """Save as Peewee does. An UPDATE leaves out queue fields that the application has neither changed nor named.
 
-    So save() of an instance read earlier does not overwrite a status that the queue has changed since.
+    So save() on an instance read earlier does not overwrite a status that the queue has changed since.
     """
     meta = self._meta
     guarded = _guarded(self) - self._dirty
@@ -236,11 +236,11 @@ FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
 
 
 class PeeweeReader:
-    """A model of one of xq's tables, in the database of another model. Implements `xq.core.ports.Reader`."""
+    """A model for one of xq's tables, in another model's database. Implements `xq.core.ports.Reader`."""
 
     def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Metadata(pw.Metadata):
-            """Returns the current database of the other model, which the application may bind later."""
+            """Returns the other model's current database, which the application may bind later."""
 
             @property
             def database(self) -> Any:
@@ -315,7 +315,7 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the driver's value of a converted one: some fields wrap it for Peewee's query builder."""
+    """Return the driver's value for a converted one: some fields wrap it for Peewee's query builder."""
     if isinstance(value, pw.Value):
         return value.value
     if type(value).__name__ == "Binary":  # psycopg's wrapper of bytes, which it does not need

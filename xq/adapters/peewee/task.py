@@ -18,7 +18,7 @@ else:
 
 
 class ShortText(pw.CharField):
-    """A CharField that is a TEXT in a STRICT table of SQLite, which knows no VARCHAR."""
+    """A CharField that becomes a TEXT in SQLite's STRICT tables, where VARCHAR is unknown."""
 
     def ddl_datatype(self, ctx: Any) -> Any:
         return pw.SQL("TEXT") if self.model._meta.strict_tables else super().ddl_datatype(ctx)
@@ -30,8 +30,8 @@ class Task(Model):
     The features unique and utube compare a field of yours, which `fields=` names.
 
     It is abstract: it has no database and no table. Each model that inherits from it has a table of its own, with the
-    fields before its own ones. A field of the same name replaces one of these, and a primary key the `id`. (A task of a
-    tube is `xq.tubes.Task`.)
+    fields before its own ones. A field of the same name replaces one of these, and a primary key the `id`. (A tube's
+    task is `xq.tubes.Task`.)
     """
 
     id: Any = pw.BigAutoField()  # each put uses up a number, and those of 32 bits end

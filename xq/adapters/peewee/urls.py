@@ -13,7 +13,7 @@ from xq.core.errors import BadValue, ConfigurationError
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
-# By the scheme of a URL: the package of the driver, the extra of xq that installs it, and the parameters with which
+# By URL scheme: the driver's package, the xq extra that installs it, and the parameters by which
 # Peewee uses this driver and its SQL.
 DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
@@ -25,7 +25,7 @@ DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 
 
 def database(where: str) -> pw.Database:
-    """Return the database of a URL ("sqlite:///app.db", "postgresql://me@host/app").
+    """Return a URL's database ("sqlite:///app.db", "postgresql://me@host/app").
 
     Raises BadValue, and ConfigurationError without the driver.
     """

@@ -1,1 +1,1 @@
-"""A queue without a model of the application: a store on a connection of the driver, models made of tables."""
+"""A queue without an application's model: a store on a driver's connection, and models made from tables."""

@@ -1,4 +1,4 @@
-"""Queues of tables that no program has a model for: the model is made of the table, the queue of its record."""
+"""Queues on tables without a program's model: the model is made from the table, the queue from its record."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from xq.core.ports import own_name
 from xq.core.schema import asks_for_own
 from xq.upgrading.verbs import VERBS
 
-# The declared types that have the affinity REAL of SQLite, by its rules: the first ones are not in the name.
+# The declared types to which SQLite gives the affinity REAL, by its rules: the first ones are not in the name.
 REAL = re.compile("(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB).*")
 
 
 def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:
-    """Return the recorded definitions of the queues of a database, by the names of their tables."""
+    """Return the queue definitions that a database records, by table name."""
     if not found.table_exists(QUEUES):
         return {}
     rows = found.execute_sql(SqliteShared().definitions).fetchall()  # the same text on each database
@@ -37,7 +37,7 @@ def installed(found: pw.Database) -> dict[str, Mapping[str, Any]]:
 
 
 def model_of(found: pw.Database, table: str) -> type[pw.Model]:
-    """Return a model of an existing table. Raises BadValue if there is none."""
+    """Return a model for an existing table. Raises BadValue if there is none."""
     tables = found.get_tables()
     if table not in tables:
         raise BadValue(f"there is no table {shown(table)}: there are {', '.join(tables) or 'none'}")
@@ -50,12 +50,12 @@ def model_of(found: pw.Database, table: str) -> type[pw.Model]:
 
 
 class _Columns(SqliteMetadata):
-    """The columns of a table of SQLite, which accepts any name as a type."""
+    """An SQLite table's columns. SQLite accepts any name as a type."""
 
     column_map: Mapping[str, Any] = {**SqliteMetadata.column_map, "binary": pw.BlobField, "varbinary": pw.BlobField}
 
     def _map_col(self, column_type: str) -> Any:
-        """Return the class of a field for a declared type; a DoubleField where SQLite's affinity is REAL of 8 bytes."""
+        """Return the field class for a declared type; a DoubleField where SQLite's affinity is REAL, with 8 bytes."""
         if REAL.fullmatch(column_type.upper()):
             return pw.DoubleField
         return super()._map_col(column_type)
@@ -63,7 +63,7 @@ class _Columns(SqliteMetadata):
 
 @contextmanager
 def _connected(where: str) -> Iterator[pw.Database]:
-    """Connect to the database of a URL for the block. Raises Error for one of the database, and without its file."""
+    """Connect to a URL's database for the block. Raises Error for a database error, and without the file."""
     found = urls.database(where)
     file = str(found.database)
     if isinstance(found, pw.SqliteDatabase) and not (file.startswith((":memory:", "file:")) or Path(file).exists()):
@@ -92,7 +92,7 @@ def database_errors() -> Iterator[None]:
 
 
 def queue_of(where: str, table: str) -> Queue[Any]:
-    """Return the installed queue of a table, in the database of a URL; of the only one if `table` is empty.
+    """Return a table's installed queue, in a URL's database; the only one there if `table` is empty.
 
     Raises BadValue, Error, and ConfigurationError for a queue that only its own program can define.
     """
@@ -111,7 +111,7 @@ def queue_of(where: str, table: str) -> Queue[Any]:
 
 
 def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
-    """Return the database of a URL, its installed queues, and why others are left out, by the names of their tables.
+    """Return a URL's database, its installed queues, and why others are left out, by table name.
 
     Tubes are not among them. Raises BadValue, Error.
     """
@@ -160,7 +160,7 @@ def _features(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def words(where: str, table: str, column: str) -> dict[Any, int]:
-    """Return the number of rows of each value that a column has, the most frequent first; none without the column."""
+    """Return how many rows have each value in a column, the most frequent first; nothing without the column."""
     with _connected(where) as found:
         field = (model := model_of(found, table))._meta.columns.get(column)
         n = pw.fn.COUNT(pw.SQL("1"))
@@ -171,7 +171,7 @@ def words(where: str, table: str, column: str) -> dict[Any, int]:
 def upgraded(
     where: str, table: str, fields: Mapping[str, Any], features: Mapping[str, Any], statuses: Mapping[str, str]
 ) -> Queue[Any]:
-    """Return a queue of a plain table, not installed yet. Raises BadValue, Error; ConfigurationError if it is unfit."""
+    """Return a plain table's queue, not installed yet. Raises BadValue, Error; ConfigurationError if it is unfit."""
     with _connected(where) as found:
         model = model_of(found, table)
     there = model._meta.columns
@@ -196,15 +196,15 @@ def upgraded(
 
 
 def new_columns(queue: Queue[Any]) -> list[str]:
-    """Return the columns that install() adds to the table of such a queue."""
+    """Return the columns that install() adds to such a queue's table."""
     fields = queue.parts.store.model._meta.sorted_fields
     return [field.column_name for field in fields if not hasattr(field, "declared")]
 
 
 def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the command by which Peewee prints a model of a table, and the call that makes this model the queue.
+    """Return the command by which Peewee prints a table's model, and the call that makes it the queue's.
 
-    `columns` are those of `upgraded`. The command names no password, and asks for it.
+    `columns` are those given to `upgraded`. The command names no password, and asks for it.
     """
     with _connected(where) as found:
         printed = Introspector.from_database(found).introspect([table])

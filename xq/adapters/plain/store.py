@@ -1,4 +1,4 @@
-"""A store on a plain connection of the driver, for processes without a model or an ORM."""
+"""A store on a driver's plain connection, for processes without a model or an ORM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ for kind in (Decimal, datetime.date, datetime.time):
 
 
 class PlainStore(BaseStore):
-    """The part of `xq.core.ports.Store` that moving tasks and installing need, for one thread. Close it after use."""
+    """What moving tasks and installing need from `xq.core.ports.Store`, for one thread. Close it after use."""
 
     installs = ""
     adds_columns = False

@@ -21,7 +21,7 @@ NAMED: Final = 10  # tasks that a message or a page names; it counts the others
 
 @dataclass(frozen=True)
 class Action:
-    """An action on selected tasks, as Django calls it, and a button on the page of a task."""
+    """An action on selected tasks, as Django calls it, and a button on a task's page."""
 
     name: str
     text: str  # {} stands for the tasks
@@ -43,7 +43,7 @@ class Action:
 
     @property
     def label(self) -> str:
-        """The text of the button."""
+        """The button's text."""
         return self.text.replace(" {}", "")
 
     def may(self, of_model: Any, request: Any, task: Any) -> bool:
@@ -71,7 +71,7 @@ class Action:
         return None
 
     def _move(self, of_model: Any, request: Any, task: Any) -> str:
-        """Move one task in a transaction of its own, and log it. Return why it was not moved, or ""."""
+        """Move one task in its own transaction, and log it. Return why it was not moved, or ""."""
         queue = of_model.queue
         if not self.may(of_model, request, task):
             return "you may not"
@@ -116,7 +116,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
 
 
 def batchwise(queryset: Any) -> Iterator[Any]:
-    """Yield each row of a queryset once, in the order of keys, also if rows stop matching meanwhile.
+    """Yield each row of a queryset once, ordered by key, also if rows stop matching meanwhile.
 
     An open cursor would not do: on SQLite it may return moved rows again.
     """

@@ -1,4 +1,4 @@
-"""The filter of a list of tasks."""
+"""The filter above a list of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import xq
 
 
 class StateFilter(admin.SimpleListFilter):
-    """A filter by state. Its numbers are those of the queue's own counters."""
+    """A filter by state. Its numbers come from the queue's own counters."""
 
     title = "state (with the number of tasks)"
     parameter_name = "xq_state"

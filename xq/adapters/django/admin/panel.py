@@ -1,4 +1,4 @@
-"""What the page of a task shows above its form: its state and times, why it is not running, and its history."""
+"""What a task's page shows above its form: its state and times, why it is not running, and its history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HISTORY: Final = "xq_history"  # the parameter of a task's page that asks for a 
 
 
 def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
-    """Return the values of the template admin/xq/task.html."""
+    """Return the values for the template admin/xq/task.html."""
     queue, words, letter = of_model.queue, of_model.words, letter_of(of_model.queue, task)
     error = first_line(getattr(task, of_model.error_field or "", ""))
     actions = [each for each in of_model.queue_actions(request).values() if letter in queue.machine.sources(each.event)]

@@ -30,7 +30,7 @@ class QueueAdmin(admin.ModelAdmin):
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
     in each, and the actions dig, release, restart, cancel and kill, if the queue has them. With the role error it also
-    has a column `xq_failure`. The page of a task says what the queue knows of it, and has buttons for the actions.
+    has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for the actions.
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
     the model, cancel and kill with the right to delete. Fields that only xq writes are read-only, and left out when a
@@ -38,8 +38,8 @@ class QueueAdmin(admin.ModelAdmin):
     not a queue.
     """
 
-    state_words: Mapping[str, str] = {}  # words for states, by letter, in place of those of the model
-    error_field: str | None = None  # the field of the error; None: that of the role error
+    state_words: Mapping[str, str] = {}  # words for states, by letter, in place of the model's
+    error_field: str | None = None  # the error's field; None: that of the role error
     dig, release, restart, cancel, kill = ACTIONS.values()
 
     class Media:
@@ -79,7 +79,7 @@ class QueueAdmin(admin.ModelAdmin):
         obj.save(using=alias_of(self.queue))
 
     def get_readonly_fields(self, request: Any, obj: Any = None) -> Any:
-        """Let the status of a row that is no task be edited: a status of the queue's makes it a task."""
+        """Let the status of a row that is no task be edited: any status that the queue uses makes it a task."""
         fields = super().get_readonly_fields(request, obj)
         if obj is None or letter_of(self.queue, obj) is not None:
             return fields
@@ -113,7 +113,7 @@ class QueueAdmin(admin.ModelAdmin):
 
     has_cancel_permission = has_kill_permission
 
-    # the page of one task
+    # a task's page
 
     def queue_actions(self, request: Any) -> dict[str, Action]:
         """Return the actions on tasks that the user may use, by name."""
@@ -121,7 +121,7 @@ class QueueAdmin(admin.ModelAdmin):
         return {name: action for name, action in found.items() if isinstance(action, Action)}
 
     def change_view(self, request: Any, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
-        """Do what a button of the page says, or show or save the form."""
+        """Do what a button on the page says, or show or save the form."""
         task = self.get_object(request, unquote(object_id)) if BUTTON in request.POST else None
         if task is None:
             return super().change_view(request, object_id, form_url, extra_context)
@@ -134,7 +134,7 @@ class QueueAdmin(admin.ModelAdmin):
         return asks or HttpResponseRedirect(request.get_full_path() if rows.exists() else listed)
 
     def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
-        """Put what the queue knows of the task above the form. The form keeps its own template."""
+        """Put what the queue knows about the task above the form. The form keeps its own template."""
         response = super().render_change_form(request, context, *args, obj=obj, **options)
         if obj is not None and isinstance(response, TemplateResponse):
             form = response.resolve_template(response.template_name)

@@ -1,4 +1,4 @@
-"""The words in which the admin speaks of states, times and errors."""
+"""The words that the admin uses for states, times and errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LINE: Final = 100  # characters of an error that a page shows
 def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the application's word for each state, by letter.
 
-    The first one there is: `own`, the label of the status in `choices`, the stored status if it is a word of
-    the application, and the queue's own name of the state.
+    The first that exists: `own`, the status's label in `choices`, the stored status if it is a word that the
+    application chose, and the state's name in xq.
     """
     labels = dict(queue.model._meta.get_field(queue.roles["status"]).flatchoices)
     words = {letter: name_of(letter) for letter in queue.statuses}
@@ -30,21 +30,21 @@ def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def letter_of(queue: Queue[Any], task: Any) -> str | None:
-    """Return the state of a row; None if its status is none of the queue's."""
+    """Return a row's state; None if its status belongs to no state."""
     return queue.parts.state_of(getattr(task, queue.roles["status"]))
 
 
 def chip(letter: str, word: str) -> SafeString:
-    """Return the word of a state as coloured HTML."""
+    """Return a state's word as coloured HTML."""
     return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, name_of(letter), word)
 
 
 def first_line(error: object) -> str:
-    """Return the first line of an error, shortened."""
+    """Return an error's first line, shortened."""
     return str(Truncator("".join(str(error or "").splitlines()[:1])).chars(LINE))
 
 
 def moment(at: float | datetime) -> str:
-    """Return a time (a number is seconds since 1970) as text, in the time zone of the project."""
+    """Return a time (a number is seconds since 1970) as text, in the project's time zone."""
     zone = timezone.get_current_timezone()
     return f"{at.astimezone(zone) if isinstance(at, datetime) else datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,4 @@
-"""The common part of the commands: queues by their labels, and readable errors."""
+"""What the commands share: queues by their labels, and readable errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from xq.core.errors import Error, shown
 
 
 def label(queue: Queue[Any]) -> str:
-    """Return the name of a queue on the command line: "shop.Order"."""
+    """Return a queue's name on the command line: "shop.Order"."""
     return str(queue.model._meta.label)
 
 
 def queue(name: str) -> Queue[Any]:
-    """Return the queue of a label, in upper or lower case. Used as the type of an argument."""
+    """Return the queue with a label, in upper or lower case. Used as an argument's type."""
     try:
         found = queue_of(apps.get_model(name)._meta.concrete_model)
     except (LookupError, ValueError):
@@ -49,9 +49,9 @@ class QueueCommand(BaseCommand):
             raise CommandError(str(error)) from error
 
     def each(self, chosen: Sequence[Queue[Any]], call: Callable[[Queue[Any]], Any]) -> dict[str, Any]:
-        """Return the result of a call for each chosen queue, or for all, by label.
+        """Return what a call returns for each chosen queue, or for all, by label.
 
-        An error of one queue does not stop the others: it is printed at once, and `finish` raises it.
+        An error in one queue does not stop the others: it is printed at once, and `finish` raises it.
         """
         found: dict[str, Any] = {}
         self.wrong: list[str] = []
@@ -63,6 +63,6 @@ class QueueCommand(BaseCommand):
         return found
 
     def finish(self) -> None:
-        """Raise the errors of the queues, if there were any."""
+        """Raise the queues' errors, if there were any."""
         if self.wrong:
             raise CommandError("\n".join(self.wrong))

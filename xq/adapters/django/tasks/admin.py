@@ -12,7 +12,7 @@ from xq.adapters.django.tasks.models import STATUSES, Task
 
 @admin.register(Task)
 class TaskAdmin(QueueAdmin, admin.ModelAdmin):
-    """The admin of tasks: users may look at them and move them, but not edit them."""
+    """The admin for tasks: users may look at them and move them, but not edit them."""
 
     state_words = STATUSES
     error_field = "exception_class_path"

@@ -21,7 +21,7 @@ APP: Final = "xq.adapters.django.tasks"
 
 
 class Option(NamedTuple):
-    """The valid values of one of OPTIONS."""
+    """The valid values for one of OPTIONS."""
 
     default: Any
     wanted: str
@@ -68,11 +68,11 @@ class XQBackend(interface.BaseTaskBackend):
 
     OPTIONS:
 
-    - "keep", "keep_failed": for how many seconds results of successful and of failed tasks stay. None, the default:
+    - "keep", "keep_failed": for how many seconds the results of successful and failed tasks stay. None, the default:
     forever.
     - "max_attempts": a task that raises is tried again, and has failed after this many attempts. Workers that died
-    while running it and `xq.Retry` count. Without it a task that raises has failed, and 5 is the limit of the others;
-    None: no limit of the others.
+    while running it and `xq.Retry` count. Without it a task that raises has failed, and 5 is the limit for the others;
+    None: no limit for them.
     - "backoff": the pauses between the attempts, as in `Queue.worker`. It also makes a task that raises be tried again.
     """
 
@@ -94,7 +94,7 @@ class XQBackend(interface.BaseTaskBackend):
         return self.options.get(name, OPTIONS[name].default)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Put a task into the queue, in the transaction of the application if one is open on its database."""
+        """Put a task into the queue, in the application's transaction if one is open on its database."""
         from xq.adapters.django.tasks.models import Task
 
         self.validate_task(task)
@@ -113,7 +113,7 @@ class XQBackend(interface.BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the result of this id. Raises TaskResultDoesNotExist, and ImportError if the function is gone."""
+        """Return the result with this id. Raises TaskResultDoesNotExist, and ImportError if the function is gone."""
         from xq.adapters.django.tasks.models import Task
 
         try:

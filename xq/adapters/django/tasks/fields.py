@@ -1,4 +1,4 @@
-"""A field of the table of tasks."""
+"""A field in the task table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import models
 class JSONTextField(models.TextField):
     """JSON as ASCII text.
 
-    The JSON types of databases refuse values that Python's JSON allows: zero bytes, lone surrogates, NaN.
+    The databases' JSON types refuse values that Python's JSON allows: zero bytes, lone surrogates, NaN.
     """
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> Any:

@@ -1,6 +1,6 @@
-"""Import django.tasks, of Django 6.0 and later, or else the equivalent package django-tasks.
+"""Import django.tasks, in Django 6.0 and later, or else the equivalent package django-tasks.
 
-If both are present, Django's own is used. Then `task` of the package makes such tasks, too, since the backend decides
+If both are present, Django's own is used. Then the package's `task` makes such tasks, too, since the backend decides
 their class.
 """
 
@@ -35,5 +35,5 @@ except ModuleNotFoundError:
 
     NAME = "django_tasks"
 
-# Releases of django-tasks name this class differently. The attribute of the handler has the same name everywhere.
+# Releases of django-tasks name this class differently. The handler's attribute has the same name everywhere.
 InvalidTaskBackend: type[Exception] = task_backends.exception_class

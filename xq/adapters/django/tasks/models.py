@@ -1,4 +1,4 @@
-"""The table of the tasks of django.tasks."""
+"""The table for the tasks of django.tasks."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class Task(models.Model):
         return found.using(priority=-self.rank, **options)
 
     def xq_about(self) -> tuple[str, int | None]:
-        """Return what this task runs, and how many attempts it has, for the log and the metrics of its worker."""
+        """Return what this task runs, and how many attempts it has, for its worker's log and metrics."""
         try:
             return self.task_path, interface.task_backends[self.backend].option("max_attempts")
         except Exception:  # the setting TASKS has no such backend any more
             return self.task_path, None
 
     def result(self, task: Any = None) -> Any:
-        """Return the TaskResult of this row. Raises as `task` unless that is given."""
+        """Return this row's TaskResult. Raises as `task` unless that is given."""
         failed = self.status == STATUSES["B"]
         error = interface.TaskError(exception_class_path=self.exception_class_path, traceback=self.traceback)
         result = interface.TaskResult(
@@ -99,7 +99,7 @@ class Task(models.Model):
     def begin(self) -> bool:
         """Record the worker of this attempt. Returns whether the task is still taken by it.
 
-        `attempts` counts since the last end of the task, after which someone restarted it.
+        `attempts` counts since the task's last end, after which someone restarted it.
         """
         now: datetime = timezone.now()
         noted = {

@@ -41,11 +41,11 @@ def run(
     excluded: Sequence[str] | None = None,
     worker_id: str = "",
 ) -> None:
-    """Run the tasks of these queues (None: all), with so many threads for each, until SIGTERM or SIGINT.
+    """Run the tasks in these queues (None: all), with so many threads for each, until SIGTERM or SIGINT.
 
-    With `until_empty`, until there is no ready task; with `max_tasks`, until so many are taken. `excluded` are queues
-    to leave out. `worker_id` stands in the results in place of the uuid of the session. Raises ConfigurationError for
-    a queue that the setting TASKS does not name.
+    With `until_empty`, until there is no ready task; with `max_tasks`, until so many are taken. `excluded` names queues
+    to leave out. `worker_id` stands in the results in place of the session's uuid. Raises ConfigurationError for a
+    queue that the setting TASKS does not name.
     """
     _check_names([*(queues or ()), *(excluded or ())])
     if excluded:
@@ -58,7 +58,7 @@ def run(
 
 
 def known_names() -> list[str]:
-    """Return the names of the queues in the setting TASKS; none if a backend accepts any name."""
+    """Return the queue names in the setting TASKS; none if a backend accepts any name."""
     known = [backend.queues for backend in interface.task_backends.all() if isinstance(backend, XQBackend)]
     return sorted({name for names in known for name in names}) if all(known) else []
 
@@ -127,7 +127,7 @@ def _call(result: Any) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Raise ValueError for a return value, as JSON, that is so large that MariaDB would close the connection."""
+    """Raise ValueError for a return value so large, as JSON, that MariaDB would close the connection."""
     store = Task.xq.parts.store
     if len(text) <= SMALL or store.engine != "mariadb":
         return
@@ -152,9 +152,9 @@ def _fail(finish: Finish, backend: Any, error: BaseException) -> None:
 
 
 def _finish(finish: Finish, event: str, backend: Any, keep: str, ended: dict[str, Any]) -> None:
-    """Record the end of a task and send the signal.
+    """Record a task's end and send the signal.
 
-    Runs within the handler of its error, so that receivers can log that.
+    Runs within the handler of its error, so that receivers can log it.
     """
     seconds = backend.option(keep) if backend else None
     options = {} if seconds is None else {"delay": seconds}

@@ -62,7 +62,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{os.path.relpath(writer.path)}\n  {operation.describe()}")
 
     def _operation(self, loader: MigrationLoader, label: str, model: Any, online: bool) -> QueueOperation | None:
-        """Return what no migration of the app does yet."""
+        """Return the operation that the app's migrations lack, if any."""
         name, queue = model._meta.model_name, queue_of(model)
         if label not in loader.migrated_apps or not loader.graph.leaf_nodes(label):
             raise CommandError(f"{label} has no migrations yet: manage.py makemigrations {label}")

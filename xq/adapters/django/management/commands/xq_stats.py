@@ -32,7 +32,7 @@ class Command(QueueCommand):
 
 
 def text(found: Mapping[str, Stats]) -> list[str]:
-    """Return the lines of two tables: counts, with a column for each state of any of the queues, and transitions."""
+    """Return the lines for two tables: counts, with a column for each state of any queue, and transitions."""
     numbers = {(name, tube): of for name, stats in found.items() for tube, of in {"": stats, **stats.tube}.items()}
     states = list(dict.fromkeys(state for of in numbers.values() for state in of.counts))
     counts = [[*who, *(str(of.counts.get(state, "")) for state in states)] for who, of in numbers.items()]
@@ -42,7 +42,7 @@ def text(found: Mapping[str, Stats]) -> list[str]:
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table, without the columns that are empty below their head."""
+    """Return a table's lines, without the columns that are empty below their head."""
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     return ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in zip(*columns, strict=True)]

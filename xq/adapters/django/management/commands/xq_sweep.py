@@ -1,4 +1,4 @@
-"""manage.py xq_sweep: run the duties of the maintenance thread once."""
+"""manage.py xq_sweep: run the maintenance thread's duties once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manage.py xq_worker: work on the tasks of a queue, or on those of django.tasks."""
+"""manage.py xq_worker: work on a queue's tasks, or on those of django.tasks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Command(QueueCommand):
 
     @contextmanager
     def _logged(self, verbosity: int) -> Iterator[None]:
-        """Show the log of the tasks on the console, unless the setting LOGGING configures it.
+        """Show the tasks' log on the console, unless the setting LOGGING configures it.
 
         The logger of django.tasks has a line when a task begins and when it ends.
         """
@@ -115,7 +115,7 @@ class Command(QueueCommand):
                 function = import_string(path)
             except ImportError as error:
                 raise CommandError(f"--call {path}: {error}") from error
-            # it may be registered, with options of its own
+            # it may be registered, with its own options
             named = next((each for each in found.handlers.values() if function in (each, each.function)), None)
             chosen = [named or worker_of(found, function, Options())]
         elif not (chosen := [*found.handlers.values()]):
@@ -157,9 +157,9 @@ def _end_with_the_parent(parent: int) -> None:
 def measured(
     work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int, tubes: Sequence[str]
 ) -> Callable[[], object]:
-    """Return a call that serves the metrics of a queue and of its workers, also by these tubes, while they run.
+    """Return a call that serves metrics for a queue and its workers, and by these tubes, while they run.
 
-    The label is the name of the model; with that of the app if another app has a queue of the same name.
+    The label is the model's name; with its app's name if another app has a queue with the same name.
     """
     try:
         from xq.metrics import serving

@@ -1,4 +1,4 @@
-"""Create the table of tasks and install its queue."""
+"""Create the task table and install its queue."""
 
 from __future__ import annotations
 
