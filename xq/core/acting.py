@@ -1,4 +1,4 @@
-"""Who acts, and why: what each statement of xq in a block of `Page.xq.acting` passes to the triggers."""
+"""Who acts, and why: what xq's statements in a `Page.xq.acting` block pass to the triggers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class By(NamedTuple):
 
 
 class _Blocks(local):
-    by_database: Mapping[int, By] = {}  # the innermost block of this thread in each, by the id of the database
+    by_database: Mapping[int, By] = {}  # this thread's innermost block in each, by the database's id
 
 
 NO_ACTOR: Final = By(None, None)
@@ -32,7 +32,7 @@ BLOCKS: Final = _Blocks()
 
 
 def actor_of(connection: Connection) -> By:
-    """Return the actor, and the reason, of the open block of this thread on a connection."""
+    """Return the actor, and the reason, in this thread's open block on a connection."""
     return BLOCKS.by_database.get(id(connection.of()), NO_ACTOR)
 
 

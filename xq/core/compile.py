@@ -13,21 +13,21 @@ Fence = Literal["", "session", "take", "takes"]
 
 
 class Selector(NamedTuple):
-    """The rows that a statement means: all in `state`, or in one of the states `more`.
+    """The rows that a statement selects: all in `state`, or in one of the states `more`.
 
     - key: one by its key, and by `column` if it must be due as well.
-    - keys: those of a list.
+    - keys: those in a list.
     - oldest: the first `n` by priority and key that are not due.
-    - first: the first of these; its plan is faster than a list of one.
+    - first: the first such row; its plan is faster than a list with one row.
     - due: up to `n` whose time in `column` has passed.
     - owned: up to `n` with tokens in some ranges: the tasks that some sessions have taken.
-    - all: those of every session; they are not returned.
+    - all: every session's tasks; they are not returned.
     - each: as `all`, and returned.
     """
 
     way: Way
     state: str
-    # "session": only tasks of this session; "take": of this take; "takes": each of the take that the list names
+    # "session": only this session's tasks; "take": this take's; "takes": the listed takes'
     fence: Fence = ""
     column: str = ""
     tube: bool = False  # whether only the rows of one tube are meant
@@ -40,14 +40,14 @@ class Selector(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the call brings under this name: seconds, or as `at` the moment of their end."""
+    """A value that the call brings under this name: seconds, or as `at` the moment when they end."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The task's own seconds: the value of the role if it has one, else the default."""
+    """The task's own seconds: the role's value if it has one, else the default."""
 
     role: str
     default: float | None
@@ -57,7 +57,7 @@ class Own:
 class After:
     """A moment: `seconds` after the first of `since` that is not NULL (a role, or "now").
 
-    If a number of seconds is missing, the moment is NULL, which means never: NULL + 1 is NULL.
+    If any seconds are missing, the moment is NULL, which means never: NULL + 1 is NULL.
     """
 
     since: tuple[str, ...]
@@ -68,7 +68,7 @@ class After:
 class Change:
     """The values that a statement writes: for the queue's roles, and for the application's columns.
 
-    `update` holds the names of these columns; the call brings the values.
+    `update` names these columns; the call brings the values.
     """
 
     target: str
@@ -85,7 +85,7 @@ class Statement:
 
     sql: str
     _: KW_ONLY
-    # The names of the values for the application's fields, in the order of the call, row by row.
+    # Names for the application fields' values, in the call's order, row by row.
     names: tuple[str, ...] = ()
     # Run before `sql`, in this order:
     admitted: str = ""  # must return a row; else nothing else runs, and nothing is returned
@@ -100,7 +100,7 @@ class Statement:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """The SQL of each part in the order in which they run, and what it is for."""
+        """Each part's SQL in the order in which the parts run, and what it is for."""
         parts = [
             (self.admitted, "is there room? Without a row nothing is put"),
             (self.lock, "lock the tasks"),
@@ -133,7 +133,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     def seconds(timer: Timer) -> Given | Own:
         if timer.option in brought:
             return brought[timer.option]
-        # A row not yet in the table has no seconds of its own except those of the call.
+        # A row not yet in the table has only the seconds that the call brings.
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
 

@@ -1,4 +1,4 @@
-"""The counters of a queue: one for each transition, in all and by tube."""
+"""A queue's counters: one for each transition, in all and by tube."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Counter = tuple[str, str, str, int]
 
 
 def counter_of(event: str, source: str, target: str) -> tuple[str, str, str]:
-    """Return the counter of an event that is not the usual one of a transition: an otherwise unused tube and states."""
+    """Return the counter for an event that is not a transition's usual one: an otherwise unused tube and states."""
     return f"{source}-{target} {event}", ELSEWHERE, ELSEWHERE
 
 

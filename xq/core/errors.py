@@ -32,9 +32,9 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 class Error(Exception):
-    """The base class of all errors of xq. A call that raises one has left the table unchanged.
+    """The base class of all errors that xq raises. A call that raises one has left the table unchanged.
 
-    Catch it to catch them all. A note, which a traceback shows and `str` does not, names the section of docs/errors.md.
+    Catch it to catch them all. A note, which a traceback shows and `str` does not, names the section in docs/errors.md.
     """
 
     @cached_property
@@ -59,7 +59,7 @@ class ConfigurationError(Error):
     """The arguments of `upgrade` contradict each other or the model, or a call can never work in this program.
 
     It is raised when the program starts, before any database is touched, or by the call that cannot work, such as `run`
-    of a queue without a worker. The message names the argument: change the program.
+    on a queue without a worker. The message names the argument: change the program.
     """
 
 
@@ -97,8 +97,8 @@ class NotInstalled(Error):
 class TubeDropped(NotInstalled):
     """This process or another one dropped the tube.
 
-    Any call on a tube object raises it from then on. `create_tube` makes another tube of this name, which starts empty.
-    `name` is the name of the tube, and `missing` says that it was dropped.
+    Any call on a tube object raises it from then on. `create_tube` makes another tube with this name, which is empty.
+    `name` is the tube's name, and `missing` says that it was dropped.
     """
 
     def __init__(self, name: str) -> None:
@@ -109,7 +109,7 @@ class TubeDropped(NotInstalled):
 class FeatureOff(Error):
     """The call, or one of its options, belongs to a feature that this queue does not have.
 
-    Add the feature to `features=` of `upgrade`, and install the queue again; or leave the option out. `feature` names
+    Add the feature to `features=` in `upgrade`, and install the queue again; or leave the option out. `feature` names
     the feature; `role` names the role to map in `fields=`, if only that is missing.
     """
 
@@ -136,10 +136,10 @@ class BadType(Error, TypeError):
 class NotFound(Error):
     """The queue has no task with this key.
 
-    The task was acked, cancelled, killed or dropped, it never existed, or its row has a status that is none of the
-    queue's. A worker's ack raises it if the task was deleted while the function ran: there is nothing left to do. With
+    The task was acked, cancelled, killed or dropped, it never existed, or its row's status belongs to no state in
+    this queue. A worker's ack raises it if the task was deleted while the function ran: nothing is left to do. With
     the feature `keep` acked tasks stay. `key` is the key, and `found` says what the table has instead ("" if nothing).
-    `Batch.fail` raises it for a task of another batch.
+    `Batch.fail` raises it for a task in another batch.
     """
 
     def __init__(self, queue: str, key: Any, found: str = "") -> None:
@@ -152,9 +152,9 @@ class WrongState(Error):
     """The task is in a state from which the event does not move it.
 
     Often another call was faster: an ack finds the task ready if its ttr has expired, and waiting if it was released.
-    After a late ack another attempt follows, so drop the result; or do the work in the transaction of the ack, and the
-    database undoes it. `Page.xq.why(key)` says where the task stands. `key` is its key, `state` the letter of its
-    state; `allowed` are the letters of the states from which the event moves a task. `owner` is what its row has as
+    After a late ack another attempt follows, so drop the result; or do the work in the ack's transaction, and the
+    database undoes it. `Page.xq.why(key)` says where the task stands. `key` is its key, `state` its state's letter;
+    `allowed` are the letters for the states from which the event moves a task. `owner` is what its row has as
     owner (None if nothing, or not known).
     """
 
@@ -171,10 +171,10 @@ class WrongState(Error):
 class NotOwner(Error):
     """Another session has taken the task, or another take than the one that returned this object.
 
-    The ttr of the task expired and it was taken again, or an operator took it away. The other owner works on it, so
+    The task's ttr expired and it was taken again, or an operator took it away. The other owner works on it, so
     drop the result, and do not repeat the call. If this happens often, raise ttr or `touch` the task while it runs. A
-    call with a bare key works only in the session that took the task. `key` is the key of the task, and `owner` the
-    token of its owner (None if none is known).
+    call with a bare key works only in the session that took the task. `key` is the task's key, and `owner` its
+    owner's token (None if none is known).
     """
 
     def __init__(self, event: str, key: Any, owner: str | None, wording: Wording = PLAIN) -> None:
@@ -186,7 +186,7 @@ class SessionLost(NotOwner):
     """The session that took the task was lost: its connection, and with it its liveness lock, was lost before close().
 
     The task was released, and another session may have taken it by now. Drop the result and go on: the next take
-    registers a new session. `key` is the key of the task, and `owner` the token of its take.
+    registers a new session. `key` is the task's key, and `owner` its take's token.
     """
 
     def __init__(self, event: str, key: Any, owner: str | None) -> None:
@@ -202,7 +202,7 @@ class InTransaction(Error):
     """A call would wait within a transaction, perhaps forever: others do not see what the transaction wrote.
 
     `take` with a timeout, `put` with `wait` or `timeout`, `wait` and `run` raise it. Wait before or after the
-    transaction, or call `take()` without a timeout. In a `TestCase` of Django, which is a transaction, `take` with a
+    transaction, or call `take()` without a timeout. In Django's `TestCase`, which is a transaction, `take` with a
     timeout polls.
     """
 
@@ -228,10 +228,10 @@ class LeftOpen(Error):
 
 
 class Duplicate(Error):
-    """Another task has the same value of the role `unique`.
+    """Another task has the same value in the role `unique`.
 
     Call `put(..., on_conflict="skip")` to get the other task, or "replace" to update it. `value` is that value and
-    `key` the key of the other task, or None if they are not known.
+    `key` the other task's key, or None if they are not known.
     """
 
     def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
@@ -245,7 +245,7 @@ class Full(Error):
     """The queue holds as many tasks as its feature `limit` allows.
 
     Put again when some are done, or wait for room: `put(task, timeout=seconds)`. `put_many` puts all or none, so put
-    fewer at once. `limit` is the number of unfinished tasks that the queue allows.
+    fewer at once. `limit` is how many unfinished tasks the queue allows.
     """
 
     def __init__(self, queue: str, limit: int) -> None:
@@ -269,7 +269,7 @@ class UnknownSession(Error):
 
 
 class TubeExists(BadValue):
-    """A tube of this name exists already, and `create_tube` was called without `if_not_exists=True`.
+    """A tube with this name exists already, and `create_tube` was called without `if_not_exists=True`.
 
     With `if_not_exists=True` the call returns the existing tube. `name` and `type` are its own.
     """
@@ -298,10 +298,10 @@ class UnknownTube(Error, KeyError):
 
 
 class TubeBusy(Error):
-    """The tube cannot be dropped: its tasks are taken, or calls of this process wait in it.
+    """The tube cannot be dropped: its tasks are taken, or this process's calls wait in it.
 
-    Ack or release the tasks, or call `release_all()`; end the waiting calls. Then drop it again. `name` is the name of
-    the tube, and `taken` the number of its taken tasks (0 if calls wait).
+    Ack or release the tasks, or call `release_all()`; end the waiting calls. Then drop it again. `name` is the tube's
+    name, and `taken` its number of taken tasks (0 if calls wait).
     """
 
     def __init__(self, name: str, taken: int) -> None:
@@ -313,7 +313,7 @@ class TubeBusy(Error):
 
 
 class NotRunning(Error):
-    """The `state` of the tubes of this database is not RUNNING, so their calls are refused.
+    """The tubes' `state` in this database is not RUNNING, so their calls are refused.
 
     The database is read-only, or was until a moment ago. Call again when `state()` returns RUNNING. `state` is what it
     was at the call: INIT, STARTUP, ENDING or WAITING.

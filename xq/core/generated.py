@@ -1,4 +1,4 @@
-"""The functions that are generated as source text: some make the rows of tasks, some make instances of rows.
+"""Functions generated as source text: some make rows from tasks, some make instances from rows.
 
 Each is compiled once for its fields. Tracebacks and debuggers show its lines.
 """
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 def function(name: str, lines: Sequence[str], **known: Any) -> Callable[..., Any]:
-    """Compile `lines` and return the function `name` that they define. They refer to the values of `known` by name."""
+    """Compile `lines` and return the function `name` that they define. They refer to the values in `known` by name."""
     text, file = "\n".join([*lines, ""]), f"<xq {name} {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), known)
@@ -25,7 +25,7 @@ def function(name: str, lines: Sequence[str], **known: Any) -> Callable[..., Any
 
 
 class Value(NamedTuple):
-    """One value of a row that is put."""
+    """One value in a row that is put."""
 
     name: str  # the name of the field
     native: object  # values of this type are sent unchanged; None for no type
@@ -34,7 +34,7 @@ class Value(NamedTuple):
 
 
 def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function that makes the values of a row, in this order, of a task given as a mapping by field name."""
+    """Return a function that makes a row's values, in this order, from a task given as a mapping by field name."""
     lines, known = _row(values)
     return function("row", ["def row(task):", *_indented(lines), f"    return {_tuple(values)}"], **known)
 
@@ -42,9 +42,9 @@ def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...
 def rows(
     values: Sequence[Value], names: tuple[str, ...], keys: Sequence[str], defaults: Mapping[str, Any]
 ) -> Callable[[Sequence[object], int], list[tuple[Any, ...]]]:
-    """Return a function that makes the rows of the tasks from a place in a list up to the first unlike them.
+    """Return a function that makes rows from a list of tasks, from a place on up to the first unlike task.
 
-    They are dicts of exactly `names`, and have their `keys`. A default that is callable makes the value.
+    They are dicts with exactly `names`, and have their `keys`. A default that is callable makes the value.
     """
     lines, known = _row(values)
     missing = [f"task[{key!r}] is None" for key in keys]
@@ -71,7 +71,7 @@ def rows(
 
 
 def _row(values: Sequence[Value]) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines that make the values v0, v1 ... of a row of `task`, and what they refer to by name."""
+    """Return the lines that make the values v0, v1 ... in a row for `task`, and what they refer to by name."""
     lines, known = list[str](), dict[str, Any]()
     for i, value in enumerate(values):
         known[f"sent{i}"], known[f"native{i}"] = value.sent, value.native
@@ -94,11 +94,10 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that lists the values for the marks of a statement.
+    """Return a function that lists the values for a statement's marks.
 
-    It reads the values of the tasks from `rows` and the others by name.
-
-    `brought` names the values of the tasks, row by row, `width` in each row.
+    It reads the tasks' values from `rows` and the others by name. `brought` names the tasks' values, row by row,
+    `width` in each row.
     """
     place = {name: (i // width, i % width) for i, name in enumerate(brought)}
     others = {name: f"o{i}" for i, name in enumerate(dict.fromkeys(name for name in marks if name not in place))}
@@ -112,10 +111,10 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
 
 
 def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the functions that make an instance of a row, and a list of them.
+    """Return the functions that make an instance from a row, and a list of instances from rows.
 
-    `lines` make the instance `made` of the list `values`, and refer to `known` by name. The arguments of the functions
-    are the row, or the rows, and the token of the take, which becomes the `attribute` of each instance.
+    `lines` make the instance `made` from the list `values`, and refer to `known` by name. The functions' arguments
+    are the row, or the rows, and the take's token, which becomes each instance's `attribute`.
     """
     made = [*lines, "if token is not None:", f"    made.{attribute} = token"]
     one = ["def hydrate(values, token=None):", *_indented([*made, "return made"])]
@@ -126,5 +125,5 @@ def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Calla
 
 
 def mapping(names: Sequence[str], places: Sequence[int]) -> str:
-    """Return the text of a dict by name of the items of `values` at these places."""
+    """Return the text of a dict, by name, with the items that `values` has at these places."""
     return f"{{{', '.join(f'{name!r}: values[{place}]' for name, place in zip(names, places, strict=True))}}}"

@@ -1,4 +1,4 @@
-"""The states of a task, its transitions, and the features that compose them. Pure data.
+"""A task's states, its transitions, and the features that compose them. Pure data.
 
 A state is a letter. `X` means that there is no row and `S` another tube: both occur in transitions, but are not stored.
 """
@@ -58,9 +58,9 @@ TOKEN, PLUS_ONE, KEEP = Marker
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of the table: in `source`, `event` moves a task to `target`.
+    """One row in the table: in `source`, `event` moves a task to `target`.
 
-    `source` and `target` may name several states: "WZD" means the ones that the queue has, "*" every state, "^T"
+    `source` and `target` may name several states: "WZD" means any that the queue has, "*" every state, "^T"
     every state but T. If `target` names several, the caller chooses one.
     """
 
@@ -125,7 +125,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a queue beside its table. The defaults are the core's; a feature sets other values."""
+    """A queue's settings beside its table. The defaults are the core's; a feature sets other values."""
 
     id: Strategy | Literal["callable"] = "required"  # how put makes the key of a task without one
     retval: Retval = "model"  # the type in which methods return tasks
@@ -139,7 +139,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One capability of a queue, as data. A feature is a function from its value in `features=` to this."""
+    """One capability that a queue may have, as data. A feature is a function from its value in `features=` to this."""
 
     name: str
     needs: tuple[str, ...] = ()  # roles that fields= must map
@@ -153,13 +153,13 @@ class Feature:
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
     structure: Any = True  # what must be equal in every process; durations and callables need not be
-    # the methods of the feature; its options -> the methods with this option
+    # the feature's methods; its options -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def seconds(on: bool | float) -> float | None:
-    """Return the default seconds of a feature: a number, or None for True."""
+    """Return a feature's default seconds: a number, or None for True."""
     return None if isinstance(on, bool) else float(on)
 
 
@@ -181,9 +181,9 @@ CORE: Final = Feature(
     ),
 )
 
-# The values of a mapped role that no feature decides.
+# What a mapped role has if no feature decides it.
 ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
-# Names that an option may not have: arguments of methods, and named values in the SQL (see `databases.parts`).
+# Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.parts`).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
     + ("now", "context", "session", "token", "owner", "unique", "many", "since", "until", "adding")
@@ -220,9 +220,9 @@ class _Claims:
 
 
 class Machine:
-    """The transition table of one queue, composed of its features. Immutable. `print` shows it.
+    """One queue's transition table, composed from its features. Immutable. `print` shows it.
 
-    `rows` are its transitions, `states` the letters of its states, and `timers` those of each state.
+    `rows` are its transitions, `states` the letters of its states, and `timers` each state's timers.
     Raises Conflict if two features decide the same thing. Raises ConfigurationError if a feature leaves a state that
     nothing enters, or requires a feature that is off.
     """
@@ -248,8 +248,7 @@ class Machine:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._usual: dict[tuple[str, str], str] = {}
-        # The core's rows come first, also where a feature overrides them: the name of a counter must not depend on
-        # features.
+        # The core's rows come first, also where a feature overrides them: features must not rename a counter.
         for row in (*CORE.transitions, *self.rows):
             self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
@@ -410,7 +409,7 @@ class Machine:
                     f"{PLAIN.states(self.states)}"
                 )
             for row in self.rows if guard.role else ():
-                # the end of a session releases its tasks
+                # when a session ends, its tasks are released
                 by_itself = row.due or (row.source, row.event) == (TAKEN, "release")
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
@@ -426,12 +425,12 @@ class Machine:
 
     @property
     def events(self) -> tuple[str, ...]:
-        """The events that a caller may run, in the order of the table."""
+        """The events that a caller may run, in the table's order."""
         return tuple(self._sources)
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations and names of features, nor cancel: nothing that is installed depends on it."""
+        """The table without durations, feature names and cancel: nothing that is installed depends on these."""
         rows = [row for row in self.rows if row.event != "cancel"]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
@@ -446,7 +445,7 @@ class Machine:
         return tuple(dict.fromkeys(row.source for row in self.rows if row.picks))
 
     def timer(self, state: str, column: str) -> Timer | None:
-        """Return the timer of `state` in `column`, or None."""
+        """Return the timer for `state` in `column`, or None."""
         return next((timer for timer in self.timers.get(state, ()) if timer.column == column), None)
 
     @property
@@ -458,7 +457,7 @@ class Machine:
         return tuple(state for state in self.states if state in found)
 
     def guard(self, name: str) -> Guard | None:
-        """Return the guard of this name, or None."""
+        """Return the guard with this name, or None."""
         return next((guard for guard in self.guards if guard.name == name), None)
 
     def frees(self, source: str, target: str) -> bool:
@@ -478,7 +477,7 @@ class Machine:
         return row.enters and (row.target == "R" or any(row.target == detour.via for detour in self.detours))
 
     def remembers(self, row: Transition) -> tuple[str, ...]:
-        """Return the options that a role of the same name keeps for the life of the task if `row` brings them.
+        """Return the options that a role with the same name keeps while the task exists if `row` brings them.
 
         Only rows after which the task will be taken again remember options: a take's count for it alone.
         """
@@ -488,7 +487,7 @@ class Machine:
         return tuple(option for option in REMEMBERED if option in options & self.roles)
 
     def accepts(self, row: Transition) -> frozenset[str]:
-        """Return the options, in seconds, of a call that runs this row.
+        """Return the options, in seconds, that a call may have if it runs this row.
 
         They time the entered state, have chosen the row, or are remembered by a role.
         A deadline times the task, so only rows before a take accept it.

@@ -1,4 +1,4 @@
-"""Check the options of calls: seconds, moments, and the transition that they choose."""
+"""Check calls' options: seconds, moments, and the transition that they choose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Span = float | timedelta | None  # of time; a number is seconds
 
 NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 
-# The arguments of methods beside the options of the machine, for messages.
+# Methods' arguments beside the machine's options, for messages.
 PARAMETERS = {
     "put": ("wait", "timeout"),
     "take": ("timeout", "tube"),
@@ -32,7 +32,7 @@ ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with th
 
 
 class Times(TypedDict, total=False):
-    """The options of all methods, for type checkers. Each takes some of them, by the features."""
+    """All methods' options, for type checkers. Each takes some of them, by the features."""
 
     delay: Span
     at: datetime | None
@@ -41,7 +41,7 @@ class Times(TypedDict, total=False):
 
 
 class Moves(Times, total=False):
-    """The options of release and dig, for type checkers."""
+    """The options for release and dig, for type checkers."""
 
     tube: str | None
     attempts: int | None
@@ -49,14 +49,14 @@ class Moves(Times, total=False):
 
 
 class PutOptions(Times, total=False):
-    """The options of put, for type checkers."""
+    """The options for put, for type checkers."""
 
     on_conflict: Literal["raise", "skip", "replace"] | None
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The features that bring an event, or an option of one: for messages about missing features."""
+    """The features that bring an event, or one of its options: for messages about missing features."""
 
     events: Mapping[str, tuple[str, ...]]
     options: Mapping[tuple[str, str], tuple[str, ...]]
@@ -102,7 +102,7 @@ def _needs_nothing(row: Transition) -> bool:
 
 
 class Options:
-    """The options that the methods of one queue take: their seconds, and the transition that a call means."""
+    """The options that one queue's methods take: their seconds, and the transition that a call means."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Options:
 
     @cached_property
     def usual(self) -> dict[str, Transition]:
-        """The transitions of calls without options, by event, of the events that leave one state."""
+        """The transitions by event, for calls without options, if the event leaves one state."""
         sources = {event: self._machine.sources(event) for event in self._machine.events}
         rows = {event: self._machine.choose(of[0], event, [], None) for event, of in sources.items() if len(of) == 1}
         return {event: row for event, row in rows.items() if row is not None and _needs_nothing(row)}
@@ -131,7 +131,7 @@ class Options:
         return name in self._machine.options(event) or (event, name) in self._off().options
 
     def check(self, event: str, options: Mapping[str, object]) -> dict[str, float | None]:
-        """Return the seconds of a call of `event`, without options that are None; `at` is seconds since 1970.
+        """Return the seconds in a call of `event`, without options that are None; `at` is seconds since 1970.
 
         Raises FeatureOff for an option whose feature is off, BadType for an unknown one.
         """
@@ -153,7 +153,7 @@ class Options:
         return checked
 
     def choose(self, source: str, event: str, seconds: Spans, to: str | None = None) -> Transition:
-        """Return the row of the table that a call means.
+        """Return the table row that a call means.
 
         Raises FeatureOff and BadValue for options that it does not take.
         """
@@ -190,7 +190,7 @@ class Options:
         return row
 
     def on_conflict(self, options: dict[str, Any]) -> str:
-        """Remove on_conflict from the options of a put, if it may be there, and return it. Raises BadValue."""
+        """Remove on_conflict from a put's options, if it may be there, and return it. Raises BadValue."""
         word = options.pop("on_conflict", None) if self._machine.guard("unique") else None
         if word is not None and not (isinstance(word, str) and word in ON_CONFLICT):
             raise BadValue(f"on_conflict is one of {', '.join(ON_CONFLICT)}, not {shown(word)}")

@@ -17,7 +17,7 @@ MOMENTS: Final[Kinds] = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final[Kinds] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final[Kinds] = ("text", "integer", "bigint")
 
-# role -> kinds of field that can hold it
+# role -> field kinds that can hold it
 ROLES: Final[Mapping[str, Kinds]] = {
     "status": WORDS,
     "runat": MOMENTS,
@@ -37,11 +37,11 @@ ROLES: Final[Mapping[str, Kinds]] = {
 NEEDED: Final = {  # Roles whose advice is more than the kinds above.
     "status": "a CharField, a TextField, or an IntegerField with statuses= (or left out: xq brings xq_status)",
 }
-TRACE_LENGTH: Final = 64  # characters of a new field for a traceparent of W3C,
+TRACE_LENGTH: Final = 64  # characters in a new field for W3C's traceparent,
 TRACEPARENT: Final = 55  # which has so many
 OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
 
-# Roles that may have a column of xq's own: the kind of its field, and the length of a short text.
+# Roles that may have an own column: its field's kind, and a short text's length.
 OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "status": ("text", 64),
     "owner": ("text", OWNER_LENGTH),
@@ -77,13 +77,13 @@ def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:
 
 
 def wanted(fields: Mapping[str, Any], features: Sequence[Feature]) -> list[str]:
-    """Return the roles that get a column of xq's own unless they are mapped: the needed ones, and True in `fields`."""
+    """Return the roles that get an own column unless they are mapped: the needed ones, and True in `fields`."""
     needed = {"status", "owner"}.union(*(feature.needs for feature in features))
     return [role for role in OWN if role in needed or asks_for_own(role, fields.get(role))]
 
 
 def asks_for_own(role: object, named: object) -> bool:
-    """Return whether a value of `fields` asks for a column that xq brings: True, or its name."""
+    """Return whether a value in `fields` asks for an own column: True, or its name."""
     return role in OWN and (named is True or (isinstance(named, str) and named == own_name(str(role))))
 
 
@@ -105,7 +105,7 @@ def used_by(features: Sequence[Feature]) -> set[str]:
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
     """Return the offered fields that the queue maps beside `roles`: for its features, and for ALWAYS.
 
-    A role of ALWAYS is left out if the application has replaced its field by one of an unsuitable kind.
+    A role in ALWAYS is left out if the application has replaced its field by one with an unsuitable kind.
     """
     by_name = {field.name: field for field in store.fields}
     given = {_name_of(named) for named in roles.values()}
@@ -176,7 +176,7 @@ def statuses_of(statuses: Mapping[Any, str | int]) -> dict[str, str | int]:
     """Return `statuses=` by letter, with plain words. Raises ConfigurationError."""
     if not isinstance(statuses, Mapping):
         raise ConfigurationError(f"statuses is a mapping of letters to stored words, not {shown(statuses)}")
-    # words may be given for states of features that are off
+    # the application may give words to states whose features are off
     known = [letter for letter in ascii_letters if letter.upper() not in (ABSENT, ELSEWHERE)]
     found: dict[str, str | int] = {}
     for state, word in statuses.items():
@@ -192,7 +192,7 @@ def statuses_of(statuses: Mapping[Any, str | int]) -> dict[str, str | int]:
 
 
 def stored_words(machine: Machine, field: Field, statuses: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return the stored status of each state, and of others that `statuses` names. Raises ConfigurationError."""
+    """Return each state's stored status, and others' that `statuses` names. Raises ConfigurationError."""
     lacking = [state for state in machine.states if state not in statuses]
     if lacking and any(letter != word for letter, word in statuses.items()):
         raise ConfigurationError(
@@ -217,7 +217,7 @@ def stored_words(machine: Machine, field: Field, statuses: Mapping[str, str | in
 
 
 def check_that_ack_keeps(machine: Machine, statuses: Mapping[str, str | int]) -> None:
-    """Raise ConfigurationError if there is a word for the end of a task, and ack deletes it."""
+    """Raise ConfigurationError if there is a word for ended tasks, and ack deletes them."""
     ends = [letter for letter in ("D", "Z") if letter in statuses and letter not in machine.states]
     if ends and machine.ack_deletes:
         raise ConfigurationError(

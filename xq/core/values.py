@@ -22,14 +22,14 @@ from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskM
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
-SHAPES = 500  # cached shapes of one queue: a put has one for each set of fields, in the order of the task
+SHAPES = 500  # one queue's cached shapes: a put has one for each set of fields, in the task's order
 _NOTHING: Mapping[str, Any] = {}
 # What sets a role that update= may not set.
 _SET_BY = {"tube": "; release(tube=...) moves it", "attempts": "; release(attempts=...) and dig(fresh=True) set it"}
 
 
 class Taken(NamedTuple):
-    """A taken task: its key, as the database holds it, and the token of the take."""
+    """A taken task: its key, as the database holds it, and the take's token."""
 
     parts: Parts
     token: str | None
@@ -47,7 +47,7 @@ class New:
     made_keys: bool = False
 
     def values(self, name: str) -> list[Any]:
-        """Return the values of a field, one for each row; None if the rows do not have it."""
+        """Return a field's values, one for each row; None if the rows do not have it."""
         if name not in self.names:
             return [None] * len(self.rows)
         place = self.names.index(name)
@@ -59,7 +59,7 @@ class New:
         return replace(self, tasks=tasks, rows=[self.rows[place] for place in places])
 
     def with_default(self, name: str, value: Any) -> New:
-        """Return the same tasks with this value of a field, except where they bring another one."""
+        """Return the same tasks with this value in a field, except where they bring another one."""
         if name not in self.names:
             rows = [(*row, value) for row in self.rows]
             return replace(self, brought=(*self.brought, name), names=(*self.names, name), rows=rows)
@@ -70,9 +70,9 @@ class New:
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """How tasks with the same fields become rows: compiled for the first of them."""
+    """How tasks with the same fields become rows: compiled for the first task."""
 
-    fields: tuple[str, ...] | None  # the names of the fields if the task uses names of columns, else None
+    fields: tuple[str, ...] | None  # the fields' names if the task uses column names, else None
     keys: tuple[str, ...]  # the names of the key's fields that the task brings
     defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
     called: tuple[str, ...]  # the names of those whose default is made by a call
@@ -84,7 +84,7 @@ class Shape:
 
 
 class Tasks(Generic[T]):
-    """The tasks of one queue on their way in and out. Runs no SQL."""
+    """One queue's tasks on their way in and out. Runs no SQL."""
 
     def __init__(
         self,
@@ -107,27 +107,27 @@ class Tasks(Generic[T]):
         self._keys = frozenset(field.name for field in table.key)
         self._managed = frozenset(field.name for role, field in table.roles.items() if role in MANAGED)
         self._not_brought = self._managed | {field.name for field in table.fields if field.computed}
-        # The queue writes these itself, so a default of the model must not replace them.
+        # The queue writes these itself, so a model's default must not replace them.
         self._never_default = self._managed | self._keys if "key" in machine.fill else self._managed
         self._key_at = [table.fields.index(field) for field in table.key]
         self._order_at = [*(table.fields.index(table.roles[role]) for role in table.ordered_by), *self._key_at]
         self._order = itemgetter(*self._order_at)
-        # Returns the key of a row as the application writes it.
+        # Returns a row's key as the application writes it.
         self.app_key_of: Callable[[Row], Any] = (
             (lambda row: self.app_key(self.key_of(row))) if self._key_is_read else itemgetter(*self._key_at)
         )
         self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
-        # Makes of a row's values what the feature `retval` says.
+        # Makes from a row's values what the feature `retval` says.
         self._made: Callable[[Sequence[Any]], T] = {
             "model": store.instance,
             "dict": lambda values: dict(zip(self._names, values, strict=True)),
             "tuple": tuple,
         }[machine.settings.retval]  # type: ignore[assignment]
-        # Returns a row so, with the token of its take if an instance can hold it. Raises BadValue if it cannot be read.
+        # Returns a row so, with its take's token if an instance can hold it. Raises BadValue if it cannot be read.
         is_model, made = machine.settings.retval == "model", self._made
         self.read: Callable[..., T] = store.hydrate if is_model else lambda row, token=None: made(store.read(row))
-        # Returns several rows so; all of them have the same token.
+        # Returns several rows so, all with the same token.
         self.read_all: Callable[..., list[T]] = (
             store.hydrate_all if is_model else lambda rows, token=None: list(map(self.read, rows))
         )
@@ -146,19 +146,19 @@ class Tasks(Generic[T]):
             return list(map(self.returned, rows))
 
     def in_role(self, task: T, role: str) -> Any:
-        """Return the value of a role in a returned task; None if the role is not mapped."""
+        """Return a returned task's value in a role; None if the role is not mapped."""
         field = self.table.roles.get(role)
         return None if field is None else self.data(task)[field.name]
 
     def data(self, task: Any) -> Mapping[str, Any]:
-        """Return the fields of a returned task by name, in whatever form the feature retval gives it."""
+        """Return a returned task's fields by name, in whatever form the feature retval gives it."""
         if isinstance(task, tuple):
             return dict(zip(self._names, task, strict=True))
         data: Mapping[str, Any] = self.store.data(task) or task
         return data
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
-        """Return the parts of the key of a row, as the database holds them."""
+        """Return the parts of a row's key, as the database holds them."""
         return tuple([row[place] for place in self._key_at])
 
     def app_keys(self, keys: Sequence[Parts]) -> list[Any]:
@@ -183,7 +183,7 @@ class Tasks(Generic[T]):
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
-        """Return the key that a caller means, as the database holds it, and the token of its take or None.
+        """Return the key that a caller means, as the database holds it, and its take's token or None.
 
         Raises BadType and BadValue.
         """
@@ -274,8 +274,7 @@ class Tasks(Generic[T]):
     def new(self, task: object) -> New:
         """Return one new task; its key may still have to be made.
 
-        `task` is a mapping, an instance, or a sequence of values in the order of the fields. Raises BadValue and
-        BadType.
+        `task` is a mapping, an instance, or a sequence with the values in field order. Raises BadValue and BadType.
         """
         brought: dict[str, Any] = task if type(task) is dict else self.brought(task)
         names = tuple(brought)
@@ -331,7 +330,7 @@ class Tasks(Generic[T]):
         return generated.Value(name, None if checked else field.native, partial(self._sent, field), maker)
 
     def _sent(self, field: Field, value: Any) -> Any:
-        """Convert a value of a new task for the database. Raises BadType and BadValue."""
+        """Convert a new task's value for the database. Raises BadType and BadValue."""
         role = self._role_of.get(field.name)
         if role and value is not None:
             check_role(role, self._converted(field, value) if hasattr(value, "_meta") else value)  # a related instance
@@ -367,19 +366,19 @@ class Tasks(Generic[T]):
         return name in self._fields
 
     def _refuse_field(self, name: str) -> None:
-        """Raise BadValue or BadType if an option of put has the name of a field."""
+        """Raise BadValue or BadType if put gets an option named like a field."""
         if self.has(name):
             self.brings(name)  # raises for a field that only the queue writes
             raise BadType(f"put takes a task of {self.store.name} as a mapping: put({{{name!r}: ...}})")
 
     def defaults(self) -> dict[str, Any]:
-        """Return the defaults of a new task, by field name: values, and callables that make them."""
+        """Return a new task's defaults, by field name: values, and callables that make them."""
         declared, roles = self.store.declared_defaults(), self.table.roles
         own = {roles[role].name: value for role, value in ROLE_DEFAULTS.items() if role in roles}
         return {name: value for name, value in declared.items() if name not in self._never_default} | own
 
     def known(self, name: object) -> Field:
-        """Return a field by its name, or by that of its column. Raises BadValue."""
+        """Return a field by its name, or by its column's. Raises BadValue."""
         field = self._fields.get(name) if isinstance(name, str) else None
         if field is None:
             raise BadValue(f"{self.store.name} has no field {shown(name)}: it has {', '.join(self._names)}")
@@ -420,7 +419,7 @@ class Tasks(Generic[T]):
     def called(
         self, event: str, options: Mapping[str, Any], update: object, sets: tuple[str, ...] = ()
     ) -> tuple[Spans, dict[str, Any]]:
-        """Return the options of a call in seconds, and the values by field name that it writes, also by options.
+        """Return a call's options in seconds, and the values that it writes, also by options, by field name.
 
         Raises FeatureOff, BadType and BadValue.
         """
@@ -448,7 +447,7 @@ class Tasks(Generic[T]):
         return {role: value} | ({"error": None if error.null else ""} if error else {})
 
     def updates(self, update: object, sets: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the values of `update=`, converted, by field name. Only xq itself `sets` roles, such as error.
+        """Return the values in `update=`, converted, by field name. Only xq itself `sets` roles, such as error.
 
         Raises BadType and BadValue.
         """
@@ -492,7 +491,7 @@ class Tasks(Generic[T]):
 
 
 def check_role(role: str, value: Any) -> None:
-    """Raise BadType or BadValue for a value that a role of a new task cannot hold."""
+    """Raise BadType or BadValue for a value that a new task cannot have in a role."""
     if role == "priority":
         if type(value) is int:
             return
@@ -510,12 +509,12 @@ def check_role(role: str, value: Any) -> None:
 
 
 def named(parts: Parts) -> dict[str, Any]:
-    """Return a key as named values of a statement."""
+    """Return a key as a statement's named values."""
     return {"k0": parts[0]} if len(parts) == 1 else {f"k{i}": part for i, part in enumerate(parts)}
 
 
 def numbered(keys: Iterable[Parts]) -> dict[str, Any]:
-    """Return several keys as named values of a statement."""
+    """Return several keys as a statement's named values."""
     return {f"{name}_{n}": part for n, parts in enumerate(keys) for name, part in named(parts).items()}
 
 
@@ -527,7 +526,7 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _ranked(value: Any) -> tuple[int, Any]:
-    """Return a sort key that orders values of mixed types as databases do: NULL, numbers, NaN, text, bytes."""
+    """Return a sort key that orders values with mixed types as databases do: NULL, numbers, NaN, text, bytes."""
     if isinstance(value, decimal.Decimal) and value.is_nan():
         return 1, math.inf
     rank = 0 if value is None else 2 if isinstance(value, str) else 3 if isinstance(value, bytes) else 1

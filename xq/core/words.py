@@ -1,4 +1,4 @@
-"""The names of the states, and other words of messages, statistics and documents."""
+"""The states' names, and other words in messages, statistics and documents."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SPANS: Final = ((172_800, 86_400, "days", 3_600, "h"), (3_600, 3_600, "h", 60, "
 
 
 def plain(word: str | int) -> str | int:
-    """Return a text or an integer without its subclass, such as an enumeration, whose repr is no literal of SQL."""
+    """Return a text or an integer without its subclass, such as an enumeration, whose repr is no SQL literal."""
     return str.__str__(word) if isinstance(word, str) else int(word)
 
 
 def name_of(letter: str) -> str:
-    """Return the name of a state: of R, "ready"; of X, "deleted"; of a state of a user's own feature, its letter."""
+    """Return a state's name: for R, "ready"; for X, "deleted"; for a state in a user's own feature, its letter."""
     return {**NAMES, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
 
 
 def lasting(seconds: float) -> str:
-    """Return a span of time: 250 ms, 4.2 s, 3 min 37 s, 5 h, 2 days 4 h."""
+    """Return a number of seconds in words: 250 ms, 4.2 s, 3 min 37 s, 5 h, 2 days 4 h."""
     for least, size, unit, smaller, part in SPANS:
         if seconds >= least:
             n, rest = divmod(round(seconds / smaller) * smaller, size)
@@ -43,7 +43,7 @@ def counted(n: int, ended: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Wording:
-    """The words that the messages of a queue use for its states, owners and remedies."""
+    """The words that a queue's messages use for its states, owners and remedies."""
 
     stored: Mapping[str, object] = field(default_factory=dict)  # by letter: the stored status, if it differs
 
@@ -55,7 +55,7 @@ class Wording:
         return "".join(self._parts(letter))
 
     def letter(self, named: object, letters: Collection[str]) -> str | None:
-        """Return the letter of a state that is named by its stored status, else its letter, else its name; or None."""
+        """Return the letter for a state named by its stored status, else its letter, else its name; or None."""
         if isinstance(named, bool) or not isinstance(named, (str, int)):
             return None
         if isinstance(named, int) and named.bit_length() > 64:  # str() of a longer one may raise
@@ -88,7 +88,7 @@ class Wording:
         return name.lower() if name else letter, f" ({', '.join(notes)})" if notes else ""
 
     def owner(self, token: str | None) -> str:
-        """Return the owner of a task that the caller may not move, and a remedy."""
+        """Return who owns a task that the caller may not move, and a remedy."""
         if token is None:
             return "an unknown owner (plain SQL?); snatch() takes it away"
         return (
@@ -97,7 +97,7 @@ class Wording:
         )
 
     def lacks(self, queue: str, event: str, option: str, features: Sequence[str]) -> str:
-        """Return that an event, or an option of it, needs a feature missing in the queue."""
+        """Return that an event, or one of its options, needs a feature missing in the queue."""
         return (
             f"{called(event, option)} needs the feature {either([*map(repr, features)])}, which {queue} does not have"
         )

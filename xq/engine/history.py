@@ -1,4 +1,4 @@
-"""Read the history of a queue: the table of its transitions."""
+"""Read a queue's history: the table of its transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xq.engine.executor import Executor
 
 
 class History:
-    """The history of one queue, which the feature history keeps."""
+    """One queue's history, which the feature history keeps."""
 
     def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
         self.executor = executor
@@ -50,7 +50,7 @@ class History:
         after: int | None = None,
         before: int | None = None,
     ) -> list[Any]:
-        """Return the transitions of a task (`key` None: of all tasks) between two moments, in order.
+        """Return a task's transitions (`key` None: all tasks') between two moments, in order.
 
         A moment is in seconds since 1970, a datetime or a date. Rows up to the id `after`, and from the id `before` on,
         are not read. Raises FeatureOff, BadType and BadValue.

@@ -1,4 +1,4 @@
-"""Takes of which it is not known whether they were applied."""
+"""In-doubt takes: it is not known whether they were applied."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LASTS: Final = 10.0  # seconds within which a server has done, or forgotten, wha
 
 
 class InDoubtTakes:
-    """Tokens of takes of one queue whose result did not arrive: the connection was lost, or the call interrupted.
+    """The tokens of one queue's takes whose result did not arrive: the connection was lost, or the call interrupted.
 
     The tasks may or may not have been taken, so they are released.
     """
@@ -29,7 +29,7 @@ class InDoubtTakes:
         self._looking = threading.Lock()
 
     def add(self, tokens: Sequence[str | None], error: BaseException) -> None:
-        """Add the tokens of a take, unless the error shows that it took nothing.
+        """Add a take's tokens, unless the error shows that it took nothing.
 
         Call it in the `except` block: a context manager is left by several calls, and a signal may come between them.
         """
@@ -41,11 +41,11 @@ class InDoubtTakes:
         kind = self.store.classify(error)
         if kind is not ErrorKind.NOT_DATABASE:
             return kind is not ErrorKind.LOST
-        # A signal handler may have raised any other error, BadType and BadValue included, at any point of the call.
+        # A signal handler may have raised any other error, BadType and BadValue included, at any point in the call.
         return isinstance(error, Error) and not isinstance(error, (BadType, BadValue))
 
     def resolve(self) -> None:
-        """Release the tasks of the tokens. Each is retried for LASTS seconds: the server may not have finished."""
+        """Release the tasks with the tokens. Each is retried for LASTS seconds: the server may not have finished."""
         if not self.pending or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
             return
         try:

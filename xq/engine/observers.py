@@ -1,4 +1,4 @@
-"""Notify callbacks and listeners of the changes to a queue that this process has committed."""
+"""Notify callbacks and listeners when this process has committed changes to a queue."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ Callback = Callable[[T, str, str, str], object]  # task, event, source state, ta
 
 
 class Listener(Protocol):
-    """An object that looks at the database when notified, so a notification of a rolled back change is harmless."""
+    """An object that looks at the database when notified, so a notification after a rollback is harmless."""
 
     @property
     def anybody(self) -> bool:
         """Whether it needs notifications now."""
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Handle a transition of tasks that this process has committed."""
+        """Handle a transition that this process has committed."""
 
 
 class Observers(Generic[T]):
-    """The observers of one queue: callbacks, called in the order in which they were added, and listeners."""
+    """One queue's observers: callbacks, called in the order in which they were added, and listeners."""
 
     def __init__(self, store: Connections, read: Callable[[Row], T]) -> None:
         self.store = store
         self.read = read  # converts a row to a task
         self.anybody = False  # whether to notify anything at all; set by `count`
         self._counting = threading.Lock()
-        # Run around each put, with a function that puts and takes the value of the role trace, and the number of tasks.
+        # Run around each put, with a function that puts and takes the role trace's value, and the number of tasks.
         self.around_put: Callable[[Callable[[str | None], list[T]], int], list[T]] | None = None
         self.around_work: Callable[..., Any] | None = None  # `Worker.around` of each worker to come
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may iterate over it
@@ -39,7 +39,7 @@ class Observers(Generic[T]):
         self._log = logging.getLogger(f"xq.{store.name}")
 
     def count(self) -> None:
-        """Set `anybody`. Call it when the callbacks change, or the need of a listener for notifications."""
+        """Set `anybody`. Call it when the callbacks change, or when a listener's need for notifications does."""
         with self._counting:  # one at a time, so that the latest result remains
             self.anybody = bool(self.callbacks) or any(listener.anybody for listener in self.listeners)
 
@@ -57,12 +57,12 @@ class Observers(Generic[T]):
         self.count()
 
     def forked(self) -> None:
-        """Replace the lock in a forked child: a thread of the parent may have held it."""
+        """Replace the lock in a forked child: one of the parent's threads may have held it."""
         self._counting = threading.Lock()
         self.count()
 
     def notify(self, event: str, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Notify the observers of a change by a statement once it is committed."""
+        """Notify the observers once a statement's change is committed."""
         listening = [listener for listener in self.listeners if listener.anybody]
         if listening:
             self.store.after_commit(lambda: self._signal(listening, source, target, rows))

@@ -1,4 +1,4 @@
-"""Pauses: a queue, or a tube of it, from which no process takes."""
+"""Pauses: a queue, or one of its tubes, from which no process takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_NAME: Final = 255  # characters of the name of a tube to pause, or of a 
 
 
 class Paused(NamedTuple):
-    """What is paused of one queue."""
+    """What is paused in one queue."""
 
     queue: bool  # the whole queue
     tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
@@ -36,7 +36,7 @@ class Pause(NamedTuple):
 
 
 class Pauses:
-    """The pauses of one queue. A take reads them in memory, so it costs no statement.
+    """One queue's pauses. A take reads them in memory, so it costs no statement.
 
     They are read from the database when a process begins to take, after its own calls, and by its maintenance thread.
     """
@@ -48,7 +48,7 @@ class Pauses:
         self.uncommitted: set[int] = set()  # the threads whose open transactions have paused or resumed
         self._resumed = resumed  # wakes the waiters
         self._begun = itertools.count(1)
-        self._last = 0  # the number of the read that began last, of those that have ended
+        self._last = 0  # the number of the last read to begin, among those that have ended
         self._lock = threading.Lock()
 
     def change(self, event: str, tube: str | None, by: By) -> None:
@@ -75,7 +75,7 @@ class Pauses:
         return [pause.tube for pause in self.all()]
 
     def all(self) -> list[Pause]:
-        """Return the pauses, as the database has them; that of the whole queue comes first."""
+        """Return the pauses, as the database has them; the whole queue's comes first."""
         with self.executor.store.bookkeeping():
             rows = self.executor.run(self.executor.dialect.records.pauses)
         found = [
@@ -85,7 +85,7 @@ class Pauses:
         return sorted(found, key=lambda pause: (pause.tube is not None, pause.tube or ""))
 
     def look(self) -> Paused | None:
-        """Return the pauses for a take of this thread, whose open transaction may have paused or resumed."""
+        """Return the pauses for a take in this thread, whose open transaction may have paused or resumed."""
         if threading.get_ident() in self.uncommitted:
             if self.executor.store.in_transaction():
                 return self._paused(self.listed())
@@ -98,11 +98,11 @@ class Pauses:
         self.end(self.begin(), self.listed())
 
     def begin(self) -> int:
-        """Return the number of a read that begins now."""
+        """Return the number for a read that begins now."""
         return next(self._begun)
 
     def end(self, began: int, names: Collection[str | None]) -> None:
-        """Use the result of a read, as `listed` returns it, unless a newer one has ended before."""
+        """Use a read's result, as `listed` returns it, unless a newer one has ended before."""
         binding, paused = self.executor.open(), self._paused(names)
         with self._lock:
             if began < self._last:
@@ -118,6 +118,6 @@ class Pauses:
         return paused if any(paused) else None
 
     def forked(self) -> None:
-        """Replace the lock in a forked child: a thread of the parent may have held it."""
+        """Replace the lock in a forked child: one of the parent's threads may have held it."""
         self._lock = threading.Lock()
         self.uncommitted.clear()

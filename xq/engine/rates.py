@@ -10,17 +10,17 @@ from xq.core.dialect import Dialect
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 
-# How often a take may find that another one has taken the last token of its task. Within a transaction with an old
+# How often a take may find that another one has taken its task's last token. Within a transaction with an old
 # snapshot it always does.
 REFUSED: Final = 20
 
 
 class Rates:
-    """The takes of a queue with the feature rate."""
+    """A queue's takes with the feature rate."""
 
     def __init__(self, tasks: Tasks[Any]) -> None:
         self.tasks = tasks
-        # The monotonic time at which a bucket that was empty, and so hid a task from a take, has a token.
+        # When, in monotonic time, an empty bucket has a token: it hid a task from a take.
         self.opens_at = math.inf
 
     def wait_for(self, next_bucket: list[Row]) -> None:
@@ -31,8 +31,8 @@ class Rates:
     def limited(self, dialect: Dialect, run: Run) -> Run:
         """Return `run`, which takes the first task with a token and charges it, repeated for `:n` tasks.
 
-        It takes one task at a time, so that the tokens of a group are counted exactly, and an empty group does not
-        stop the others. `run` returns a row of NULLs if the group has become empty meanwhile.
+        It takes one task at a time, so that a group's tokens are counted exactly, and an empty group does not
+        stop the others. `run` returns a row with only NULLs if the group has become empty meanwhile.
         """
         next_bucket = dialect.query(dialect.looks.next_bucket)
 

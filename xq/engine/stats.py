@@ -24,14 +24,14 @@ class Numbers(BaseModel):
     transition: dict[str, int]
 
     def spelled(self) -> Numbers:
-        """Return the same with the names of the states instead of their letters."""
+        """Return the same with the states' names in place of their letters."""
         return Numbers(counts=_spelled(self.counts), transition=_spelled(self.transition))
 
 
 class Stats(Numbers):
-    """The numbers of a queue, and of each tube in `tube_stats`.
+    """A queue's numbers, and the numbers for each tube in `tube_stats`.
 
-    With the feature events, `events` counts the calls of each event, and `by_event` splits these by transition ("T-T"
+    With the feature events, `events` counts each event's calls, and `by_event` splits these by transition ("T-T"
     for a touch).
     """
 
@@ -55,7 +55,7 @@ def stats(
     tubes: Sequence[str] = (),
     usual_event: Callable[[str, str], str] | None = None,
 ) -> Stats:
-    """Add the counters up. The count of a state is how many tasks entered it minus how many left it.
+    """Add the counters up. A state's count is how many tasks entered it minus how many left it.
 
     `usual_event` returns the event of a transition for which no other was counted. Without it, events are not counted.
     """
@@ -90,17 +90,17 @@ def counters(executor: Executor) -> list[Counter]:
 
 
 def counts(executor: Executor) -> dict[str, int]:
-    """Return the number of tasks in each state."""
+    """Return how many tasks are in each state."""
     return stats(counters(executor), executor.definition.machine.states).counts
 
 
 def writes(counters: Iterable[Counter]) -> dict[str, int]:
-    """Return, by transition, how many tasks other programs have taken out of a guarded state ("D-R": 3)."""
+    """Return, by transition, how many tasks other programs have moved from a guarded state ("D-R": 3)."""
     return by_event((row for row in counters if row[1] == ELSEWHERE == row[2]), lambda *_: "").get("write", {})
 
 
 def told_of(writes: Mapping[str, int]) -> list[str]:
-    """Return a sentence for each transition of `writes`."""
+    """Return a sentence for each transition in `writes`."""
     names = {**NAMES, ABSENT: "a status that is none of this queue's"}
     moves = [(n, " to ".join(names.get(state, state) for state in name.split("-"))) for name, n in writes.items()]
     return [f"{n:,} task{'s' * (n > 1)} went from {move} by other programs" for n, move in moves if n > 0]
@@ -114,7 +114,7 @@ def room(executor: Executor, counts: Mapping[str, int]) -> int | None:
 
 
 def roll_up_some(executor: Executor) -> bool:
-    """Roll up some of the counters that no other process is rolling up. Return whether there may be more."""
+    """Roll up counters that no other process is rolling up. Return whether there may be more."""
     dialect, store = executor.dialect, executor.store
     try:
         return retried(store, lambda: dialect.looks.roll_up(store))
@@ -126,7 +126,7 @@ def roll_up_some(executor: Executor) -> bool:
 
 
 def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
-    """Return the count of each event by transition: transitions of other events are not counted for the usual one."""
+    """Return each event's count by transition: the usual one does not count other events' transitions."""
     found: defaultdict[str, Total[str]] = defaultdict(Total)
     for tube, source, target, n in counted:
         if source == target == ELSEWHERE:

@@ -1,4 +1,4 @@
-"""Compile the steps of plans: a statement that moves or puts tasks, its counting, and its error handling."""
+"""Compile plans' steps: a statement that moves or puts tasks, its counting, and its error handling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 
 
 class Steps:
-    """The steps of one queue, each compiled at its first use."""
+    """One queue's steps, each compiled at its first use."""
 
     def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
         self.executor = executor
@@ -31,12 +31,12 @@ class Steps:
         self._counts = machine.settings.counts_events
 
     def drop_full_buckets(self) -> None:
-        """Delete the full buckets of the feature rate: a bucket without a row is full."""
+        """Delete full buckets for the feature rate: a bucket without a row is full."""
         if self.rates:
             self.executor.run(self.executor.dialect.records.drop_full_buckets)
 
     def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0, passed: int = 0) -> Selector:
-        """Return the selector of a call that chooses the `n` oldest tasks itself (None: all)."""
+        """Return the selector for a call that chooses the `n` oldest tasks itself (None: all)."""
         way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
         return Selector(way, transition.source, tube=tube, skips=skips, passed=passed)
 
@@ -56,7 +56,7 @@ class Steps:
     def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:
         """Compile the step that moves the selected tasks. Without an event it only changes their fields.
 
-        If a put replaces a task, the source state is that of the selector.
+        If a put replaces a task, the source state is the selector's.
         """
         event, _, _, given, update = name
         statement = binding.move(which, transition, frozenset(given), update)
@@ -98,10 +98,10 @@ class Steps:
         return lambda connection, values: connection.atomically(values, counted)
 
     def has_own_counter(self, event: str, *transitions: Transition) -> bool:
-        """Return whether the event needs a counter of its own: it is not the usual one of all these transitions."""
+        """Return whether the event needs its own counter: it is not the usual one for all these transitions."""
         return self._counts and not all(self.machine.is_usual(event, t.source, t.target) for t in transitions)
 
     def count(self, binding: Binding, event: str, source: str, target: str, n: int) -> None:
-        """Count the event of `n` transitions, if events are counted and it is not the usual one."""
+        """Count the event for `n` transitions, if events are counted and it is not the usual one."""
         if n and self._counts and not self.machine.is_usual(event, source, target):
             binding.installation.add_counter(*counter_of(event, source, target), n)

@@ -1,7 +1,7 @@
 """Ready tasks that cannot be taken: their rows cannot be read, or the database refuses the move.
 
 A take looks for them only after such an error. It buries one that cannot be read, with the reason. Without the feature
-buried, and if the database refuses the move, the takes of this process pass the task over for some seconds.
+buried, and if the database refuses the move, this process's takes pass the task over for some seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _WorkedError(Exception):
 
 
 class Unmovable:
-    """The ready tasks of one queue that cannot be taken."""
+    """One queue's ready tasks that cannot be taken."""
 
     def __init__(self, batches: UnattendedMoves) -> None:
         self.batches, self.executor, self.tasks = batches, batches.executor, batches.tasks
@@ -45,11 +45,11 @@ class Unmovable:
         return [parts for parts, until in list(self.until.items()) if until > now]
 
     def may_explain(self, error: Exception) -> bool:
-        """Return whether one task may be the reason of an error; of a lost connection, a lock, a right it is not."""
+        """Return whether one task may be the reason for an error: no lost connection, no lock, no lacking right."""
         return isinstance(error, Duplicate) or self.batches.is_refused(error)
 
     def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:
-        """Bury or pass over the first tasks of a failed take that cannot be taken. Return whether there are any."""
+        """Bury or pass over the first tasks that a failed take cannot take. Return whether there are any."""
         if (token := values["owner"]) is None:  # it failed before it could take
             return False
         # If it is the driver that cannot read a row, the take is committed.
@@ -68,7 +68,7 @@ class Unmovable:
         return n > 0
 
     def pass_over(self, parts: Parts, until: float = math.inf) -> None:
-        """Leave a task out of the takes of this process up to a monotonic time; infinity: as long as it runs."""
+        """Leave a task out of this process's takes up to a monotonic time; infinity: as long as it runs."""
         self.until[parts] = until
         if len(self.until) > MOST:  # forget the oldest, whose time has mostly passed
             self.until.pop(next(iter(self.until)), None)
@@ -78,7 +78,7 @@ class Unmovable:
     ) -> tuple[Parts, Exception, bool] | None:
         """Take the first task alone, and undo that. If it fails, return the key, the error, and whether it is buried.
 
-        With the token of a take it buries one that cannot be read.
+        With a take's token it buries a task that cannot be read.
         """
         store, parts = self.executor.store, Parts()
 

@@ -86,8 +86,8 @@ class Operators(Generic[T]):
 
         The block is one transaction in this thread, or a savepoint within the application's; an exception rolls it
         back. Each transition that xq makes in it, in any queue of the database, has the `actor` and the `reason` in
-        `History`; expired timers and the application's own writes do not. Of nested blocks the inner one counts. Without
-        the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
+        `History`; expired timers and the application's own writes do not. Of nested blocks the inner one counts.
+        Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
         `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
         return acting(self._finish, By.of(actor, reason))
@@ -169,7 +169,7 @@ class Operators(Generic[T]):
         `oldest` is exact if the ready tasks became so within the last 100,000 transitions in the history, else a lower
         bound; 0 without a ready task. There is no `standstill` while the queue, or every tube with ready tasks, is
         paused, or the feature rate limits the takes. Without the feature history both are bounds by what this process
-        has seen in the counters: the first call knows no age, and counts a standstill from the newest take.
+        has seen in the counters: the first call knows no age, and a standstill since the newest take of a taken task.
         """
         return self._inspection.snapshot()
 

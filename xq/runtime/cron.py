@@ -30,7 +30,7 @@ FIELDS: Final = (
 
 @lru_cache(1000)
 def parsed(text: str) -> tuple[list[set[int]], bool, bool]:
-    """Return the numbers of the five fields, and two flags. Raises ValueError.
+    """Return the numbers in the five fields, and two flags. Raises ValueError.
 
     The first says that a day fits by the month or by the week; else it must fit by both. The second says that minute or
     hour begins with "*": the text fires whenever clocks show its time.
@@ -44,7 +44,7 @@ def parsed(text: str) -> tuple[list[set[int]], bool, bool]:
 
 
 def _numbers(field: str, name: str, low: int, high: int, names: str) -> set[int]:
-    """Return the numbers of a field: of "*", "3", "mon-fri", "*/5", "10-20/2", "7/3"; of several with commas."""
+    """Return a field's numbers: for "*", "3", "mon-fri", "*/5", "10-20/2", "7/3"; for several with commas."""
     known = {str(n): n for n in range(low, high + 1)} | {each: low + n for n, each in enumerate(names.split())}
     found = set[int]()
     for part in field.split(","):
@@ -68,7 +68,7 @@ def _numbers(field: str, name: str, low: int, high: int, names: str) -> set[int]
 def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
     """Return the first firing after a time, in UTC; None if it never fires. Raises ValueError.
 
-    Where clocks are changed it is as with Debian's cron. A text with a fixed minute and hour fires once on each of its
+    Changes to the clocks work as with Debian's cron. A text with a fixed minute and hour fires once on each of its
     days: a skipped time when the clocks are changed, a time that comes twice the first time.
     """
     (numbers, either, follows_clocks), here = parsed(text), after.astimezone(zone).replace(second=0, microsecond=0)
@@ -86,7 +86,7 @@ def following(text: str, zone: tzinfo, after: datetime) -> datetime | None:
 
 
 def _first(numbers: list[set[int]], either: bool, at: datetime, zone: tzinfo) -> datetime | None:
-    """Return the first minute from `at` on at which the clocks of a zone show a time of the text."""
+    """Return the first minute from `at` on at which a zone's clocks show a time in the text."""
     (minutes, hours, days, months, weekdays), fits, end = numbers, any if either else all, at + FAR
     while at < end:
         local = at.astimezone(zone)

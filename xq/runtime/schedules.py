@@ -1,11 +1,11 @@
 """Schedules: tasks that xq puts again and again, or once, by cron texts, intervals, date-times and triggers.
 
-The database has the schedules of all queues. Each process with a maintenance thread looks for what is due. It
-locks a due schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
-many processes look. The next firing comes after now: firings that were missed are put as one task.
+The database has all queues' schedules. Each process with a maintenance thread looks for due ones. It locks a due
+schedule, sets its next firing, and puts the task, in one transaction: so each firing puts one task, however
+many processes look. The next firing comes after now: missed firings are put as one task.
 
-xq computes all firings itself; `cron` reads the texts. APScheduler only describes a trigger that a program gives, and
-says which wall-clock time fits the fields of a CronTrigger. Only this module imports it, once a trigger is used.
+xq computes all firings itself; `cron` reads the texts. APScheduler only describes a program's trigger, and says which
+wall-clock time fits a CronTrigger's fields. Only this module imports it, once a trigger is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OVERDUE: Final = 60_000_000  # microseconds
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
 DECLARED: Final = '"declared": true'  # in the task of such a schedule, as JSON
-UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # of a spec, or of its task
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # in a spec, or in its task
 OLDER: Final = (
     "the schedules of this program are not stored: they were declared before, and others have replaced them "
     "({:%Y-%m-%d %H:%M} UTC). Start the newer program; or, to go back to these, call install(downgrade=True)"
@@ -56,7 +56,7 @@ SPECS: Final = (
 
 
 class Schedule(NamedTuple):
-    """A schedule of a queue."""
+    """A queue's schedule."""
 
     name: str
     spec: Any  # as `every` takes it: a cron text, a number of seconds, a datetime, or a trigger; or as stored
@@ -73,7 +73,7 @@ class Schedule(NamedTuple):
 
 
 class Schedules(Generic[T]):
-    """The schedules of one queue."""
+    """One queue's schedules."""
 
     def __init__(self, executor: Executor, tasks: Tasks[T], inserts: Inserts[T]) -> None:
         self.executor = executor
@@ -129,7 +129,7 @@ class Schedules(Generic[T]):
             self.executor.run(dialect.records.set_schedule, {**given, "next_us": next_us})
 
     def _declarations(self, given: object) -> list[tuple[str, str, str]] | None:
-        """Return the `schedules` of `upgrade`, checked; None without. Raises ConfigurationError."""
+        """Return the `schedules` given to `upgrade`, checked; None without. Raises ConfigurationError."""
         if given is None:
             return None
         if not isinstance(given, Mapping):
@@ -147,7 +147,7 @@ class Schedules(Generic[T]):
         return found
 
     def forked(self) -> None:
-        """Reset in a forked child: a thread of the parent may hold the lock."""
+        """Reset in a forked child: one of the parent's threads may hold the lock."""
         self._beginning = threading.Lock()
 
     def begin(self) -> None:
@@ -192,7 +192,7 @@ class Schedules(Generic[T]):
             self.log.log(level, line)
 
     def _as_json(self, task: object, options: Mapping[str, Any], mark: Mapping[str, bool]) -> str:
-        """Return a task, the options of its put and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
+        """Return a task, its put's options and a mark as JSON. Raises as `put`, or if JSON cannot hold them."""
         if waits := options.keys() & {"wait", "timeout"}:
             raise BadValue(f"a schedule takes no {min(waits)}, since no caller waits for its put")
         rest = dict(options)
@@ -238,7 +238,7 @@ class Schedules(Generic[T]):
         return self.executor.transaction(change)
 
     def _put(self, name: str, put: str, next_us: int | None) -> None:
-        """Put the task of a schedule, which fires again at a time."""
+        """Put a schedule's task; the schedule fires again at a time."""
         self.executor.run(self.executor.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
         what = json.loads(put)
         self.inserts.put([what["task"]], what["options"])
@@ -269,7 +269,7 @@ class Schedules(Generic[T]):
         return sum(self.fire(name, waits=True) for _, name, left in rows if left <= 0)
 
     def fire(self, name: str, *, waits: bool = False) -> bool:
-        """Put the task of a schedule, if it is due. Return False if the put failed: it is still due.
+        """Put a schedule's task, if it is due. Return False if the put failed: it is still due.
 
         With `waits` it waits for another transaction that has locked the schedule; else the other fires it.
         A task that the queue or the database rejects is logged: it stops no other schedule.
@@ -346,7 +346,7 @@ def _aware(text: str | None, zone: tzinfo) -> datetime | None:
 
 
 def _zone_name(tz: object) -> str:
-    """Return the name of a time zone, which another process can look up. Raises BadType and BadValue."""
+    """Return the name by which another process can look up a time zone. Raises BadType and BadValue."""
     name = tz if isinstance(tz, str) else "UTC" if tz is UTC else getattr(tz, "key", None) or getattr(tz, "zone", None)
     if not isinstance(name, str) or not isinstance(tz, (str, tzinfo)):
         raise BadType(f"a time zone has a name, as 'Europe/Berlin' or ZoneInfo('Europe/Berlin'), not {shown(tz)}")
@@ -355,7 +355,7 @@ def _zone_name(tz: object) -> str:
 
 
 def _zone(name: str) -> tzinfo:
-    """Return a time zone. UTC needs no data of zones, which small images lack. Raises BadValue."""
+    """Return a time zone. UTC needs no zone data, which small images lack. Raises BadValue."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (*UNREADABLE, OSError) as error:
@@ -363,7 +363,7 @@ def _zone(name: str) -> tzinfo:
         raise BadValue(f"{what}: name one as 'Europe/Berlin', or pip install tzdata, which has all") from error
 
 
-# Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and those of triggers
+# Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and triggers' specs
 # also with their start, end and jitter.
 
 
@@ -412,7 +412,7 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def _spec_of(described: Mapping[str, Any]) -> Any:
-    """Return a spec as the application gave it; of a DateTrigger its datetime."""
+    """Return a spec as the application gave it; for a DateTrigger its datetime."""
     if "cron" in described:
         return described["cron"]
     if "at" in described:
@@ -431,7 +431,7 @@ def _spec_of(described: Mapping[str, Any]) -> Any:
 
 
 def _first(described: Mapping[str, Any], now: int) -> int:
-    """Return the time of the first firing of a new schedule, in microseconds. Raises BadValue if it never fires."""
+    """Return when a new schedule fires first, in microseconds. Raises BadValue if it never fires."""
     try:
         found = _next(described, now, now)
     except UNREADABLE as error:
@@ -442,12 +442,12 @@ def _first(described: Mapping[str, Any], now: int) -> int:
 
 
 def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
-    """Return the time of the first firing after `now` and after `seen`, which fires now; None if there is none."""
+    """Return when a schedule fires next after `now` and after `seen`, which fires now; None if it does not."""
     return None if "at" in described else _next(described, seen, max(now, seen))
 
 
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
-    """Return the time of the first firing after a time, by the grid of an interval from `start`; the date of `at`."""
+    """Return the first firing after a time: an interval counts from `start`, and `at` fires at its date."""
     if "at" in described:
         return (datetime.fromisoformat(described["at"]) - EPOCH) // MICROSECOND
     zone, begin = _zone(described["tz"]), _at(after) + MICROSECOND
@@ -466,10 +466,10 @@ def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
 
 
 def _by_fields(fields: Mapping[str, str], zone: tzinfo, at: datetime) -> datetime | None:
-    """Return the first firing of the fields of a CronTrigger from a time on, in UTC; None if there is none.
+    """Return when a CronTrigger's fields fire first from a time on, in UTC; None if they never do.
 
-    A CronTrigger of a zone with summer time loses an hour when it counts beyond a change of the clocks, and makes up
-    some of the times that they skip. So this one counts by the wall clock, and each skipped time fires at the change.
+    A CronTrigger in a zone with summer time loses an hour when it counts beyond a change to the clocks, and makes up
+    some times that they skip. So this one counts by the wall clock, and each skipped time fires at the change.
     """
     from apscheduler.triggers.cron import CronTrigger
 
@@ -493,7 +493,7 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
 
 
 def _change(zone: tzinfo, before: datetime, after: datetime) -> datetime:
-    """Return when the clocks of a zone were changed between two times with different offsets."""
+    """Return when a zone's clocks were changed between two times with different offsets."""
     offset = _offset(zone, before)
     while after - before > MICROSECOND:
         middle = before + (after - before) // 2

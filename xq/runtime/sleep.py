@@ -45,7 +45,7 @@ class Awake(threading.Event):
 
 
 class Sleep(NamedTuple):
-    """A request of a call that waits: sleep until `awake` is set, clear it, and send whether it was set in time."""
+    """A waiting call's request: sleep until `awake` is set, clear it, and send whether it was set in time."""
 
     awake: Awake
     seconds: float

@@ -1,6 +1,6 @@
-"""Calls of coroutines on their way to the database and back.
+"""Coroutines' calls on their way to the database and back.
 
-The calls of one turn of an event loop share a transaction. A call that is alone in its turn runs plainly. Equal calls
+The calls in one turn of an event loop share a transaction. A call that is alone in its turn runs plainly. Equal calls
 become one statement. If that fails, its calls run one by one, and each raises its own error.
 """
 
@@ -37,7 +37,7 @@ _settling = threading.Lock()  # a thread settles a call, or its coroutine leaves
 class Call(Generic[R]):
     """A call that a coroutine awaits and another thread may run.
 
-    If the coroutine is cancelled, `undo` gets the result of a call that had begun. One that had not begun is dropped.
+    If the coroutine is cancelled, `undo` gets the result of a call that had begun. A call not yet begun is dropped.
     """
 
     undo: Callable[[R], object] | None = None
@@ -59,8 +59,8 @@ class Call(Generic[R]):
     async def wait(self, run: Runner) -> R:
         """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it.
 
-        A call that finishes a task ends first, if it has begun: it waits for the row of the task for a second at most.
-        That may be locked by a transaction of the coroutine, and must be until then.
+        A call that finishes a task ends first, if it has begun: it waits for the task's row for a second at most.
+        A transaction of the coroutine may have locked that row, and must stay until then.
         """
         try:
             return await self.future
@@ -79,7 +79,7 @@ class Call(Generic[R]):
             raise
 
     def perform(self, work: Callable[[], R], must: bool = False) -> None:
-        """Run the work in the context of the coroutine, and deliver its result. Raises nothing of the work's."""
+        """Run the work in the coroutine's context, and deliver its result. Raises no error from the work."""
         if self.gone and not must:
             if self.dropped is not None:
                 self.dropped()
@@ -111,7 +111,7 @@ def finishes(call: Call[Any]) -> bool:
 
 
 def settle(ends: Sequence[tuple[Call[Any], Any, BaseException | None]]) -> None:
-    """Record the ends of calls: the result of each, or its error. Undo the results whose coroutines are gone."""
+    """Record how calls ended: the result of each, or its error. Undo the results whose coroutines are gone."""
     gone = []
     with _settling:
         for call, result, error in ends:
@@ -192,9 +192,9 @@ def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> Cal
 
 
 class Turns(Generic[T]):
-    """The calls of one queue that may share transactions.
+    """One queue's calls that may share transactions.
 
-    An item of a put is the task, of a take the number of tasks, of any other event a key and the `update`.
+    A put's item is the task, a take's the number of tasks, any other event's a key and the `update`.
     """
 
     def __init__(self, waiting: Waiting[T], put: Callable[..., T], runner: Runner) -> None:
@@ -207,7 +207,7 @@ class Turns(Generic[T]):
         self._calls.append(call)
 
     def _next(self) -> list[Call[Any]]:
-        """Remove and return up to PER_TRANSACTION calls, without calls of coroutines that are gone."""
+        """Remove and return up to PER_TRANSACTION calls. Leave out calls whose coroutines are gone."""
         calls: list[Call[Any]] = []
         try:
             while len(calls) < PER_TRANSACTION:
@@ -221,7 +221,7 @@ class Turns(Generic[T]):
         return calls
 
     def run(self) -> None:
-        """Run all of the calls. Other threads may help."""
+        """Run all the calls. Other threads may help."""
         calls, store = self._next(), self.waiting.executor.store
         if self._calls:
             self._runner(self.run)
@@ -279,8 +279,8 @@ class Turns(Generic[T]):
         return ends
 
     def _become_one(self, calls: list[Call[Any]]) -> bool:
-        """Return whether alike calls become one call of several tasks, which is a transaction of its own."""
-        # With an observer each put has the context of its coroutine.
+        """Return whether alike calls become one call with several tasks, which is a transaction of its own."""
+        # With an observer each put has its coroutine's context.
         each = calls[0].kind.event == "put" and self.waiting.executor.observers.around_put is not None
         return len(calls) > 1 and not each
 

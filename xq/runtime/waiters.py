@@ -1,4 +1,4 @@
-"""Waiters of this process: callers that wait for a ready task, for room in a full queue, or for the end of a task.
+"""This process's waiters: callers that wait for a ready task, for room in a full queue, or for a task's end.
 
 A waiter sleeps in a wait queue until it is woken, and then looks at the database. One notification wakes one waiter.
 A waiter that found something wakes the next one if there is more. `waiting` has the calls that wait.
@@ -34,7 +34,7 @@ class Waiter:
     _awake: Awake = field(default_factory=Awake)
 
     def wake(self) -> bool:
-        """Wake it, and return whether it will look: the event loop of a coroutine may be closed."""
+        """Wake it, and return whether it will look: a coroutine's event loop may be closed."""
         self.woken = True
         return self._awake.reach()
 
@@ -48,7 +48,7 @@ class Waiter:
 class WaitQueue:
     """A wait queue: first come, first woken. Each task, or each free place, is for one waiter.
 
-    No wake-up is lost: a woken waiter looks, and if it leaves before the end of its look, others are woken.
+    No wake-up is lost: a woken waiter looks, and if it leaves before its look ends, others are woken.
     """
 
     def __init__(self, counted: Callable[[], None] = lambda: None) -> None:
@@ -95,14 +95,14 @@ class WaitQueue:
                     return
 
     def wake_all(self, *, closed: bool = False) -> None:
-        """Wake all waiters; with `closed` those whose session is closed."""
+        """Wake all waiters; with `closed` only those with a closed session."""
         with self._lock:
             for waiter in list(self.waiters):
                 if not closed or (waiter.session is not None and waiter.session.closed):
                     waiter.wake()
 
     def wake_first(self) -> None:
-        """Wake the first waiter of each tube, and the first of any tube."""
+        """Wake the first waiter for each tube, and the first for any tube."""
         with self._lock:
             first = {(waiter.tube, waiter.but): waiter for waiter in reversed(self.waiters)}
             for waiter in first.values():
@@ -111,7 +111,7 @@ class WaitQueue:
 
 @dataclass(eq=False)
 class EndWaiter:
-    """A caller that waits for the end of a task."""
+    """A caller that waits for a task's end."""
 
     waiter: str  # its name in the database
     parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
@@ -125,7 +125,7 @@ class EndWaiter:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The names of its row in the database."""
+        """The names for its row in the database."""
         return {**named(self.parts), "waiter": self.waiter}
 
     def end(self, event: str, target: str) -> None:
@@ -134,7 +134,7 @@ class EndWaiter:
 
 
 class Waiters:
-    """The waiters of this process in one queue, and what wakes them."""
+    """This process's waiters in one queue, and what wakes them."""
 
     def __init__(self, executor: Executor, tasks: Tasks[Any]) -> None:
         self.executor = executor
@@ -159,9 +159,9 @@ class Waiters:
         return bool(self.takers.waiters or self.putters.waiters or self.ends)
 
     def waited_for(self) -> list[tuple[Any, str, float]]:
-        """Return the waits as (key of the task, uuid of the session, since when in seconds since 1970).
+        """Return the waits as (task's key, session's uuid, since when in seconds since 1970).
 
-        The key is None for a caller of this process that waits in take.
+        The key is None for a caller in this process that waits in take.
         """
         rows = self.executor.run(self.executor.dialect.records.waiting)
         own = self.executor.open().sessions.own().uuid
@@ -170,10 +170,10 @@ class Waiters:
             *((None, own, since) for since in self.takers.since),
         ]
 
-    # for the end of a task
+    # for a task's end
 
     def begin(self, caller: EndWaiter, parts: Parts) -> None:
-        """Register the wait for the end of a task, within the transaction that has looked at it."""
+        """Register the wait for a task's end, within the transaction that has looked at the task."""
         opened = self.executor.open()
         session = opened.sessions.own()
         session.register(self.executor)
@@ -200,7 +200,7 @@ class Waiters:
                 raise
 
     def end_in_database(self, caller: EndWaiter) -> None:
-        """Delete the row of a wait, and record an end that was not notified yet."""
+        """Delete a wait's row, and record an end that was not notified yet."""
         for event, target in self.executor.run(self.executor.dialect.records.end_wait, caller.values):
             if event is not None:
                 caller.end(event, target)
@@ -237,7 +237,7 @@ class Waiters:
             caller.awake.set()
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
-        """Wake waiters after this process has committed a transition of tasks."""
+        """Wake waiters after this process has committed a transition."""
         if self.ends and source != ABSENT:  # the row of a put is known, and another thread may have moved it
             self._keep(target, {self.tasks.key_of(row): row for row in rows})
         if target != READY and self.machine.frees(source, target):
@@ -256,7 +256,7 @@ class Waiters:
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
-        """Record the rows (by key) of tasks that this process has moved, for callers waiting for their end."""
+        """Record the rows (by key) that this process has moved, for callers that wait for their end."""
         for caller in list(self.ends.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.
             over = caller.gone or (caller.event is not None and target != ABSENT)
@@ -266,7 +266,7 @@ class Waiters:
                     caller.awake.set()
 
     def look_at_taken(self) -> None:
-        """Record the rows of taken tasks whose end is waited for: at the end they may be deleted."""
+        """Record the rows of taken tasks for which callers wait: at the end they may be deleted."""
         if not self.ends:
             return
         opened = self.executor.open()

@@ -1,4 +1,4 @@
-"""The calls that wait: for a ready task, for room in a full queue, or for the end of a task.
+"""The calls that wait: for a ready task, for room in a full queue, or for a task's end.
 
 A waiting call is notified before it looks, so that it misses no commit. Each is a generator (`Wait`).
 """
@@ -33,7 +33,7 @@ ACKED = 0.05  # seconds to wait for the acking thread to record the task that it
 
 
 class Waiting(Generic[T]):
-    """The calls that wait, of one queue."""
+    """One queue's calls that wait."""
 
     _names = itertools.count(1)
 
@@ -69,7 +69,7 @@ class Waiting(Generic[T]):
     ) -> list[T]:
         """Take as `Queue.take_many` does; without `tube`, from any that is not in `but`.
 
-        `until` and `looked` are those of `taking`. A look without a task reaps, and is repeated if it reaped a session.
+        `until` and `looked` are as for `taking`. A look without a task reaps, and is repeated if it reaped a session.
         """
         look, taken = partial(self.takes.oldest, "take", n, options, tube=tube, but=but, reaps=not looked), list[Any]()
         seconds = self.seconds(timeout)
@@ -89,7 +89,7 @@ class Waiting(Generic[T]):
         until: threading.Event | None = None,
         but: tuple[str, ...] = (),
     ) -> Wait[list[Any]]:
-        """Return what a look of the caller finds, as `take` does.
+        """Return what the caller's look finds, as `take` does.
 
         `looked`: the caller has just found nothing. With `until` it is a worker's: it waits no longer once that is set
         and the takers are woken, and raises the error of a lost connection.
@@ -167,7 +167,7 @@ class Waiting(Generic[T]):
         return found[0]
 
     def _makes_room(self, full: Full) -> bool:
-        """Move due tasks, and return whether any moved. Raises `full` if the user of the database may only put."""
+        """Move due tasks, and return whether any moved. Raises `full` if the database user may only put."""
         try:
             return self.takes.timers.sweep_if_any().moved > 0
         except Exception as error:
@@ -192,7 +192,7 @@ class Waiting(Generic[T]):
         return woken or looks or deadline.left > 0
 
     def _until_a_token(self, waiter: Waiter) -> float:
-        """Return the seconds until a bucket that hid a task has a token, which wakes nobody; infinity if none has."""
+        """Return the seconds until a bucket that hid a task has a token; infinity if none. A token wakes no waiter."""
         rates, paused = self.takes.steps.rates, self.takes.pauses.paused
         if rates is None or waiter.session is None or (paused and paused.stops(waiter.tube)):
             return math.inf  # only a take renews the time, once that has passed
@@ -228,7 +228,7 @@ class Waiting(Generic[T]):
             if shared is not None:
                 shared.release()
 
-    # for the end of a task
+    # for a task's end
 
     def putting_and_waiting(
         self, task: object, options: Mapping[str, Any], timeout: float | None
@@ -250,7 +250,7 @@ class Waiting(Generic[T]):
             return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
     def waiting_for(self, parts: Parts, timeout: float | None) -> Wait[tuple[T, bool]]:
-        """Wait up to `timeout` seconds (None: without limit) for the end of a task.
+        """Wait up to `timeout` seconds (None: without limit) for a task's end.
 
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
         """
@@ -311,15 +311,14 @@ class Waiting(Generic[T]):
         return self.tasks.returned(row)
 
     def _begin(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool = False) -> tuple[Row, str, bool]:
-        """Register the wait for the end of a task, unless it has ended.
+        """Register the wait for a task's end, unless it has ended.
 
         Returns its row, its state, and whether the wait was registered. It is not while another transaction has locked
-        the row, since that may end the task at any time. `locked`: no other process can end the task before
-        the commit.
+        the row, since that may end the task at any time. `locked`: no other process can end the task before the commit.
         """
         self.maintenance.listen()  # before the registration, so that no end is missed
         try:
-            # One thread at a time: SQLite's lock is not fair. Nor does a wait of this process end in between.
+            # One thread at a time: SQLite's lock is not fair. Nor does a wait in this process end in between.
             with self.waiters.writing:
                 return self.executor.transaction(partial(self._begin_at_once, caller, named_task, locked))
         except Exception as error:
