@@ -18,7 +18,7 @@ Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their value
 
 log = logging.getLogger("xq")
 
-# Parameters of connect() that must not be shown, besides the password: they are, or may contain, passwords of keys.
+# Parameters of connect() that must not be shown, besides the password: they are, or may contain, keys' passwords.
 SECRETS: Final = frozenset(
     {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
 )
@@ -269,7 +269,7 @@ class FileConnection(Connection):
 
 
 class PendingCalls:
-    """One thread's calls, which wait for the end of a transaction that the application itself began.
+    """One thread's calls, which wait until the application's own transaction ends.
 
     The ORM does not see a plain COMMIT: the next call of the queue detects that the transaction has ended.
     """
@@ -286,7 +286,7 @@ class PendingCalls:
 
 
 class OrmConnections(BaseStore):
-    """The base of all ORMs' connections: implementations of `xq.core.ports.Connections`."""
+    """The base of all ORMs' connections. Implements `xq.core.ports.Connections`."""
 
     connected: Callable[[Any], bool]
 
@@ -359,7 +359,7 @@ class OrmConnections(BaseStore):
 
 
 class OrmModel(ABC, Generic[M]):
-    """The base of all ORMs' models: implementations of `xq.core.ports.TaskModel`."""
+    """The base of all ORMs' models. Implements `xq.core.ports.TaskModel`."""
 
     model: type[M]
     name: str
@@ -394,7 +394,7 @@ class OrmModel(ABC, Generic[M]):
 
     @abstractmethod
     def instance(self, values: Sequence[Any]) -> M:
-        """Return a clean instance of the application's values, given in the order of `fields`."""
+        """Return a clean instance with the application's values, given in the order of `fields`."""
 
     def hydrate(self, row: Row, token: str | None = None) -> M:
         made = self.instance(self.read(row))

@@ -1,4 +1,4 @@
-"""Who acts, and why: what xq's statements in a `Page.xq.acting` block pass to the triggers."""
+"""The actor and the reason: what xq's statements in a `Page.xq.acting` block pass to the triggers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON, PART, Connection, fits_
 
 
 class By(NamedTuple):
-    """Who acts, and why."""
+    """The actor, and the reason."""
 
     actor: str | None
     reason: str | None

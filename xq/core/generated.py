@@ -125,5 +125,5 @@ def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Calla
 
 
 def mapping(names: Sequence[str], places: Sequence[int]) -> str:
-    """Return the text of a dict, by name, with the items that `values` has at these places."""
+    """Return the text for a dict by name: each value is the item in `values` at one of these places."""
     return f"{{{', '.join(f'{name!r}: values[{place}]' for name, place in zip(names, places, strict=True))}}}"

@@ -430,7 +430,7 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations, feature names and cancel: nothing that is installed depends on these."""
+        """The table without durations, feature names and cancel: the installation does not depend on these."""
         rows = [row for row in self.rows if row.event != "cancel"]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
         timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]

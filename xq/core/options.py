@@ -102,7 +102,7 @@ def _needs_nothing(row: Transition) -> bool:
 
 
 class Options:
-    """The options that one queue's methods take: their seconds, and the transition that a call means."""
+    """The options for one queue's methods: their seconds, and the transition that a call means."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Options:
         return checked
 
     def choose(self, source: str, event: str, seconds: Spans, to: str | None = None) -> Transition:
-        """Return the table row that a call means.
+        """Return the transition that a call means.
 
         Raises FeatureOff and BadValue for options that it does not take.
         """

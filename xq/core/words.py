@@ -28,7 +28,7 @@ def name_of(letter: str) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return a number of seconds in words: 250 ms, 4.2 s, 3 min 37 s, 5 h, 2 days 4 h."""
+    """Return a time span as text: 250 ms, 4.2 s, 3 min 37 s, 5 h, 2 days 4 h."""
     for least, size, unit, smaller, part in SPANS:
         if seconds >= least:
             n, rest = divmod(round(seconds / smaller) * smaller, size)

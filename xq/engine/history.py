@@ -22,7 +22,7 @@ class History:
 
     @property
     def reader(self) -> Reader:
-        """The reader of the history table, with the names of the model's current database if it has one.
+        """The reader for the history table, with the names in the model's current database if it has one.
 
         Raises FeatureOff.
         """

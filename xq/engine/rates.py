@@ -20,7 +20,7 @@ class Rates:
 
     def __init__(self, tasks: Tasks[Any]) -> None:
         self.tasks = tasks
-        # When, in monotonic time, an empty bucket has a token: it hid a task from a take.
+        # The monotonic time when an empty bucket, which hid a task from a take, has a token.
         self.opens_at = math.inf
 
     def wait_for(self, next_bucket: list[Row]) -> None:

@@ -114,7 +114,7 @@ def room(executor: Executor, counts: Mapping[str, int]) -> int | None:
 
 
 def roll_up_some(executor: Executor) -> bool:
-    """Roll up counters that no other process is rolling up. Return whether there may be more."""
+    """Roll up some counters that no other process is rolling up. Return whether there may be more."""
     dialect, store = executor.dialect, executor.store
     try:
         return retried(store, lambda: dialect.looks.roll_up(store))
@@ -126,7 +126,7 @@ def roll_up_some(executor: Executor) -> bool:
 
 
 def by_event(counted: Iterable[Counter], usual_event: Callable[[str, str], str]) -> dict[str, dict[str, int]]:
-    """Return each event's count by transition: the usual one does not count other events' transitions."""
+    """Return each event's count by transition: the usual event's count leaves out other events' transitions."""
     found: defaultdict[str, Total[str]] = defaultdict(Total)
     for tube, source, target, n in counted:
         if source == target == ELSEWHERE:

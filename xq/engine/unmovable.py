@@ -45,7 +45,7 @@ class Unmovable:
         return [parts for parts, until in list(self.until.items()) if until > now]
 
     def may_explain(self, error: Exception) -> bool:
-        """Return whether one task may be the reason for an error: no lost connection, no lock, no lacking right."""
+        """Return whether one task may have caused an error: a lost connection, a lock or a lacking right did not."""
         return isinstance(error, Duplicate) or self.batches.is_refused(error)
 
     def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:

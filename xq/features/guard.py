@@ -8,7 +8,7 @@ from xq.core.machine import Feature, On, Settings
 
 
 def guard(on: On | Literal["log"] = True) -> Feature:
-    """Have the database refuse a write of the status by anything but xq out of T, D or Z.
+    """Have the database refuse a status write from T, D or Z unless xq makes it.
 
     With "log" it goes through, and the maintenance threads log how many there were.
     """

@@ -6,5 +6,5 @@ from xq.core.machine import Feature, Retval, Settings
 
 
 def retval(kind: Retval = "model") -> Feature:
-    """Return tasks as instances of the model, as dicts, or as tuples in the order of the model's fields."""
+    """Return tasks as model instances, as dicts, or as tuples in the order of the model's fields."""
     return Feature("retval", settings=Settings(retval=kind), structure=None)

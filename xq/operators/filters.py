@@ -1,6 +1,6 @@
 """The filters by which operators choose tasks: `state:buried tube:mail error:Timeout age>1h`. Pure data.
 
-A filter is text from anybody: its length and its number of terms are bounded, and it is read in one pass. Which fields
+Any user may write a filter: its length and its number of terms are bounded, and it is read in one pass. Which fields
 and states a queue has is not known here: `xq.operators.terms` finds that out.
 """
 

@@ -176,11 +176,11 @@ class Operators(Generic[T]):
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
 
-        The worst that holds: "unreachable" if the database does not answer, "error" if the queue is not installed as
-        this process defines it, "failing" if more than `max_buried` tasks are buried, "late" if tasks are ready and no
-        process takes, or if `oldest` or `standstill` of the `snapshot` is more than `max_age` seconds, "unknown" if
-        `oldest` is only a bound and may be more, else "healthy". With `max_age=math.inf` tasks may wait, and no process
-        is needed. Pauses excuse nothing. Raises BadType and BadValue.
+        The worst that holds. "unreachable": the database does not answer. "error": the queue is not installed as this
+        process defines it. "failing": more than `max_buried` tasks are buried. "late": tasks are ready and no process
+        takes, or `oldest` or `standstill` in the `snapshot` is more than `max_age` seconds. "unknown": `oldest` is only
+        a bound and may be more. Else "healthy". With `max_age=math.inf` tasks may wait, and no process is needed.
+        Pauses excuse nothing. Raises BadType and BadValue.
         """
         return self._inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
 

@@ -18,7 +18,7 @@ ERROR_SHOWN = 500  # characters of an error of which failures are made
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """An order in which a page goes on behind a position: a row's values in `columns`, the last ones the key.
+    """An order in which a page goes on behind a position: a row's values in `columns`, which end with the key.
 
     A move changes none of these columns but the state.
     """
@@ -124,7 +124,7 @@ class Questions:
         return f"SELECT ({before}), EXISTS (SELECT 1 FROM {history} WHERE id <= {least})"
 
     def last_entries(self, n: int) -> str:
-        """Return a query for (key, state, last time in microseconds) by `n` keys in the history, `:h0`, `:h1` ...
+        """Return a query for (key, state, last time in microseconds) by the history's `n` keys `:h0`, `:h1` ...
 
         It reads the transitions whose id is greater than `:low`.
         """

@@ -105,7 +105,7 @@ class Search(Generic[T]):
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def _position(self, walk: Walk, cursor: object) -> Parts:
-        """Return a cursor's position. Anybody may send one, so all parts are checked."""
+        """Return a cursor's position. Any user may send one, so all parts are checked."""
         if not isinstance(cursor, str):
             raise BadType(f"a cursor is text that find() has returned, not {shown(cursor)}")
         with suppress(ValueError, TypeError, RecursionError, BadType):
@@ -118,7 +118,7 @@ class Search(Generic[T]):
         raise BadValue(f"{shown(cursor[:80])} is no cursor of this filter: find() returns them; begin without one")
 
     def _walk(self, meant: Meant, states: Sequence[str]) -> Walk:
-        """Return the walk for tasks in some states: along the index if there is one state, else along the key."""
+        """Return the walk for tasks in some states: along an index if there is one state, else along the key."""
         questions = self.since.questions
         walk = questions.by_state_index(states[0], meant.of_tube) if len(states) == 1 and not meant.keys else None
         if walk and (walk.name or self.executor.run(questions.number_in(walk), {"n": FEW + 1})[0][0] <= FEW):

@@ -49,7 +49,7 @@ class Since:
         return Questions(self.executor.dialect)
 
     def of(self, tasks: Sequence[Seen], low: int | None = None) -> list[float | None]:
-        """Return since when each task is in its state, by the transitions after the id `low`; None if nothing tells."""
+        """Return since when each task is in its state, by the transitions after the id `low`; None if not known."""
         found = dict[tuple[str, str], float]()
         asked = [str(task.key) for task in tasks if task.since is None]
         if asked and self.kept is not None:

@@ -48,7 +48,7 @@ class Meant:
             special.get(term.name, self._field)(term)
 
     def test(self, conditions: Sequence[str], negated: bool) -> None:
-        """Require any of these conditions, or none."""
+        """Require one of these conditions or, negated, none."""
         self.tests.append(f"{'NOT ' * negated}({' OR '.join(conditions)})")
 
     def among(self, keys: Sequence[Parts], name: str = "") -> str:

@@ -447,7 +447,7 @@ def _following(described: Mapping[str, Any], seen: int, now: int) -> int | None:
 
 
 def _next(described: Mapping[str, Any], start: int, after: int) -> int | None:
-    """Return the first firing after a time: an interval counts from `start`, and `at` fires at its date."""
+    """Return when a schedule fires first after a time: an interval counts from `start`, and `at` fires at its date."""
     if "at" in described:
         return (datetime.fromisoformat(described["at"]) - EPOCH) // MICROSECOND
     zone, begin = _zone(described["tz"]), _at(after) + MICROSECOND

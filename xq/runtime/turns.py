@@ -60,7 +60,7 @@ class Call(Generic[R]):
         """Await the result. If the coroutine is cancelled when there is one already, `run` undoes it.
 
         A call that finishes a task ends first, if it has begun: it waits for the task's row for a second at most.
-        A transaction of the coroutine may have locked that row, and must stay until then.
+        The coroutine's transaction may have locked that row, and must keep the lock until then.
         """
         try:
             return await self.future

@@ -256,7 +256,7 @@ class Waiters:
             self.collect()
 
     def _keep(self, target: str, rows: Mapping[Parts, Row]) -> None:
-        """Record the rows (by key) that this process has moved, for callers that wait for their end."""
+        """Record the rows (by key) that this process has moved, for callers waiting for these tasks to end."""
         for caller in list(self.ends.values()):
             # After the end, the key may belong to another task. The deletion may be recorded after its event.
             over = caller.gone or (caller.event is not None and target != ABSENT)

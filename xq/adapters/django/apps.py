@@ -14,7 +14,7 @@ class XqConfig(AppConfig):
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks and the signal after migrations."""
+        """Register the checks, and what runs after migrations."""
         from xq.adapters.django import checks
         from xq.adapters.django.after_migrate import after_migrate
 

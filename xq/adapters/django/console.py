@@ -34,8 +34,8 @@ def user_of(scope: Mapping[str, Any]) -> str | None:
 def console(app: Application, *, may: Callable[[Any], bool] | None = None, site: Any = None) -> list[Any]:
     """Return URL patterns that pass the staff's requests on to an ASGI application: `include(console(app))`.
 
-    `may` decides by the request who may use it, and the application what they may do there. None: superusers; and in
-    the console of `xq.serve.app` the staff with the right to view the models of all its queues, who may do what the
+    `may` decides by the request who may use it, and the application what they may do there. None: superusers, and in
+    the console of `xq.serve.app` also the staff with the right to view all its queues' models. These may do what the
     admin of `site` (None: the admin's own) allows for each model. `console` sends others to the login of `site`; users
     who are logged in and may not use it get 403. The scope has the user's name (`user_of`). A request that changes
     something must come from a page on the same host (Sec-Fetch-Site, Origin). An answer is sent when it is complete:

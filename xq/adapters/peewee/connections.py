@@ -19,7 +19,7 @@ from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.ports import Address, Connector, Driver, keep
 from xq.database.database import Database
 
-# Parameters only psycopg's connect() knows: libpq, and so other programs, do not.
+# Parameters only for psycopg's connect(): libpq, and so other programs, do not know them.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})
 
 # By dialect: how to make Peewee use the driver that xq supports.

@@ -13,8 +13,8 @@ from xq.core.errors import BadValue, ConfigurationError
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
 
-# By URL scheme: the driver's package, the xq extra that installs it, and the parameters by which
-# Peewee uses this driver and its SQL.
+# By URL scheme: the driver's package, the xq extra that installs it, and the parameters with which Peewee uses this
+# driver and its SQL.
 DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "postgres": ("psycopg", "postgres", {"prefer_psycopg3": True}),
     "postgresql": ("psycopg", "postgres", {"prefer_psycopg3": True}),

@@ -202,7 +202,7 @@ def new_columns(queue: Queue[Any]) -> list[str]:
 
 
 def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the command by which Peewee prints a table's model, and the call that makes it the queue's.
+    """Return Peewee's command to print a table's model, and the call that makes this model the queue.
 
     `columns` are those given to `upgraded`. The command names no password, and asks for it.
     """

@@ -71,7 +71,7 @@ class PlainStore(BaseStore):
         return self.driver.in_transaction(self.connection)
 
     def undo_interrupted(self) -> None:
-        """Do nothing: who is interrupted closes the connection."""
+        """Do nothing: an interrupted caller closes the connection."""
 
     @property
     def in_use(self) -> Any:

@@ -79,7 +79,7 @@ class QueueAdmin(admin.ModelAdmin):
         obj.save(using=alias_of(self.queue))
 
     def get_readonly_fields(self, request: Any, obj: Any = None) -> Any:
-        """Let the status of a row that is no task be edited: any status that the queue uses makes it a task."""
+        """Let the status of a row that is no task be edited: a status known to the queue makes it a task."""
         fields = super().get_readonly_fields(request, obj)
         if obj is None or letter_of(self.queue, obj) is not None:
             return fields
@@ -101,7 +101,7 @@ class QueueAdmin(admin.ModelAdmin):
     def xq_failure(self, task: Any) -> str:
         return first_line(getattr(task, str(self.error_field)))
 
-    # who may do what
+    # permissions
 
     def has_dig_permission(self, request: Any, obj: Any = None) -> bool:
         return bool(self.has_change_permission(request, obj))
