@@ -165,7 +165,7 @@ class Inspection:
         return {uuid: queues[uuid] for uuid, n in left.items() if uuid not in gone and (n is None or n > 0)}
 
     def _gone(self, uuids: Sequence[str]) -> list[str]:
-        """Return the sessions whose process has ended. It ends none, and returns none if the database denies the query."""
+        """Return the sessions whose process has ended. It ends none, and returns none if denied the query."""
         store, dialect = self.executor.store, self.executor.bind().dialect
         try:
             return retried(store, lambda: dialect.gone(store, uuids))
