@@ -35,7 +35,7 @@ class BaseStore(ABC):
     It detects the ORM's errors and lost connections itself, and asks the driver for the other kinds.
     """
 
-    database_error: type[BaseException]  # the class of all of them
+    database_error: type[BaseException]  # the class for all its errors
 
     @property
     @abstractmethod
@@ -372,7 +372,7 @@ class OrmModel(ABC, Generic[M]):
         return [(i, field.from_database) for i, field in enumerate(self.fields) if field.from_database]
 
     def read(self, row: Row, strictly: bool = True) -> Sequence[Any]:
-        if strictly and (place := getattr(row, "place", None)) is not None:  # of an UnreadRow
+        if strictly and (place := getattr(row, "place", None)) is not None:  # an UnreadRow has it
             raise self._unreadable(row, place, "by the driver")
         if not self._readers:
             return row[: len(self.fields)]

@@ -30,11 +30,11 @@ class Selector(NamedTuple):
     # "session": only this session's tasks; "take": this take's; "takes": the listed takes'
     fence: Fence = ""
     column: str = ""
-    tube: bool = False  # whether only the rows of one tube are meant
+    tube: bool = False  # whether only one tube's rows are meant
     more: tuple[str, ...] = ()  # states; for the ways all and each
-    skips: int = 0  # the number of paused tubes whose rows are not meant; for the ways first and oldest
-    ranges: int = 1  # of tokens; for the way owned
-    passed: int = 0  # the number of tasks that are not meant, by their keys; for the ways first and oldest
+    skips: int = 0  # how many paused tubes' rows are not meant; for the ways first and oldest
+    ranges: int = 1  # token ranges; for the way owned
+    passed: int = 0  # how many tasks are not meant, by their keys; for the ways first and oldest
     briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
 
 
@@ -91,12 +91,12 @@ class Statement:
     admitted: str = ""  # must return a row; else nothing else runs, and nothing is returned
     # locks and returns the rows that `sql` then changes by their keys, the last values of each
     lock: str = ""
-    others: str = ""  # as `lock`; if both find rows, `among` returns the keys of those to change
+    others: str = ""  # as `lock`; if both find rows, `among` returns the keys to change
     among: str = ""
-    charge: str = ""  # charges the token bucket of the task
+    charge: str = ""  # charges the task's token bucket
     # Run after `sql`:
-    charge_each: str = ""  # charges the token bucket of each row that `sql` returned, by its key
-    back: str = ""  # reads the rows of `lock` again; without it the statement returns the rows as `lock` read them
+    charge_each: str = ""  # charges the token bucket for each row that `sql` returned, by its key
+    back: str = ""  # reads the locked rows again; without it the statement returns the rows as `lock` read them
 
     @property
     def parts(self) -> list[tuple[str, str]]:

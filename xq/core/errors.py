@@ -9,7 +9,7 @@ from uuid import UUID
 
 from xq.core.words import PLAIN, Wording
 
-MISSING = 3  # of what is missing, in a message
+MISSING = 3  # missing things that a message names
 
 
 def shown(value: object) -> str:

@@ -27,10 +27,10 @@ def function(name: str, lines: Sequence[str], **known: Any) -> Callable[..., Any
 class Value(NamedTuple):
     """One value in a row that is put."""
 
-    name: str  # the name of the field
+    name: str  # the field's name
     native: object  # values of this type are sent unchanged; None for no type
     sent: Callable[[Any], Any]  # converts any other value for the database; raises BadType and BadValue
-    maker: Callable[[Mapping[str, Any]], Any] | None  # makes the value of a task that has none
+    maker: Callable[[Mapping[str, Any]], Any] | None  # makes the value for a task that has none
 
 
 def row(values: Sequence[Value]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

@@ -39,13 +39,13 @@ REMEMBERED: Final = ("ttl", "ttr")
 # Roles that only xq writes. The application may write the others; xq only reads those.
 MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts")
 
-ENDED: Final = ("D", "Z")  # the states of tasks that have ended
+ENDED: Final = ("D", "Z")  # the states that end a task
 
 
 class Marker(Enum):
     """A value that the dialect writes."""
 
-    TOKEN = auto()  # session and token of the take that is running
+    TOKEN = auto()  # the running take's session and token
     PLUS_ONE = auto()
     KEEP = auto()  # the column keeps its value
 
@@ -68,7 +68,7 @@ class Transition:
     event: str
     target: str
     given: str = ""  # the row applies if the call has this option
-    fenced: bool = False  # only the owner of the task may do it
+    fenced: bool = False  # only the task's owner may do it
     picks: bool = False  # the event may choose the oldest tasks itself
     enters: bool = True  # False: the state is prolonged, not entered (touch)
     named: bool = False  # the caller names the target (switch, cancel)
@@ -127,10 +127,10 @@ class Guard:
 class Settings:
     """A queue's settings beside its table. The defaults are the core's; a feature sets other values."""
 
-    id: Strategy | Literal["callable"] = "required"  # how put makes the key of a task without one
+    id: Strategy | Literal["callable"] = "required"  # how put makes a key for a task without one
     retval: Retval = "model"  # the type in which methods return tasks
-    fenced: bool = True  # whether only the owner of a task may run fenced events
-    reaped: bool = True  # whether the end of a session releases its tasks
+    fenced: bool = True  # whether only a task's owner may run fenced events
+    reaped: bool = True  # whether a session's tasks are released when it ends
     touch_ends: bool = True  # whether touch gives a time limit to a state without one
     counts_events: bool = False  # whether events are counted beside the transitions
     guard: bool | Literal["log"] = False  # what happens to such a write: it is refused, logged, or only counted
@@ -243,7 +243,7 @@ class Machine:
         self.fill = self._fill(claim)
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        called = [row for row in self.rows if not row.due]  # timers may have the name of a method
+        called = [row for row in self.rows if not row.due]  # timers may be named like a method
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))

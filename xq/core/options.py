@@ -14,8 +14,8 @@ from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, is_number,
 from xq.core.machine import FOREVER, LONGEST, REMEMBERED, Machine, Transition
 from xq.core.words import Wording
 
-Spans = Mapping[str, float | None]  # the options of a call in seconds; None is never
-Span = float | timedelta | None  # of time; a number is seconds
+Spans = Mapping[str, float | None]  # a call's options in seconds; None is never
+Span = float | timedelta | None  # a time span; a number is seconds
 
 NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 
@@ -112,11 +112,11 @@ class Options:
         wording: Wording,
         refuse_field: Callable[[str], None],
     ) -> None:
-        self._name = name  # of the model
+        self._name = name  # the model's
         self._machine = machine
         self._off = off
         self._wording = wording
-        self._refuse_field = refuse_field  # raises for a field of a task, where put is given it as an option
+        self._refuse_field = refuse_field  # raises for a task's field, where put is given it as an option
         self._chosen: dict[tuple[str | None, ...], Transition] = {}  # source, event, target, options -> row
 
     @cached_property

@@ -39,7 +39,7 @@ NEEDED: Final = {  # Roles whose advice is more than the kinds above.
 }
 TRACE_LENGTH: Final = 64  # characters in a new field for W3C's traceparent,
 TRACEPARENT: Final = 55  # which has so many
-OWNER_LENGTH: Final = 64  # characters of an owner: the session's uuid, a time, a process and a number
+OWNER_LENGTH: Final = 64  # characters in an owner: the session's uuid, a time, a process and a number
 
 # Roles that may have an own column: its field's kind, and a short text's length.
 OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {

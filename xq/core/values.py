@@ -21,7 +21,7 @@ from xq.core.options import WRITES, Catalogue, Options, Spans, seconds_of
 from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
 from xq.core.words import PLAIN, Wording
 
-Parts = tuple[Any, ...]  # the parts of a key, as the database holds them
+Parts = tuple[Any, ...]  # a key's parts, as the database holds them
 SHAPES = 500  # one queue's cached shapes: a put has one for each set of fields, in the task's order
 _NOTHING: Mapping[str, Any] = {}
 # What sets a role that update= may not set.
@@ -39,11 +39,11 @@ class Taken(NamedTuple):
 class New:
     """Tasks that are put by one statement: they have the same fields and the same seconds."""
 
-    tasks: list[Mapping[str, Any]]  # by field name, as the application writes them; only of those whose key is made
-    brought: tuple[str, ...]  # the names of the caller's values
-    names: tuple[str, ...]  # the names of the fields in a row
-    rows: list[tuple[Any, ...]]  # the values of these, as the database takes them
-    own: Mapping[str, float | None]  # the seconds of each task, by option
+    tasks: list[Mapping[str, Any]]  # by field name, as the application writes them; only tasks whose key is made
+    brought: tuple[str, ...]  # the names under which the caller gave values
+    names: tuple[str, ...]  # the fields' names in a row
+    rows: list[tuple[Any, ...]]  # their values, as the database takes them
+    own: Mapping[str, float | None]  # each task's seconds, by option
     made_keys: bool = False
 
     def values(self, name: str) -> list[Any]:
@@ -73,11 +73,11 @@ class Shape:
     """How tasks with the same fields become rows: compiled for the first task."""
 
     fields: tuple[str, ...] | None  # the fields' names if the task uses column names, else None
-    keys: tuple[str, ...]  # the names of the key's fields that the task brings
-    defaults: Mapping[str, Any]  # of the model, by field name: values, and callables that make them
-    called: tuple[str, ...]  # the names of those whose default is made by a call
-    names: tuple[str, ...]  # the names of the fields in a row
-    row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # makes the row of a task with its defaults
+    keys: tuple[str, ...]  # the names that the key's fields have, if the task brings them
+    defaults: Mapping[str, Any]  # the model's, by field name: values, and callables that make them
+    called: tuple[str, ...]  # the names whose default is made by a call
+    names: tuple[str, ...]  # the fields' names in a row
+    row: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # makes a row from a task with its defaults
     # Makes the rows of the tasks, from a place in a list on, that have this shape; None if each is looked at by itself.
     rows: Callable[[Sequence[object], int], list[tuple[Any, ...]]] | None
     own: tuple[tuple[str, str], ...]  # options, and the fields that remember them
@@ -116,7 +116,7 @@ class Tasks(Generic[T]):
         self.app_key_of: Callable[[Row], Any] = (
             (lambda row: self.app_key(self.key_of(row))) if self._key_is_read else itemgetter(*self._key_at)
         )
-        self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names of the values that a task brings
+        self._shapes: dict[tuple[Any, ...], Shape] = {}  # by the names under which a task brings values
         self._updated: dict[tuple[object, ...], list[Field]] = {}  # whether an error is set, names -> the fields
         # Makes from a row's values what the feature `retval` says.
         self._made: Callable[[Sequence[Any]], T] = {
@@ -179,7 +179,7 @@ class Tasks(Generic[T]):
         """Sort rows as take does: lower priority first, NULL before any number, then by key."""
         try:
             rows.sort(key=self._order)
-        except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values of several types, or NaN
+        except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values with several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
@@ -484,7 +484,7 @@ class Tasks(Generic[T]):
             raise
         except (TypeError, AttributeError) as error:
             raise BadType(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}: {error}") from error
-        except Exception as error:  # a field may raise any exception; that of decimal names a class only
+        except Exception as error:  # a field may raise any exception; decimal's names a class only
             why = "" if isinstance(error, ArithmeticError) else f": {error}"
             raise BadValue(f"{field.name!r} of {self.store.name} cannot hold {shown(value)}{why}") from error
         return converted

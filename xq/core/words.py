@@ -48,7 +48,7 @@ class Wording:
     stored: Mapping[str, object] = field(default_factory=dict)  # by letter: the stored status, if it differs
 
     names: ClassVar[Mapping[str, str]] = {**NAMES, "X": "Deleted"}
-    signs: ClassVar[Mapping[str, str]] = {}  # by letter: what the caller writes instead of it
+    signs: ClassVar[Mapping[str, str]] = {}  # by letter: what the caller writes in its place
 
     def state(self, letter: str) -> str:
         """Return "waiting (W)"; "waiting (W, status 'later')" where the application stores its own words."""
@@ -83,7 +83,7 @@ class Wording:
 
     def _parts(self, letter: str) -> tuple[str, str]:
         name = self.names.get(letter)
-        notes = [self.signs.get(letter, letter)] if name else []  # the states of users' own features have no name
+        notes = [self.signs.get(letter, letter)] if name else []  # the states in users' own features have no name
         notes += [f"status {self.stored[letter]!r}"] if letter in self.stored else []
         return name.lower() if name else letter, f" ({', '.join(notes)})" if notes else ""
 

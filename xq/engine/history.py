@@ -18,7 +18,7 @@ class History:
         self.executor = executor
         self.tasks = tasks
         self.machine = tasks.machine
-        self._readers: dict[tuple[str, ...], Reader] = {}  # by the names of the table and its columns
+        self._readers: dict[tuple[str, ...], Reader] = {}  # by the names that the table and its columns have
 
     @property
     def reader(self) -> Reader:

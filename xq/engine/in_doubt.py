@@ -24,7 +24,7 @@ class InDoubtTakes:
         self.store = batches.store
         self.batches = batches
         self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
-        self._look_at = 0.0  # the monotonic time of the next attempt to release
+        self._look_at = 0.0  # the monotonic time when it next attempts to release
         # Held by the thread that resolves: another would skip the locked rows, and drop their tokens.
         self._looking = threading.Lock()
 

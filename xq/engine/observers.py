@@ -33,7 +33,7 @@ class Observers(Generic[T]):
         self._counting = threading.Lock()
         # Run around each put, with a function that puts and takes the role trace's value, and the number of tasks.
         self.around_put: Callable[[Callable[[str | None], list[T]], int], list[T]] | None = None
-        self.around_work: Callable[..., Any] | None = None  # `Worker.around` of each worker to come
+        self.around_work: Callable[..., Any] | None = None  # `Worker.around` for each worker to come
         self.callbacks: tuple[Callback[T], ...] = ()  # replaced as a whole: another thread may iterate over it
         self.listeners: tuple[Listener, ...] = ()
         self._log = logging.getLogger(f"xq.{store.name}")

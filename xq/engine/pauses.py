@@ -12,14 +12,14 @@ from xq.core.errors import BadValue
 from xq.engine.binding import Binding
 from xq.engine.executor import Executor
 
-LONGEST_NAME: Final = 255  # characters of the name of a tube to pause, or of a schedule: they are keys in the database
+LONGEST_NAME: Final = 255  # characters in a paused tube's or a schedule's name: both are keys in the database
 
 
 class Paused(NamedTuple):
     """What is paused in one queue."""
 
     queue: bool  # the whole queue
-    tubes: tuple[str, ...]  # in the order of their names, so that equal pauses have one compiled take
+    tubes: tuple[str, ...]  # in name order, so that equal pauses have one compiled take
 
     def stops(self, tube: str | None) -> bool:
         """Return whether a take from this tube (None: from any) finds nothing."""

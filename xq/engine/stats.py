@@ -14,7 +14,7 @@ from xq.core.ports import ErrorKind
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
 
-MANY = 1_000  # rows of counters above which they are rolled up
+MANY = 1_000  # counter rows above which they are rolled up
 
 
 class Numbers(BaseModel):

@@ -20,7 +20,7 @@ from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
 
-LONG: Final = 60.0  # seconds of a standstill, an open transaction or a due schedule, after which it is reported
+LONG: Final = 60.0  # seconds after which a standstill, an open transaction or a due schedule is reported
 HANGS: Final = 600.0  # seconds, or the ttr, after which a taken task is reported
 PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which it is reported
 LISTED: Final = 5  # keys that a message names

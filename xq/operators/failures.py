@@ -26,10 +26,10 @@ class FailureGroup:
     """
 
     id: str
-    error: str  # the class of the error
+    error: str  # the error's class
     message: str  # with <n>, <hex>, <uuid> and <text> in the place of what varies
-    example: str  # the error of one of the tasks
-    key: Any  # of that task
+    example: str  # one task's error
+    key: Any  # that task's key
     count: int
     states: Mapping[str, int]
     first: float | None

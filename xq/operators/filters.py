@@ -14,7 +14,7 @@ from xq.core.errors import BadValue, shown
 from xq.core.ports import fits_a_column
 
 LONGEST_FILTER: Final = 2_000  # characters
-MOST_VALUES: Final = 50  # of all terms: each may be looked for in 10,000 rows
+MOST_VALUES: Final = 50  # in all terms: each may be looked for in 10,000 rows
 NAME: Final = r"([^\W\d]\w{0,99})(>=|<=|[:=<>])"
 QUOTED: Final = r"""(?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+')"""
 VALUE: Final = rf"""(?:{QUOTED}|[^\s,"'][^\s,]*+)"""
@@ -31,7 +31,7 @@ class Term:
 
     name: str
     operator: str
-    values: tuple[str, ...]  # any of them
+    values: tuple[str, ...]  # the field has any of them
     negated: bool = False
 
     def wrong(self, why: str) -> BadValue:

@@ -22,8 +22,8 @@ from xq.engine.stats import Stats, counters, room, stats
 from xq.operators.questions import Questions
 
 LAST: Final = 20_000  # transitions whose durations are read
-WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which the entries of the ready tasks are searched
-MARKS: Final = 4_096  # of the number of tasks that have become ready
+WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which it searches the ready tasks' entries
+MARKS: Final = 4_096  # each with how many tasks have become ready
 
 
 class Process(NamedTuple):
@@ -79,7 +79,7 @@ class Snapshot(NamedTuple):
     stats: Stats
     pauses: list[Pause]
     room: int | None  # how many tasks may be put before the queue is full; None without the feature limit
-    oldest: Age | None  # of the ready tasks; None if nothing is known yet
+    oldest: Age | None  # among the ready tasks; None if nothing is known yet
     standstill: float  # for how many seconds, at least, tasks have been ready and none was taken; 0 if that is not so
 
 
@@ -93,7 +93,7 @@ class Health(NamedTuple):
 class Inspection:
     """What operators ask about one queue."""
 
-    target = "TARGET"  # in the commands that a text advises: the name of the queue on the command line
+    target = "TARGET"  # in the commands that a text advises: the queue's name on the command line
 
     def __init__(self, pauses: Pauses, history: History) -> None:
         self.executor, self.tasks, self.machine = history.executor, history.tasks, history.machine
@@ -102,7 +102,7 @@ class Inspection:
         # (when a look was, how many tasks had entered by then, when the look before was)
         self._marks = deque[tuple[float, int, float]](maxlen=MARKS)
         self._still: tuple[float | None, int] = None, -1  # since when tasks are ready and none was taken, takes by then
-        self._looked: float | None = None  # the time of the last look at the counters
+        self._looked: float | None = None  # when it last looked at the counters
         self._at_most = 0.0  # the age that the oldest ready task then had at most, if it became ready between two looks
 
     @property

@@ -25,15 +25,15 @@ from xq.operators.search import EXAMINED, Search
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the machine's event: a release takes tasks from any session.
 ACTS: Final = {act: act for act in ("dig", "release", "restart", "bury", "cancel", "kill")} | {"release": "snatch"}
-CHUNK: Final = 500  # tasks of one transaction, unless the call says
+CHUNK: Final = 500  # tasks in one transaction, unless the call says
 LARGEST_CHUNK: Final = 1_000  # tasks
-SHOWN: Final = 20  # tasks of a preview
+SHOWN: Final = 20  # tasks in a preview
 
 
 class Preview(NamedTuple):
     """What an operation would move now."""
 
-    tasks: list[Any]  # the first of them
+    tasks: list[Any]  # the first ones
     n: int  # their number
     exact: bool  # whether these are all; else there are at least that many
     looked: int  # rows that were examined; 0 if the counters know
@@ -96,7 +96,7 @@ class Operation(Generic[T]):
         self._reached: str | None = None  # the cursor behind the last chunk
         if finish.store.in_transaction():
             finish.executor.begin(locks=True)  # the search reads
-        search.movable(self._movable, 1, None)  # raises the errors of the filter
+        search.movable(self._movable, 1, None)  # raises the filter's errors
 
     def __repr__(self) -> str:
         return f"<operation {self.event} {self.filter} is {self.state}, {self.done} done>"

@@ -13,7 +13,7 @@ from xq.adapters.databases.shared import RATES
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import INTEGERS, Field
 
-ERROR_SHOWN = 500  # characters of an error of which failures are made
+ERROR_SHOWN = 500  # characters from which failures are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Walk:
     A move changes none of these columns but the state.
     """
 
-    name: str  # in cursors; "" is the order of the keys, the greatest first
+    name: str  # in cursors; "" goes by key, the greatest first
     rows: str  # the FROM clause
-    condition: str  # of the rows that are read: a LIMIT bounds their number
+    condition: str  # selects the rows to read: a LIMIT bounds their number
     columns: Sequence[str]  # NOT NULL
     order: str
-    test: str = "TRUE"  # of the rows that are meant
+    test: str = "TRUE"  # selects the rows that the filter means
 
 
 class Questions:

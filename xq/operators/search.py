@@ -21,11 +21,11 @@ from xq.operators.questions import Walk
 from xq.operators.since import Seen, Since
 from xq.operators.terms import FAILED, Meant
 
-EXAMINED = 10_000  # rows of one call
+EXAMINED = 10_000  # rows in one call
 LONGEST_PAGE = 1_000  # tasks
-FEW = 50_000  # tasks of a state that are sorted for each statement
+FEW = 50_000  # tasks in a state that are sorted for each statement
 FETCHED = 100  # tasks that one statement reads by their keys
-STEP = 2_000  # rows of the queries after the first one of a call
+STEP = 2_000  # rows in a call's queries after the first one
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     """What a search reads from a row that it examines."""
 
     position: tuple[Any, ...]  # in its walk
-    columns: tuple[Any, ...]  # of its table, if they are wanted
+    columns: tuple[Any, ...]  # in its table, if they are wanted
     key: Any  # as the history has it
     state: str
     token: str | None

@@ -21,7 +21,7 @@ from xq.operators.since import TRANSITIONS, Seen, Since
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "finished", "owner")  # roles that no term names
-WHOLE: Final = ("tube", "utube", "unique")  # roles of which a term has the whole value
+WHOLE: Final = ("tube", "utube", "unique")  # roles for which a term has the whole value
 
 Check = Callable[[Sequence[Seen]], Sequence[bool | None]]  # None: it is not known
 
@@ -37,7 +37,7 @@ class Meant:
         roles = {role: field for role, field in tasks.table.roles.items() if role not in OF_XQ}
         self.fields = {field.name: field for field in tasks.table.fields} | roles
         self.fields["session"] = tasks.table.roles["owner"]
-        self.keys: list[str] = []  # conditions of the keys that terms name
+        self.keys: list[str] = []  # conditions on the keys that terms name
         self.of_tube = False  # whether the value `tube` is the only one that is meant
         self.tests: list[str] = []
         self.values: dict[str, Any] = {}

@@ -43,7 +43,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 OVERDUE: Final = 60_000_000  # microseconds
 FORMS: Final = frozenset(("cron", "fields", "seconds", "at"))  # one of these keys is in each spec that is stored
 OTHERS: Final = frozenset(("tz", "start", "end", "jitter"))
-DECLARED: Final = '"declared": true'  # in the task of such a schedule, as JSON
+DECLARED: Final = '"declared": true'  # in such a schedule's task, as JSON
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # in a spec, or in its task
 OLDER: Final = (
     "the schedules of this program are not stored: they were declared before, and others have replaced them "
@@ -61,9 +61,9 @@ class Schedule(NamedTuple):
     name: str
     spec: Any  # as `every` takes it: a cron text, a number of seconds, a datetime, or a trigger; or as stored
     task: dict[str, Any]
-    options: dict[str, Any]  # of the put
+    options: dict[str, Any]  # for the put
     next: datetime | str  # the next firing, in UTC; why there is none, if this process cannot read the schedule
-    tz: str  # the time zone of the spec
+    tz: str  # the spec's time zone
     last: datetime | None  # the last firing, in UTC
     paused: bool
     overdue: bool  # due for a minute: no process fires it, or its task cannot be put
@@ -82,7 +82,7 @@ class Schedules(Generic[T]):
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{executor.store.name}")
         self.declared = self._declarations(executor.definition.schedules)
-        self.pending = False  # whether the workers of a program have still to call `begin`
+        self.pending = False  # whether a program's workers have still to call `begin`
         self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from xq.core import time
 from xq.core.ports import R
 
-LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since the timeout of a lock is limited
+LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since a lock's timeout is limited
 UNATTENDED = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock
 
 
@@ -51,7 +51,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-LOOK = None  # a request of a take that waits: look for tasks, and send them
+LOOK = None  # a waiting take's request: look for tasks, and send them
 Wait = Generator[Sleep | None, Any, R]
 
 

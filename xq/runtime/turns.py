@@ -42,13 +42,13 @@ class Call(Generic[R]):
 
     undo: Callable[[R], object] | None = None
     dropped: Callable[[], object] | None = None
-    kind: Any = None  # a CallKind of a call that may share a statement
+    kind: Any = None  # a CallKind for a call that may share a statement
     item: Any = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: Context = field(default_factory=copy_context)
     future: asyncio.Future[R] = field(init=False)
     gone: bool = False
-    begun: bool = False  # whether a thread runs it, with others of its turn
+    begun: bool = False  # whether a thread runs it, with others in its turn
     settled: bool = False
     result: Any = None
     error: BaseException | None = None
@@ -251,7 +251,7 @@ class Turns(Generic[T]):
                 self.waiting.takes.in_doubt.add(tokens, error)
                 locked = error if self.waiting.finish.is_locked(error) and any(map(finishes, calls)) else None
                 if store.classify(error) in OF_ALL and not isinstance(error, Error) and not locked:
-                    raise  # for all of the calls
+                    raise  # for all the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
             else:
                 settle(ends)

@@ -114,11 +114,11 @@ class EndWaiter:
     """A caller that waits for a task's end."""
 
     waiter: str  # its name in the database
-    parts: Parts = ()  # the key of the task, once the database may hold a row for this wait
+    parts: Parts = ()  # the task's key, once the database may hold a row for this wait
     awake: Awake = field(default_factory=Awake)
     lost: bool = False  # whether the session that registered the wait was lost
-    row: Row = ()  # of the task, as this process saw it last
-    here: bool = False  # whether a session of this process owns the task, as far as it has seen
+    row: Row = ()  # the task's, as this process saw it last
+    here: bool = False  # whether a session in this process owns the task, as far as it has seen
     gone: bool = False  # whether this process has deleted the row; `row` is its last state
     event: str | None = None  # that ended the task
     target: str = ""
@@ -194,7 +194,7 @@ class Waiters:
             with self.writing:
                 self.end_in_database(caller)
         except BaseException as error:
-            if not isinstance(error, Error):  # an error of xq means that there is no table
+            if not isinstance(error, Error):  # an error from xq means that there is no table
                 self._left.add(caller)
             if self.executor.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
@@ -238,7 +238,7 @@ class Waiters:
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """Wake waiters after this process has committed a transition."""
-        if self.ends and source != ABSENT:  # the row of a put is known, and another thread may have moved it
+        if self.ends and source != ABSENT:  # the row is known after a put, and another thread may have moved it
             self._keep(target, {self.tasks.key_of(row): row for row in rows})
         if target != READY and self.machine.frees(source, target):
             self.takers.wake_first()

@@ -330,7 +330,7 @@ class Waiting(Generic[T]):
     def _begin_at_once(self, caller: EndWaiter, named_task: Callable[[], Parts], locked: bool) -> tuple[Row, str, bool]:
         opened = self.executor.open()
         named_parts = named_task()
-        if not locked:  # yet: without a lock of rows the transaction has locked all
+        if not locked:  # yet: without row locks the transaction has locked all
             locked = opened.dialect.is_local or bool(
                 self.executor.run(opened.dialect.moves.lock_task, named(named_parts))
             )
@@ -340,7 +340,7 @@ class Waiting(Generic[T]):
             return row, state, False
         mine = {each.uuid for each in opened.sessions.open.live()}
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in mine
-        self.waiters.begin(caller, self.tasks.key_of(row))  # of the row: triggers may compare more strictly
+        self.waiters.begin(caller, self.tasks.key_of(row))  # as the row has it: triggers may compare more strictly
         return row, state, True
 
     def _wait_anew(self, caller: EndWaiter, parts: Parts) -> bool:

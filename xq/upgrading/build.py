@@ -121,8 +121,8 @@ def _mapped(
 ) -> dict[str, Field]:
     """Return the roles and their fields: by `fields`, by the ORM's base, and new fields, which the model gets."""
     mapped, used = roles_of(store, fields), used_by(chosen)
-    if store.offers and not detached:  # a detached queue has a recorded definition with all of its roles
-        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # the length of a model is a query
+    if store.offers and not detached:  # a detached queue has a recorded definition with all its roles
+        tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # a model's length is a query
         asked = [role for role, named in fields.items() if asks_for_own(role, named)]
         used = {*used, *asked, "status", *(["tube"] if tubes else [])}
         mapped |= roles_of(store, offered(store, mapped, used))

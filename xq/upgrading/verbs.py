@@ -15,7 +15,7 @@ VERBS: Final = (
     *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),
     "cancel",  # last: the newest. A model that has such an attribute already keeps it
 )
-OF_MANY: Final = tuple(name for name in dir(Queue) if name.endswith("_many"))  # of the queue only
+OF_MANY: Final = tuple(name for name in dir(Queue) if name.endswith("_many"))  # only the queue has them
 TABLE_VERBS: Final = ("take", "plow", "stats", "queue_stats")  # they concern the table, also when called on an instance
 
 

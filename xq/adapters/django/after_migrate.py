@@ -51,7 +51,7 @@ def after_migrate(
         if (missing := installation.missing()) and verbosity:
             (stdout or sys.stdout).write(f"  Installing the queue {queue.model._meta.label} ({missing[0]})\n")
         try:
-            queue.install(downgrade=_is_of_a_test(connections[using]))  # that of another branch may be there
+            queue.install(downgrade=_is_of_a_test(connections[using]))  # another branch's may be there
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if flushed:

@@ -257,7 +257,7 @@ class DjangoConnections(OrmConnections):
             if self._engine == "postgres":
                 from psycopg import Cursor
 
-                cursor = partial(Cursor, raw)  # the cursor of Django's connection puts values into the text
+                cursor = partial(Cursor, raw)  # the cursor from Django's connection puts values into the text
             connection = kept.connections[self] = kind(self, driver, raw, cursor, database)
         return connection
 

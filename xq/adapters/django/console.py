@@ -14,9 +14,9 @@ from django.http import HttpResponse, HttpResponseForbidden
 from django.urls import re_path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
-Application = Callable[..., Awaitable[None]]  # of ASGI: (scope, receive, send)
+Application = Callable[..., Awaitable[None]]  # ASGI: (scope, receive, send)
 
-USER: Final = "xq.user"  # in the scope: the name of the user
+USER: Final = "xq.user"  # in the scope: the user's name
 VERBS: Final = "xq.verbs"  # in the scope: all that the application may let this user do; absent: it decides alone
 VIEW: Final = "view"
 # The console's verbs, and the permission that each needs where the model's admin has none of its own for it.
@@ -42,9 +42,9 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
     no stream works.
     """
     here = site or admin.site
-    shown = [entry.queue.model for entry in getattr(app, "entries", ())]  # none in an application of another make
+    shown = [entry.queue.model for entry in getattr(app, "entries", ())]  # none if another product made the application
 
-    @csrf_exempt  # the browser says which site has sent a request, and the application's forms have no token of Django
+    @csrf_exempt  # the browser says which site has sent a request, and the application's forms have no Django token
     def view(request: Any, rest: str = "") -> HttpResponse:
         if not (may or here.has_permission)(request):
             if may is not None and request.user.is_authenticated:
@@ -68,7 +68,7 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
 def _verbs(request: Any, site: Any, shown: list[Any]) -> frozenset[str]:
     """Return the verbs that the admin allows a user on every model."""
     if not shown or not all(issubclass(model, models.Model) for model in shown):
-        return frozenset()  # Django has no permissions for models of another ORM
+        return frozenset()  # Django has no permissions for another ORM's models
     from xq.adapters.django.admin.queue_admin import QueueAdmin  # the admin may not be installed
 
     admins = [site._registry.get(model) or admin.ModelAdmin(model, site) for model in shown]

@@ -30,7 +30,7 @@ def queues_of(models: Any) -> list[Queue[Any]]:
 
 def alias_of(queue: Queue[Any]) -> str:
     """Return the alias of the queue's current database."""
-    return queue.parts.store.alias  # type: ignore[attr-defined]  # of a DjangoStore
+    return queue.parts.store.alias  # type: ignore[attr-defined]  # a DjangoStore has it
 
 
 def is_app_missing() -> bool:

@@ -35,7 +35,7 @@ def guard(model: Any, keys: Sequence[str], roles: Sequence[Any]) -> None:
         refresh_from_db(self, using=using, fields=named, **options)
         _remember(self, named)
 
-    @wraps(save_base)  # save() ends in it, also one of the application that changes fields first
+    @wraps(save_base)  # save() ends in it, also an application's save() that changes fields first
     def saving(self: Any, raw: bool = False, force_insert: Any = False, **options: Any) -> None:
         state, named, deferred = self._state, options.get("update_fields"), self.get_deferred_fields()
         # If fields are deferred, save() names all others.
@@ -89,7 +89,7 @@ def _guarded(field: Any, pre_save: Callable[[Any, bool], Any]) -> Callable[[Any,
     return value
 
 
-@receiver(post_save, dispatch_uid="xq")  # the first one: those of the application may save the instance again, or fail
+@receiver(post_save, dispatch_uid="xq")  # the first one: the application's may save the instance again, or fail
 def _written(instance: Any, update_fields: Any, **signal: Any) -> None:
     if hasattr(instance, "_xq_guarded"):
         _remember(instance, update_fields)

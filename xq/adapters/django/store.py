@@ -81,7 +81,7 @@ SAFE: Final[Mapping[str, Collection[type]]] = {
     "mariadb": (models.BooleanField, models.DateTimeField),
 }
 
-OWN_FIELDS: Final[Mapping[str, Callable[..., models.Field[Any, Any]]]] = {  # of the columns that xq brings
+OWN_FIELDS: Final[Mapping[str, Callable[..., models.Field[Any, Any]]]] = {  # for the columns that xq brings
     "text": models.TextField,
     "double": models.FloatField,
     "integer": models.IntegerField,
@@ -358,7 +358,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
             column, converters = found[0]
             connection = self.connection
             # Used to validate a value by reading it back before the database has stored it:
-            if hasattr(value, "obj") and hasattr(value, "dumps"):  # psycopg's wrapper of a JSON value
+            if hasattr(value, "obj") and hasattr(value, "dumps"):  # psycopg's wrapper for a JSON value
                 value = (value.dumps or json.dumps)(value.obj)
             elif makes_numbers and isinstance(value, (str, Decimal)):
                 value = float(value)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     class Model(Verbs, models.Model):
         pass
 else:
-    Model = models.Model  # the bases of a model stand in its migration
+    Model = models.Model  # a model's bases stand in its migration
 
 
 class Key(models.BigAutoField):  # each put uses up a number, and those of 32 bits end

@@ -14,8 +14,8 @@ from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent
 
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
-COM_QUERY = 3  # the command of MariaDB's protocol that runs a statement
-TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a block of MariaDB that is a transaction
+COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
+TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
 
 KINDS = kinds(
     {
@@ -25,7 +25,7 @@ KINDS = kinds(
         ErrorKind.LOCKED: (1205,),
         ErrorKind.DUPLICATE: (1062,),
         ErrorKind.CHECK: (4025, 1406),
-        ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another option of the server
+        ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another server option
         ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
         # Out of range, not a number, an invalid character, not a date, characters that the column has not (1267, 1270).
         ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367),
@@ -98,7 +98,7 @@ class Pymysql(BaseDriver):
         return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        if not isinstance(error, connection.Error):  # the next statement might read the result of this one
+        if not isinstance(error, connection.Error):  # the next statement might read this one's result
             connection._force_close()
 
     def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:

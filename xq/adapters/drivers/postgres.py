@@ -15,7 +15,7 @@ from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again
-OUTDATED = -math.inf  # the time of planning if the prepared statements cannot run any more
+OUTDATED = -math.inf  # when it planned, if the prepared statements cannot run any more
 SHORT = 4_000  # characters; longer statements differ from call to call, so preparing them does not pay
 
 KINDS = kinds(
@@ -186,7 +186,7 @@ class Psycopg(BaseDriver):
             server.consume_input()
             while server.notifies():
                 received = True
-        except connection.Error:  # an exception of a signal handler passes through
+        except connection.Error:  # an exception from a signal handler passes through
             gone = True
         if gone:
             connection.close()

@@ -52,7 +52,7 @@ class Sqlite3:
         cursor.execute(sql, values)
 
     def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
-        pass  # when a call of sqlite3 ends, the statement is over
+        pass  # when a sqlite3 call ends, the statement is over
 
     def rows(self, cursor: Any) -> list[Row]:
         # SQLite ends and commits a statement with RETURNING only when all its rows are fetched.
@@ -64,7 +64,7 @@ class Sqlite3:
             return ErrorKind.BAD_VALUE
         if "binding parameter" in str(error):
             return ErrorKind.BAD_TYPE
-        if "Could not decode to UTF-8" in str(error):  # of a text in the row
+        if "Could not decode to UTF-8" in str(error):  # a text in the row
             return ErrorKind.PERMANENT
         code = getattr(error, "sqlite_errorcode", 0)
         if code & 0xFF == sqlite3.SQLITE_READONLY:  # the higher bits give the reason

@@ -195,7 +195,7 @@ class PeeweeModel(OrmModel[M]):
 
 
 def _guarded(self: Any) -> frozenset[str]:
-    return getattr(self._meta, "xq_guarded", frozenset())  # none of a model that inherits and is no queue
+    return getattr(self._meta, "xq_guarded", frozenset())  # none for a model that inherits and is no queue
 
 
 def _init(self: Any, *args: Any, __no_default__: Any = None, **values: Any) -> None:
@@ -301,7 +301,7 @@ def _to_database(field: pw.Field[Any]) -> Callable[[Any], Any]:
         converted = convert(value)
         if type(converted) in PLAIN:
             return converted
-        if isinstance(converted, pw.Cast) and converted is not value:  # of a JSONField
+        if isinstance(converted, pw.Cast) and converted is not value:  # by a JSONField
             raise BadValue(
                 f"Peewee writes {field.name!r} for MySQL, which MariaDB does not understand: "
                 "give the database mariadb=True, as in MySQLDatabase(.., mariadb=True)"
@@ -318,7 +318,7 @@ def _plain(value: Any) -> Any:
     """Return the driver's value for a converted one: some fields wrap it for Peewee's query builder."""
     if isinstance(value, pw.Value):
         return value.value
-    if type(value).__name__ == "Binary":  # psycopg's wrapper of bytes, which it does not need
+    if type(value).__name__ == "Binary":  # psycopg's wrapper for bytes, which it does not need
         return value.obj
     if isinstance(value, (pw.Model, type)):
         raise BadType(f"{shown(value)} is of another model than the field takes")

@@ -38,7 +38,7 @@ class Task(Model):
     status = ShortText(max_length=1, default="R")
     runat = pw.DoubleField(null=True)
     deadline = pw.DoubleField(null=True)
-    priority = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])  # also for INSERTs of other programs
+    priority = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])  # also for other programs' INSERTs
     tube = ShortText(null=True)
     owner = ShortText(max_length=OWNER_LENGTH, null=True)
     attempts = pw.IntegerField(default=0, constraints=[pw.SQL("DEFAULT 0")])

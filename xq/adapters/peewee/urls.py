@@ -11,7 +11,7 @@ import peewee as pw
 
 from xq.core.errors import BadValue, ConfigurationError
 
-SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # of a URL
+SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # in a URL
 
 # By URL scheme: the driver's package, the xq extra that installs it, and the parameters with which Peewee uses this
 # driver and its SQL.

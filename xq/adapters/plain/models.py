@@ -134,7 +134,7 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
         )
     priority = model._meta.columns.get(record["roles"].get("priority"))
     if priority is not None and not (priority.null or priority.constraints):
-        model._meta.defaults[priority] = 0  # a table of Django's has no DEFAULT
+        model._meta.defaults[priority] = 0  # Django's table has no DEFAULT
     return upgrade(
         model,
         fields={role: _field(model, column) for role, column in record["roles"].items()},
@@ -182,7 +182,7 @@ def upgraded(
             raise BadValue(f"{what}: there are {', '.join(there)}{more}")
     status = there.get(fields["status"])
     is_unknown = status is not None and status.declared == "USER-DEFINED"
-    if is_unknown:  # of PostgreSQL: as a text, so that an enum is refused by name
+    if is_unknown:  # on PostgreSQL: as a text, so that an enum is refused by name
         model._meta.add_field(status.name, pw.TextField(column_name=status.column_name))
     roles = {role: _field(model, column) if column in there else True for role, column in fields.items()}
     is_number = isinstance(status, pw.IntegerField)

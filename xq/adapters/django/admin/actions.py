@@ -26,11 +26,11 @@ class Action:
     name: str
     text: str  # {} stands for the tasks
     done: str  # "3 orders were ..."
-    event: str  # of the machine
-    warning: str = ""  # of the page that asks first; "": it does not ask
+    event: str  # in the machine
+    warning: str = ""  # on the page that asks first; "": it does not ask
 
     @property
-    def __name__(self) -> str:  # Django's for the name of an action
+    def __name__(self) -> str:  # Django's for an action's name
         return self.name
 
     @property

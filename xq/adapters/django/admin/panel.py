@@ -10,8 +10,8 @@ from xq.adapters.django.admin.words import chip, first_line, letter_of, moment
 from xq.core.words import lasting, name_of
 from xq.operators.inspection import Step
 
-MANY: Final = 1_000_000  # transitions of a queue above which its history is read on demand only: it has no index
-HISTORY: Final = "xq_history"  # the parameter of a task's page that asks for a long history
+MANY: Final = 1_000_000  # if a queue has more transitions, its history is read on demand only: it has no index
+HISTORY: Final = "xq_history"  # the parameter by which a task's page asks for a long history
 
 
 def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from xq.adapters.django.admin.words import chip, first_line, letter_of, words_of
 from xq.adapters.django.lookup import alias_of, queue_of
 from xq.core.machine import MANAGED
 
-BUTTON = "xq_action"  # the parameter in which a button of a task's page names its action
+BUTTON = "xq_action"  # the parameter in which a button on a task's page names its action
 
 
 class QueueAdmin(admin.ModelAdmin):

@@ -14,7 +14,7 @@ from django.utils.text import Truncator
 from xq.api import Queue
 from xq.core.words import name_of
 
-LINE: Final = 100  # characters of an error that a page shows
+LINE: Final = 100  # characters that a page shows from an error
 
 
 def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Task(models.Model):
     owner = models.CharField(max_length=64, null=True)
     runat = models.FloatField(null=True)
 
-    worker_id = ""  # of this process, in place of the uuid of its session
+    worker_id = ""  # this process's, in place of its session's uuid
 
     class Meta:
         app_label = "xq_tasks"

@@ -29,7 +29,7 @@ from xq.workers.worker import Worker
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}  # by --verbosity; at 2 and above, everything
 
-LOOK = 0.2  # seconds between two looks at the parent of a process that the reloader has started
+LOOK = 0.2  # seconds between two looks at the process from which the reloader has started this one
 
 TASKS = "xq.adapters.django.tasks"
 
