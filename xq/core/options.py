@@ -102,7 +102,7 @@ def _needs_nothing(row: Transition) -> bool:
 
 
 class Options:
-    """The options for one queue's methods: their seconds, and the transition that a call means."""
+    """The options that the methods of one queue take: their seconds, and the transition that a call means."""
 
     def __init__(
         self,

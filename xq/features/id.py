@@ -20,7 +20,7 @@ class _Increasing:
         self._read = read
         self._last = 0
         self._renew()
-        at_fork("keys", self._renew)  # one of the parent's threads may have held it
+        at_fork("keys", self._renew)  # a thread of the parent may have held it
 
     def _renew(self) -> None:
         self._lock = threading.Lock()

@@ -202,6 +202,6 @@ class Questions:
 
     @property
     def bucket_left(self) -> str:
-        """A query for the microseconds until the bucket for the task with a key has a token."""
+        """A query of the microseconds until the bucket of the task of a key has a token."""
         bucket = f"(SELECT {self.of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
         return f"SELECT full_us - ({self.of.latest}) FROM {RATES} WHERE {self.of.my_buckets} AND bucket = {bucket}"

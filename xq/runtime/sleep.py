@@ -51,7 +51,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-LOOK = None  # a waiting take's request: look for tasks, and send them
+LOOK = None  # a request of a take that waits: look for tasks, and send them
 Wait = Generator[Sleep | None, Any, R]
 
 
