@@ -1,4 +1,4 @@
-"""Put millions of tasks from processes without the model: each job's partition in one transaction, once."""
+"""Put millions of tasks from processes without the model: each partition of a job in one transaction, once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Bulk:
         return Tasks(store, self.dialect.source, self.dialect.machine, self.catalogue)
 
     def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
-        """Begin a job whose rows have these columns: fields, and put's options (delay, ttl, ttr).
+        """Begin a job whose rows have the given columns: fields, and put's options (delay, ttl, ttr).
 
         A named job is put once, however often it runs. Creates the table that jobs need. Raises BadValue and FeatureOff
         for columns that put cannot take, NotInstalled, ConfigurationError.
