@@ -91,8 +91,8 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
     or W, or B with its error), error. The result's columns:
 
     queue, key, tube, source, target, event, at_us
-    was_tube, early     the task's previous tube, from its key's previous row; in a key's first row, from the row itself,
-                        with the task's state before the history in `early`
+    was_tube, early     the task's previous tube, from its key's previous row; in a key's first row, from the row
+                        itself, with the task's state before the history in `early`
     stay                µs in the state it leaves; null if the history does not show its beginning
     arrives, departs    whether the task enters its tube's backlog (R or W), and leaves was_tube's
     readied, unreadied  the same for R alone
