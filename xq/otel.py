@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for puts, handlers and ends of tasks. It needs `pip install '.[otel]'`."""
+"""OpenTelemetry spans for puts, handlers and task ends. It needs `pip install '.[otel]'`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xq.core.machine import TAKEN
 from xq.runtime.lease import current
 from xq.workers.outcomes import Discard, Next, Retry, outcome_of
 
-# The kinds of the spans, and of their operations. By the last four calls an owner ends its take.
+# The kind of each span, and its operation's. By the last four calls an owner ends its take.
 SPAN_KINDS = {"put": (SpanKind.PRODUCER, "send"), "process": (SpanKind.CONSUMER, "process")}
 SPAN_KINDS |= dict.fromkeys(("ack", "release", "bury", "kill"), (SpanKind.CLIENT, "settle"))
 KEPT = 10_000  # handled tasks whose end is awaited
@@ -28,8 +28,8 @@ _W3C = TraceContextTextMapPropagator()
 def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
     """Make spans for a queue from now on; does nothing if it has them. `model` is the model or its queue.
 
-    A put is a PRODUCER span: its context goes into the role `trace`, if that is mapped and the task has none. A
-    call of the worker's function is a CONSUMER span `process` in a trace of its own, linked to the put. With `parent`,
+    A put is a PRODUCER span: its context goes into the role `trace`, if that is mapped and the task has none. A call
+    to the worker's function is a CONSUMER span `process` in its own trace, linked to the put. With `parent`,
     the first attempt is a child of the put instead. An ack, release, bury or kill of a taken task is a CLIENT span.
     """
     queue: Queue[Any] = getattr(model, "xq", model)
@@ -46,16 +46,16 @@ def instrument(model: Any, tracer_provider: TracerProvider | None = None, *, par
 
 
 class _Spans:
-    """Makes the spans of one queue."""
+    """Makes one queue's spans."""
 
     def __init__(self, queue: Queue[Any], tracer: Tracer, parent: bool) -> None:
         self._name, self._tasks = queue.name, queue.parts.tasks
         self._tracer, self._parent = tracer, parent
-        self._handled: OrderedDict[Any, Context] = OrderedDict()  # by key: the span of the function that has ended
+        self._handled: OrderedDict[Any, Context] = OrderedDict()  # by key: the ended function's span
 
     @contextmanager
     def _span(self, operation: str, tasks: Sequence[Any] = (), context: Context | None = None) -> Iterator[Span]:
-        """Run the block within a span that is linked to the puts of tasks."""
+        """Run the block within a span that is linked to the tasks' puts."""
         attributes = {
             "messaging.system": "xq",
             "messaging.destination.name": self._name,
@@ -104,7 +104,7 @@ class _Spans:
 
     @contextmanager
     def process(self, task: Any) -> Iterator[None]:
-        """Run the function of a worker within a span. What it gets may be a batch, so the lease names the tasks."""
+        """Run a worker's function within a span. It may get a batch, so the lease names the tasks."""
         lease = current()
         tasks = [attempt.task for attempt in lease.taken]
         is_child = self._parent and len(tasks) == 1 and lease.attempt <= 1
@@ -119,7 +119,7 @@ class _Spans:
             span.set_attribute("xq.outcome", "failed" if has_failed else "returned")
 
     def settled(self, task: Any, event: str, source: str, target: str) -> None:
-        """Make a span for the end of a take, after its commit: a child of the function's, else linked to the put."""
+        """Make a span when a take's end has committed: a child of the function's span, else linked to the put."""
         if source == TAKEN and event in SPAN_KINDS:
             context = self._handled.pop(self._key(task), None)
             is_within = trace.get_current_span().get_span_context().is_valid  # the function, or a span of the program

@@ -1,6 +1,6 @@
-"""Fixtures of pytest for programs that use xq. Installing xq registers them.
+"""Pytest fixtures for programs that use xq. Installing xq registers them.
 
-Each imports xq when a test uses it: pytest loads this module at every start, also of projects without a queue.
+Each imports xq when a test uses it: pytest loads this module at every start, also in projects without a queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def xq_memory() -> Iterator[Callable[..., Clock]]:
 
 @pytest.fixture
 def xq_clock() -> Iterator[Callable[..., Clock]]:
-    """`clock = xq_clock(Order)`: queues that use a clock of the test until it ends, on their own databases."""
+    """`clock = xq_clock(Order)`: queues that use the test's clock until it ends, on their own databases."""
     from xq.testing import clock
 
     with ExitStack() as stack:

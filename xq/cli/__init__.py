@@ -29,7 +29,7 @@ def main() -> None:
         sys.exit(f"xq: {name} is not installed: pip install '.[{EXTRAS[name]}]' in the checkout of xq")
     except Error as error:
         sys.exit(" ".join(["xq:", *str(error).split()]))
-    except (SystemExit, OSError) as error:  # an OSError of the output: its reader has seen enough, or the disk is full
+    except (SystemExit, OSError) as error:  # OSError: the output's reader has seen enough, or the disk is full
         is_seen = BrokenPipeError in (type(error), type(error.__context__))
         if isinstance(error, SystemExit) and not is_seen:
             raise

@@ -18,19 +18,19 @@ from xq.cli.targets import connected, public
 from xq.cli.tubes import tubes
 from xq.database.process import name_program
 
-ADAPTERS = "xq.commands"  # the group of entry points by which adapters add commands: functions of the app
+ADAPTERS = "xq.commands"  # the entry point group by which adapters add commands: functions that take the app
 
 app = typer.Typer(
     name="xq",
     no_args_is_help=True,
-    suggest_commands=False,  # the nearest name may be that of one that destroys
+    suggest_commands=False,  # the command with the nearest name may destroy
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for Typer. Of one on a queue: TARGET instead of it, the other arguments of `do`, and --json."""
+    """Return a function for Typer. If `do` takes a queue, the function takes TARGET in its place, and --json."""
     first, *own = inspect.signature(do, eval_str=True).parameters.values()
     if first.name != "queue":
         return do

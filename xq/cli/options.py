@@ -15,7 +15,7 @@ def flag(*names: str, help: str) -> Any:
 
 
 def _or_the_user(actor: str | None) -> str | None:
-    """Return who acts: as given, or the user of the system; None if that has no name."""
+    """Return who acts: as given, or the system's user; None if that has no name."""
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser() if actor is None else actor
     return None

@@ -17,10 +17,10 @@ from xq.core.errors import Error
 from xq.core.words import lasting
 
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
-DIGITS = 32  # bytes up to which a value of bytes is shown in hexadecimal digits, as a key is
+DIGITS = 32  # bytes up to which a bytes value is shown in hexadecimal digits, as a key is
 NUMBERS = (int, float)  # the types whose columns are aligned at the right
-LEAST = 20  # columns of the screen that a text has
-GAP = 2  # columns of the screen between two of a table
+LEAST = 20  # screen columns that a text has
+GAP = 2  # screen columns between two table columns
 
 
 class Text(str):
@@ -40,7 +40,7 @@ class Extra(Text):
 
 
 class Answer(NamedTuple):
-    """What a command has to say: a document for --json, what people see of it, words for stderr, and an exit code.
+    """A command's answer: a document for --json, what people see of it, words for stderr, and an exit code.
 
     People see lines, and tables: lists of rows, as `table` takes them. Without `lines` the document is such a list.
     """
@@ -76,7 +76,7 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
     try:
         plain = parser.dumps(content, default=made)  # also half of a surrogate pair, which pydantic refuses
-    except TypeError:  # a key of another type than JSON has
+    except TypeError:  # a key whose type JSON lacks
         plain = parser.dumps(made(content))
     ascii = not sys.stdout.encoding.lower().startswith("utf")
     known = parser.loads(plain, parse_constant=str)  # JSON has no infinity
@@ -84,21 +84,21 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
 
 def lines_of(lines: Iterable[Any], width: int) -> Iterator[str]:
-    """Yield lines, and those of tables, without control characters."""
+    """Yield lines, also from tables, without control characters."""
     for line in lines:
         yield from [printable(line)] if isinstance(line, str) else table(line, width)
 
 
 class _Column(NamedTuple):
     texts: list[str]  # the name first
-    wide: int  # columns of the screen
+    wide: int  # screen columns
     is_text: bool
     is_extra: bool
     is_number: bool
 
 
 def table(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    """Yield the lines of a table that is `width` columns of the screen wide. Columns without a value are left out.
+    """Yield a table's lines, which are `width` screen columns wide. Columns without a value are left out.
 
     Texts are cut, and extra ones left out. Where the others do not fit, each row is a block of lines.
     """
@@ -139,14 +139,14 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[_Column]:
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:
-    """Return a text of so many columns of the screen: cut, or with blanks behind it, or before it."""
+    """Return a text as wide as so many screen columns: cut, or with blanks behind it, or before it."""
     if (blanks := width - cell_len(text)) < 0:
         return f"{set_cell_size(text, width - 1)}…"
     return " " * blanks + text if right else text + " " * blanks
 
 
 def shown(value: Any, most: int = sys.maxsize) -> str:
-    """Return a value in one line without control characters, of at most so many characters. Times are in UTC."""
+    """Return a value in one line without control characters, at most so many characters long. Times are in UTC."""
     if value is None:
         return ""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -165,7 +165,7 @@ def printable(text: str) -> str:
 
 
 def spent(seconds: float | None, words: str = "") -> str:
-    """Return a span of time, and words behind it; nothing for None."""
+    """Return a time span, and words behind it; nothing for None."""
     return "" if seconds is None else f"{lasting(seconds)}{words}"
 
 

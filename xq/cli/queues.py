@@ -18,14 +18,14 @@ from xq.core.words import NAMES
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
-WORDS = 20  # words of a column that upgrade shows
-HEALTH = {"healthy": 0, "error": 1, "unknown": 3, "late": 3, "failing": 4, "unreachable": 5}  # the exit codes of health
+WORDS = 20  # status words that upgrade shows
+HEALTH = {"healthy": 0, "error": 1, "unknown": 3, "late": 3, "failing": 4, "unreachable": 5}  # health's exit codes
 
 
 def stats(target: o.Target, json: o.Json = False) -> None:
     """Show how many tasks are in each state, and how often each transition was made.
 
-    The URL of a database with several queues shows a line for each.
+    A database URL with several queues shows a line for each.
     """
     told = []
     for queue in all_of(target):
@@ -40,14 +40,14 @@ def stats(target: o.Target, json: o.Json = False) -> None:
 
 
 def numbers(queue: Queue) -> dict[str, Any]:
-    """Return the numbers of a queue as a document."""
+    """Return a queue's numbers as a document."""
     now = queue.snapshot()
     paused = [pause.tube for pause in now.pauses]
     return {"queue": queue.name, **now.stats.model_dump(), "paused": paused, "room": now.room}
 
 
 def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
-    """Return a row for each state, or transition, with the numbers of the queue and of its tubes."""
+    """Return a row for each state, or transition, with numbers for the queue and its tubes."""
     parts = {"tasks": told, **told["tube"]}
     return [
         {head: f"{each} {NAMES.get(each, '')}".rstrip()} | {part: of[what].get(each, 0) for part, of in parts.items()}
@@ -79,7 +79,7 @@ def health(
                     name = f"#{queue.name}" if len(queues) > 1 else ""
                     found.append((target + name, *queue.health(max_age=max_age, max_buried=max_buried)))
         except Error as error:
-            # A wrong name or definition has a class of its own, what the database says has none.
+            # A wrong name or definition has its own class, what the database says has none.
             found.append((target, "unreachable" if type(error) is Error else "error", str(error)))
         return found
 
@@ -95,7 +95,7 @@ def health(
 
 
 def sessions(queue: Queue) -> Answer:
-    """List the open sessions of the database, the process of each, and how many tasks of this queue it has taken."""
+    """List the database's open sessions, each one's process, and how many tasks it has taken from this queue."""
     found, now = queue.processes(), queue.parts.inspection.moment()
     times = [{"since": moment(each.since), "oldest": moment(each.oldest)} for each in found]
     told = [{"process": each.name} | each._asdict() | times for each, times in zip(found, times, strict=True)]
@@ -108,7 +108,7 @@ def sessions(queue: Queue) -> Answer:
 
 
 def schedules(queue: Queue) -> Answer:
-    """List the schedules of a queue: what each puts, when it fires, in which time zone, and who has paused it."""
+    """List a queue's schedules: what each puts, when it fires, in which time zone, and who has paused it."""
     names = ("name", "spec", "tz", "last", "next", "task", "paused", "since", "actor", "reason", "overdue")
     told = [{name: getattr(each, name) for name in names} for each in queue.schedules()]
     rows = [each | ({"spec": f"every {spent(each['spec'])}"} if type(each["spec"]) is float else {}) for each in told]
@@ -116,7 +116,7 @@ def schedules(queue: Queue) -> Answer:
 
 
 def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
-    """Put the task of a schedule now, pause its firings, or resume them."""
+    """Put a schedule's task now, pause its firings, or resume them."""
     if not getattr(queue, f"{what}_schedule")(name, actor=actor, reason=reason):
         raise Error(f"{queue.name} has no schedule {name}: xq schedules lists them")
     return Answer({what: name}, [], f"{what}: the schedule {name}")
@@ -152,7 +152,7 @@ def recount(queue: Queue) -> Answer:
 
 
 def reset(queue: Queue, yes: o.Yes = False) -> Answer:
-    """Set the counters of transitions to zero. Those of the states stay."""
+    """Set the transition counters to zero. The state counters stay."""
     ask(f"Set the counters of the transitions of {queue.name} to zero?", yes)
     queue.reset()
     return Answer({"reset": queue.name}, [], f"the transitions of {queue.name} are counted from now on")
@@ -174,7 +174,7 @@ def install(queue: Queue, online: o.Online = False, plan: o.Plan = False, downgr
 
 
 def uninstall(queue: Queue, keep_columns: o.KeepColumns = False, yes: o.Yes = False) -> Answer:
-    """Remove what install has created, with all counters, the history, and the columns of xq's own."""
+    """Remove what install has created, with all counters, the history, and xq's own columns."""
     columns = [] if keep_columns else [field.column for field in queue.parts.tasks.table.own.values()]
     states = f", and drop its columns {' and '.join(columns)} with what they hold" if columns else ""
     ask(f"Remove the counters, the history and all else that makes {queue.name} a queue{states}?", yes)
@@ -190,7 +190,7 @@ def check(queue: Queue) -> Answer:
 
 
 def ddl(queue: Queue, uninstall: o.Uninstall = False) -> Answer:
-    """Print the SQL that install runs, to keep the text in a migration of your own."""
+    """Print the SQL that install runs, to keep the text in your own migration."""
     return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall))}, [sql.removesuffix("\n")])
 
 

@@ -1,4 +1,4 @@
-"""The TARGET of a command, which names a queue."""
+"""A command's TARGET, which names a queue."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # else it is imported when a command runs: --help does withou
 
 Queue: TypeAlias = "api.Queue[Any]"
 
-ADAPTERS = "xq.targets"  # the group of entry points by which adapters find what a target names
-ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which the import of a target begins
+ADAPTERS = "xq.targets"  # the entry point group by which adapters find what a target names
+ON_THE_WAY = (__file__, pkgutil.__file__, importlib.__file__)  # the files in which importing a target begins
 
 
 def found(text: str) -> Any:
-    """Return the object that `module:name.name` names, looked up from the working directory; or of an adapter."""
+    """Return the object that `module:name.name` names, looked up from the working directory; or an adapter's object."""
     sys.path[:0] = [] if "" in sys.path else [""]
     try:
         for adapter in entry_points(group=ADAPTERS):
@@ -49,7 +49,7 @@ def found(text: str) -> Any:
 
 
 def queue_in(thing: Any, text: str) -> Queue:
-    """Return the queue of a model, of a queue's handle, of a tube or of a worker."""
+    """Return the queue for a model, a queue's handle, a tube or a worker."""
     from xq.api import queue_of
     from xq.workers.worker import Worker
 
@@ -63,7 +63,7 @@ def queue_in(thing: Any, text: str) -> Queue:
 
 
 def queue_named(text: str) -> Queue:
-    """Return the queue that a target names: of a module, or of a table in the database of a URL."""
+    """Return the queue that a target names: in a module, or by a table in a URL's database."""
     if "://" not in text:
         return queue_in(found(text), text)
     from xq.adapters.plain.models import queue_of
@@ -73,7 +73,7 @@ def queue_named(text: str) -> Queue:
 
 
 def all_of(text: str, or_none: bool = False) -> list[Queue]:
-    """Return the queue of a target; for the URL of a database all that it has. Print which are left out, and why."""
+    """Return a target's queue; for a database URL all that it has. Print which are left out, and why."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
     from xq.adapters.plain.models import queues_of
@@ -85,7 +85,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
 
 
 def public(text: str) -> str:
-    """Return a target without the password of a URL."""
+    """Return a target without a URL's password."""
     from xq.adapters.peewee.urls import without_password
 
     return without_password(text)
@@ -93,7 +93,7 @@ def public(text: str) -> str:
 
 @contextmanager
 def connected(target: Queue | str) -> Iterator[Queue]:
-    """Use a queue, or the one that a target names, with a connection of its own. Raises BadParameter and Error."""
+    """Use a queue, or the one that a target names, with its own connection. Raises BadParameter and Error."""
     from xq.core.ports import REFUSALS, ErrorKind
 
     queue = queue_named(target) if isinstance(target, str) else target

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -: one in each line of stdin")]
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
-VALUE = 200  # characters of a value that people see
+VALUE = 200  # a value's characters that people see
 DESTROY = ("cancel", "kill", "release")  # what refuses to run without a terminal, unless --yes is given
 
 
 def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, ttr: o.Ttr = None) -> Answer:
-    """Put a task, and print its key; of the lines of stdin all, or none."""
+    """Put a task, and print its key; from stdin all lines, or none."""
     options: dict[str, Any] = {"delay": delay, "ttl": ttl, "ttr": ttr}
     options = {name: value for name, value in options.items() if value is not None}
     texts = {f"line {at:,}: ": text for at, text in enumerate(sys.stdin, 1)} if task == "-" else {"": task}
@@ -52,7 +52,7 @@ def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, 
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        found = parser.loads(text.removeprefix("\ufeff"))  # a file of Windows may begin so
+        found = parser.loads(text.removeprefix("\ufeff"))  # a Windows file may begin so
     except ValueError as error:
         raise typer.BadParameter(f"{where}a task is a JSON object: {error}") from error
     if not isinstance(found, dict):
@@ -61,16 +61,16 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 
 def peek(queue: Queue, key: o.Key) -> Answer:
-    """Show one task: the first 200 characters of each value, the whole with --json."""
+    """Show one task: each value's first 200 characters, the whole with --json."""
     told = described(queue, queue.peek(key_of(queue, key)))
     traceback = str(told["fields"].get(queue.roles.get("error")) or "").strip().splitlines()[1:]
     return Answer(told, [*block({"state": told["state"], **_cells(queue, told["fields"])}), *map(shown, traceback)])
 
 
 def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = None) -> Answer:
-    """List the tasks of a filter: of one state in the order of takes, else the newest first.
+    """List the tasks that match a filter: for one state in take order, else the newest first.
 
-    The table has the first 200 characters of each value, and --json the whole.
+    The table has each value's first 200 characters, and --json the whole.
     """
     page = queue.find(wanted, n, after)
     told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
@@ -85,7 +85,7 @@ def _left_out(n: int) -> str:
 
 
 def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
-    """Show the tasks that failed, in groups: by their class of error and their message.
+    """Show the tasks that failed, in groups: by their error's class and message.
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
@@ -104,7 +104,7 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
 
 
 def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Before = None) -> Answer:
-    """Show the last transitions of a task, or of all, with the time in each state. Needs the feature history."""
+    """Show a task's last transitions, or all tasks', with the time in each state. Needs the feature history."""
     found = queue.parts.inspection.last(n + 1, one := key_of(queue, key), before)
     if one is not None and not found:
         queue.peek(one)  # raises NotFound
@@ -224,7 +224,7 @@ def _run(operation: Operation[Any], chunks: float | None) -> None:
 
 
 def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, Any]:
-    """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
+    """Return a task as a document: its key, its state's letter, since when it is in that state if given, its fields."""
     inner, roles = queue.parts, queue.roles
     fields = dict(inner.tasks.data(task))
     for name in {
@@ -238,19 +238,19 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
 
 
 def _key(key: Any) -> Any:
-    """Return a key of the application as documents have it: a list if it has several parts."""
+    """Return an application's key as documents have it: a list if it has several parts."""
     from xq.operators.keys import part_as_text
 
     return [part_as_text(part) for part in key] if isinstance(key, tuple) else part_as_text(key)
 
 
 def key_text(key: Any) -> str:
-    """Return the key of a document as KEY on the command line: one of several parts is a JSON array."""
+    """Return a document's key as KEY on the command line: one with several parts is a JSON array."""
     return parser.dumps(key, default=str) if isinstance(key, list) else str(key)
 
 
 def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields for people: errors without a traceback, of a text the first 200 characters."""
+    """Return fields for people: errors without a traceback, texts up to 200 characters."""
     name = queue.roles.get("error", "")
     error = {name: str(fields[name]).strip().partition("\n")[0]} if fields.get(name) else {}
     whole = (int, float, datetime, type(None))
@@ -258,9 +258,9 @@ def _cells(queue: Queue, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return tasks as a table: key, state, age, error, attempts, the session of taken ones, and other fields.
+    """Return tasks as a table: key, state, age, error, attempts, a taken task's session, and other fields.
 
-    Of the columns of xq's own it has only the error and the attempts.
+    From xq's own columns it has only the error and the attempts.
     """
     roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.inspection.moment()
     taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
@@ -274,13 +274,13 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
         row |= {role: cells.get(name) for role, name in first.items()} | {"session": taken.get(key)}
         without = hidden | ({roles["status"]} if each["state"] else set())
         others = {name: Extra.of(cell) for name, cell in cells.items() if name not in without}
-        # A field with the name of one of these has a dot before it.
+        # A field with such a name has a dot before it.
         rows.append(row | {f".{name}" if name in row else name: cell for name, cell in others.items()})
     return [rows]
 
 
 def transition(queue: Queue, row: Any) -> dict[str, Any]:
-    """Return a row of the history as a document."""
+    """Return a history row as a document."""
     names = ("tube", "source", "target", "event", "owner", "attempt", "actor", "reason")
     told = {"id": row.id, "at": moment(row.at_us / 1e6), "key": _key(key_of(queue, row.key))}
     return told | {name: getattr(row, name) for name in names}

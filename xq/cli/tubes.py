@@ -1,4 +1,4 @@
-"""The command for the tubes of a database."""
+"""The command for a database's tubes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xq.cli import options as o
 from xq.cli.output import Answer, ask, block
 from xq.cli.queues import data, pairs
 
-# What each method of a tube is called with. DESTROY asks first.
+# What each tube method is called with. DESTROY asks first.
 ON_A_TUBE = {"put": "DATA", "peek": "ID", "release": "ID", "bury": "ID", "kick": "[COUNT]", "delete": "ID"}
 ON_A_TUBE |= dict.fromkeys(("statistics", "truncate", "drop"), "")
 DESTROY = ("release", "delete", "truncate", "drop")
@@ -26,7 +26,7 @@ def tubes(
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
-    """List the tubes of a database, or run a command on one: xq tubes URL put mail '{"to": "a@example.org"}'."""
+    """List a database's tubes, or run a command on one: xq tubes URL put mail '{"to": "a@example.org"}'."""
     from xq import Tubes
     from xq.adapters.plain.models import database_errors
 

@@ -15,19 +15,19 @@ from xq.cli.targets import Queue, connected, key_of
 from xq.cli.tasks import failures, list_, transition, transition_row
 from xq.core import time
 
-PAUSE = 0.25  # seconds between two looks of tail
+PAUSE = 0.25  # seconds between tail's looks
 TRANSITIONS_A_LOOK = 1_000  # transitions that one look reads
-LATE = 10_000  # ids below the newest one, of transactions that may still commit
+LATE = 10_000  # ids below the newest one, for transactions that may still commit
 SOON = 60  # seconds within which a ready task is taken, or the screen says that none was
 SPAN = 10  # looks, over which top counts its rates
 ROWS = 10  # tasks and errors that are shown
-NAMED = ("tube", "attempt", "by")  # values of a line of tail that have their names before them
+NAMED = ("tube", "attempt", "by")  # values in tail's lines that have their names before them
 
 Looks = deque[tuple[float, Mapping[str, int]]]  # (monotonic time, number of each transition)
 
 
 def tail(target: o.Target, key: o.AnyKey = None, n: o.First = 10, once: o.Once = False, json: o.Json = False) -> None:
-    """Follow the transitions of a queue, or of one task, as they commit. Needs the feature history."""
+    """Follow a queue's transitions, or one task's, as they commit. Needs the feature history."""
     with connected(target) as queue:
         for row in _transitions(queue, n, once, key_of(queue, key)):
             told = transition(queue, row)
@@ -37,7 +37,7 @@ def tail(target: o.Target, key: o.AnyKey = None, n: o.First = 10, once: o.Once =
 
 
 def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
-    """Yield the last `n` transitions, of a task or of all, and the following ones.
+    """Yield the last `n` transitions, one task's or all, and the following ones.
 
     A transaction may commit after others with greater ids, so each look reads the last LATE ids again.
     """
@@ -74,7 +74,7 @@ def doctor(queue: Queue) -> Answer:
 def top(
     target: o.Target, wanted: o.Wanted = "state:R", every: o.Pause = 1.0, once: o.Once = False, json: o.Json = False
 ) -> None:
-    """Show a queue live: health, numbers, rates, errors, and the first tasks of a filter. Ctrl-C ends it."""
+    """Show a queue live: health, numbers, rates, errors, and the first tasks that match a filter. Ctrl-C ends it."""
     looks = Looks(maxlen=SPAN)
     with connected(target) as queue:
         if once or json or not sys.stdout.isatty():
@@ -101,7 +101,7 @@ def _rates(looks: Looks, state: str) -> dict[str, str]:
 
 
 def _look(queue: Queue, wanted: str, looks: Looks) -> Answer:
-    """Return what health, stats, failures and list say of a queue, with rates and percentiles of time."""
+    """Return what health, stats, failures and list say about a queue, with rates and time percentiles."""
     inspection, parts = queue.parts.inspection, {}
     times = inspection.times() if queue.machine.settings.history is not None else {}
     spans = {state: {f"p{at}": age for at, age in of.items()} for state, of in times.items()}

@@ -1,4 +1,4 @@
-"""Commands of processes that go on: workers, their metrics, and the console in the browser."""
+"""Commands for processes that go on: workers, their metrics, and the console in the browser."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ALL = f"{o.TARGET}; or sqlite:///app.db: all queues and tubes that it has"
 TOKEN = "What to log in with. Better than here: in the environment."
 HELP = "module:handler, decorated by @Page.xq.worker; or a queue"
 Several = list[str] | None
-LINES = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # of the log
+LINES = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # the log's
 
 
 def metrics(targets: o.Targets) -> None:
-    """Print the metrics of queues once, as Prometheus reads them. Exits with 1 if a database fails."""
+    """Print queues' metrics once, as Prometheus reads them. Exits with 1 if a database fails."""
     from xq.metrics import Metrics
 
     read = Metrics([queue for target in targets for queue in all_of(target)], past=True, fresh_for=60)
@@ -125,7 +125,7 @@ def serve(
 
 
 def _shown(target: str) -> Iterator[Any]:
-    """Yield what a target names: queues and tubes. A database without the name of a table is all that it has."""
+    """Yield what a target names: queues and tubes. A database without a table's name is all that it has."""
     if "://" not in target:
         thing = found(target)
         yield thing if hasattr(getattr(thing, "model", None), "xq") else queue_in(thing, target)

@@ -1,4 +1,4 @@
-"""The metrics of queues and of workers for Prometheus. It needs `pip install '.[metrics]'`."""
+"""Prometheus metrics for queues and workers. It needs `pip install '.[metrics]'`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from xq.workers.outcomes import outcome_of
 from xq.workers.worker import Worker
 
 log = logging.getLogger("xq.metrics")
-TUBES: Final = 100  # tubes of a queue that have series of their own: Prometheus keeps each series in memory
+TUBES: Final = 100  # a queue's tubes that have their own series: Prometheus keeps each series in memory
 TRANSITIONS_A_QUERY: Final = 10_000  # transitions that one query reads
 LATE: Final = 5_000  # transitions with greater ids, up to which one may be committed later; fewer than one query reads
-KEPT: Final = 200_000  # tasks whose last transition is kept; of more, the durations are not counted
-# Seconds: from a task that a waiting worker takes at once to a wait of an hour.
+KEPT: Final = 200_000  # tasks whose last transition is kept; durations of further ones are not counted
+# Seconds: from a task that a waiting worker takes at once to an hour's wait.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 Seconds: Final = partial(Histogram, registry=None, buckets=BUCKETS)
 FINISHED: Final = {"release": "retry", "bury": "bury", "kill": "discard"}  # outcomes, where the function has done so
 LONGEST_NAME: Final = 500  # characters
 OF_ATTEMPTS: Final = ("queue", "tube", "task")  # labels
 
-# Of each metric: whether it only grows, what it is, and its labels after `queue`.
+# For each metric: whether it only grows, what it is, and its labels after `queue`.
 FAMILIES: Final[Mapping[str, tuple[bool, str, *tuple[str, ...]]]] = {
     "xq_up": (False, "1 if the last read of the queue succeeded, else 0."),
     "xq_tasks": (False, "Tasks in each state.", "tube", "state"),
@@ -58,10 +58,10 @@ Numbers = Mapping[tuple[str, ...], float]  # by metric and its labels after `que
 
 
 class Metrics(Collector):
-    """The metrics of queues: `body, content_type = Metrics([Page.xq]).scrape()`.
+    """Metrics for queues: `body, content_type = Metrics([Page.xq]).scrape()`.
 
     `queues` are queues, or queues by the names to show in the label `queue`. Keep one object for each process: it
-    counts durations from its first scrape on; with `past`, also those of the last transitions before. Within
+    counts durations from its first scrape on; with `past`, also for the last transitions before it. Within
     `fresh_for` seconds the same answer is returned. `start_http_server(9464, "127.0.0.1", metrics)` of
     prometheus_client serves it.
     """
@@ -82,12 +82,12 @@ class Metrics(Collector):
         self._reading = Lock()
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics and their content type, for the header Accept of a request. A failed read is `xq_up` 0."""
+        """Return the metrics and their content type, for a request's header Accept. A failed read is `xq_up` 0."""
         encode, content_type = choose_encoder(accept)
         return encode(self), content_type
 
     def failed(self) -> list[str]:
-        """Return the names of the queues that could not be read at the last scrape."""
+        """Return which queues, by name, could not be read at the last scrape."""
         return [name for name, reader in self._readers.items() if not reader.numbers["xq_up",]]
 
     def collect(self) -> Iterator[Metric]:
@@ -112,8 +112,8 @@ class Metrics(Collector):
 class QueueReader:
     """Reads one queue for one process.
 
-    The history has no index by task, so the time of the last transition of each task is kept here. The last transitions
-    before the start are read for these times, and counted only with `past`.
+    The history has no index by task, so the reader keeps when each task last moved. For these times it reads the last
+    transitions before its start; it counts them only with `past`.
     """
 
     def __init__(self, queue: Queue[Any], name: str, takes: Histogram, acks: Histogram, past: bool) -> None:
@@ -158,7 +158,7 @@ class QueueReader:
         return found
 
     def _by_tube(self, counted: Mapping[str, Any]) -> Totals[tuple[str, ...]]:
-        """Return the numbers of each tube, and as "" the rest of the queue, so that their sum is the queue."""
+        """Return each tube's numbers, and as "" the rest of the queue, so that their sum is the queue."""
         # Transitions count from 0 on, since Prometheus detects no increase in the first value of a series.
         none = {f"{row.source}-{row.target}": 0 for row in self._queue.machine.rows if row.source != row.target}
         found = Totals[tuple[str, ...]]()
@@ -204,11 +204,11 @@ class QueueReader:
 def serving(
     workers: list[Worker[Any]], host: str, port: int, names: Sequence[str] | None = None, tubes: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Serve the metrics of workers, of their queues and of this program, while the block runs them.
+    """Serve metrics for workers, their queues and this program, while the block runs the workers.
 
-    The queues have these names, in the order of the workers; None: their own. `tubes` are tubes to show beside those
-    of `tube_stats` and of the workers. Port 0 chooses a free one. A parent of worker processes has no threads, since
-    it forks again when one crashes: then a process of its own serves.
+    The queues have these names, in the workers' order; None: their own. `tubes` are shown beside the ones that
+    `tube_stats` and the workers name. Port 0 chooses a free one. The parent of worker processes has no threads, since
+    it forks again when one crashes: then a separate process serves.
     """
     named = [worker.queue.name for worker in workers] if names is None else names
     queues: dict[str, Any] = {name: worker.queue for name, worker in zip(named, workers, strict=True)}
@@ -240,10 +240,10 @@ def _serve(host: str, port: int, metrics: Metrics, work: WorkerCounts) -> None:
 
 
 class WorkerCounts:
-    """Counts what the workers of a program do. Its processes write records into a pipe, which one of them reads.
+    """Counts what a program's workers do. Its processes write records into a pipe, which one of them reads.
 
     A record is shorter than PIPE_BUF, so a process that is killed spoils none. If the pipe is full, the record is lost.
-    The labels have names of the code alone: `tubes`, those that the queue or a worker names, and what a task runs.
+    Only names from the code become labels: `tubes`, the tubes that the queue or a worker names, and what a task runs.
     """
 
     def __init__(self, workers: Sequence[Worker[Any]], names: Sequence[str], tubes: Sequence[str] = ()) -> None:
@@ -276,7 +276,7 @@ class WorkerCounts:
 
     @staticmethod
     def _labels(worker: Worker[Any], tubes: frozenset[str], task: Any) -> tuple[str, str]:
-        """Return the labels tube and task of a task."""
+        """Return a task's labels, tube and task."""
         tube = worker.queue.parts.finish.tasks.in_role(task, "tube")
         return tube if tube in tubes else "", task.xq_about()[0][:LONGEST_NAME] if hasattr(task, "xq_about") else ""
 

@@ -24,12 +24,12 @@ OUT = Transition(DONE, "archive", ABSENT)
 BACK = ("restore", ABSENT, DONE)
 LATEST = 2**62  # microseconds
 PER_TRANSACTION = 2_000  # tasks that one transaction moves
-ROWS = 5_000  # rows of the history that one statement deletes
-VALUES = 5_000  # values of one INSERT
+ROWS = 5_000  # history rows that one statement deletes
+VALUES = 5_000  # values in one INSERT
 
 
 class Written(NamedTuple):
-    """A done task that the files of an archive have."""
+    """A done task in an archive's files."""
 
     key: Sequence[Any]  # as a data frame has it
     text: str  # as the history has it
@@ -37,11 +37,11 @@ class Written(NamedTuple):
 
 
 class Stays(Exception):
-    """One of these tasks must stay in the table."""
+    """A task among these must stay in the table."""
 
 
 class Archive:
-    """The archive of one queue, as the database sees it. Rows are deleted only after the files have them."""
+    """One queue's archive, as the database sees it. Rows are deleted only after the files have them."""
 
     def __init__(self, steps: Steps) -> None:
         self.executor = steps.executor
@@ -75,7 +75,7 @@ class Archive:
             )
 
     def moment(self, name: str, value: object) -> int:
-        """Return a moment in microseconds since 1970; of a date its beginning, of None the end of time.
+        """Return a moment in microseconds since 1970: a date means its beginning, None the end of time.
 
         Raises as `history`.
         """
@@ -83,7 +83,7 @@ class Archive:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What identifies this queue among those of all databases, as JSON values."""
+        """What identifies this queue among all databases' queues, as JSON values."""
         address = self.store.address()
         names = [name for name in ("unix_socket", "host", "port", "dbname", "database") if address.parameters.get(name)]
         database = " ".join(str(address.parameters[name]) for name in names)
@@ -100,11 +100,11 @@ class Archive:
     def forget_done(
         self, tasks: Iterable[Written], history: Extract, until: Checkpoint, begun_us: int
     ) -> tuple[int, Sequence[Written]]:
-        """Delete tasks that have not come to D since a checkpoint of the history. It is older than their files.
+        """Delete tasks that have not entered D since a history checkpoint older than their files.
 
-        Returns how many were deleted, and those that must stay: the database refuses to delete them, or would use
+        Returns how many were deleted, and the tasks that must stay: the database refuses to delete them, or would use
         their key again. A task that another process moves meanwhile is in neither. Raises ConfigurationError if the
-        history is not kept since `begun_us`, a time before the checkpoint: it cannot show then what came to D again.
+        history is not kept since `begun_us`, a time before the checkpoint: it cannot show then what entered D again.
         """
         gone, refused, again = 0, list[Written](), set[str]()
         for batch in chunks(tasks, PER_TRANSACTION):
@@ -138,7 +138,7 @@ class Archive:
         return gone
 
     def forget_archived(self, ids: Iterable[int]) -> int:
-        """Delete rows of the history. Returns how many were there."""
+        """Delete history rows. Returns how many were there."""
         binding = self.executor.open()
         statements = map(binding.dialect.looks.forget_rows, chunks(ids, ROWS))
         steps = (binding.changes(self.store, statement) for statement in statements)
@@ -149,7 +149,7 @@ class Archive:
     def put_back(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[int, int]:
         """Put tasks with these fields into the table, in D and else as they were.
 
-        Returns how many, and how many others the database refuses, without those whose key is there.
+        Returns how many, and how many others the database refuses. Neither counts tasks whose key is there.
         """
         known = self.steps.tasks.known
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
@@ -173,7 +173,7 @@ class Archive:
         return len(back)
 
     def _stored(self, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> list[Parts]:
-        """Return rows of a data frame as the table stores them. Raises BadValue and BadType."""
+        """Return a data frame's rows as the table stores them. Raises BadValue and BadType."""
         columns = zip(*rows, strict=True)
         stored = [as_stored(self.store.name, *column) for column in zip(fields, columns, strict=False)]
         return list(zip(*stored, strict=True))

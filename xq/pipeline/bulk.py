@@ -28,11 +28,11 @@ from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 from xq.pipeline.sql.tables import LONGEST_JOB, Jobs, jobs
 
-AGE = 86_400.0  # seconds for which the partitions of a job without a name are remembered, for attempts that are late
+AGE = 86_400.0  # seconds for which an unnamed job's partitions are remembered, for late attempts
 TRIES = 20  # attempts to put a partition while other processes make the same keys
-PER_INSERT = 500  # rows of one INSERT
-VALUES = 5_000  # values of one INSERT
-WHOLE = -1  # in the place of a partition: all of a job was put
+PER_INSERT = 500  # rows in one INSERT
+VALUES = 5_000  # values in one INSERT
+WHOLE = -1  # in a partition's place: the whole job was put
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Bulk:
     The address contains the password: use `replace(bulk, address=...)` to send it separately.
     """
 
-    name: str  # of the model, in the application
+    name: str  # the model's, in the application
     address: Address
     dialect: Dialect
     structure: Mapping[str, Any]  # what must be equal in every process
     catalogue: Callable[[], Catalogue]
     sources: Sources
     on_conflict: str
-    now: float | None  # the time of a test's clock
+    now: float | None  # by a test's clock
 
     def __post_init__(self) -> None:
         if self.on_conflict not in ("raise", "skip"):
@@ -63,7 +63,7 @@ class Bulk:
         return Tasks(store, self.dialect.source, self.dialect.machine, self.catalogue)
 
     def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
-        """Begin a job of rows with these columns: fields, and options of put (delay, ttl, ttr).
+        """Begin a job whose rows have the given columns: fields, and put's options (delay, ttl, ttr).
 
         A named job is put once, however often it runs. Creates the table that jobs need. Raises BadValue and FeatureOff
         for columns that put cannot take, NotInstalled, ConfigurationError.
@@ -87,7 +87,7 @@ class Bulk:
 
 @dataclass(frozen=True)
 class Job:
-    """Rows that are put in partitions, each of them once. May be pickled: any process puts partitions."""
+    """Rows that are put in partitions, each once. May be pickled: any process puts partitions."""
 
     bulk: Bulk
     columns: tuple[str, ...]
@@ -115,13 +115,13 @@ class Job:
             yield store
 
     def put(self, part: int, rows: Iterable[Columns]) -> int:
-        """Put all rows of a partition or none, in one transaction. Returns how many tasks; 0 if it was put before.
+        """Put a partition's rows, all or none, in one transaction. Returns how many tasks; 0 if it was put before.
 
-        Partitions are numbered from 0. `rows` are sequences of columns in the order of the job's, and are iterated
-        again after a conflict (a deadlock). Rows with the same options are put in their order.
+        Partitions are numbered from 0. `rows` yields rows by column, in the job's column order, and is iterated again
+        after a conflict (a deadlock). Rows with the same options are put in their order.
 
         Raises NotInstalled, BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses;
-        Error if the partition was put with other rows, by an earlier run of a job of this name.
+        Error if an earlier run put the partition with other rows under this job's name.
         """
         if not is_integer(part) or part < 0 or not fits_a_column(part):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
@@ -146,7 +146,7 @@ class Job:
         return self.bulk.dialect.machine.settings.id == "time64"
 
     def commit(self) -> None:
-        """Record that all partitions were put: a job of this name puts nothing from now on."""
+        """Record that all partitions were put: a job with this name puts nothing from now on."""
         if self.is_named:
             with self.connected() as store:
                 if not retried(store, lambda: self.change(store, self.sql.claim, part=WHOLE)):
@@ -154,7 +154,7 @@ class Job:
                     log.warning("the job %s was put before: none of its rows is put again", self.name)
 
     def change(self, store: Any, sql: str, **values: Any) -> int:
-        """Run SQL of the table of jobs, and return how many rows it changed."""
+        """Run SQL on the jobs table, and return how many rows it changed."""
         return self.bulk.dialect.change(store, Statement(sql), self.values(**values))
 
     def values(self, **values: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Job:
 
 
 class _Put:
-    """One attempt to put a partition, by statements of up to `size` rows."""
+    """One attempt to put a partition, by statements with up to `size` rows."""
 
     def __init__(self, job: Job, store: Any, size: int) -> None:
         self.job = job
@@ -252,7 +252,7 @@ class _Put:
 
 
 class _Modelless:
-    """The part of a store that `Tasks` needs for messages, in a process without the model."""
+    """What `Tasks` needs from a store for messages, in a process without the model."""
 
     model = type(None)
     hydrate = hydrate_all = instance = tuple
@@ -262,7 +262,7 @@ class _Modelless:
 
 
 def bulk(executor: Executor, tasks: Tasks[Any], on_conflict: str) -> Bulk:
-    """Return how other processes put tasks into the queue of a database."""
+    """Return how other processes put tasks into this executor's queue."""
     dialect, store, definition = executor.dialect, executor.store, executor.definition
     machine, table = definition.machine, definition.table
     defaults = tasks.defaults()
@@ -291,7 +291,7 @@ def bulk(executor: Executor, tasks: Tasks[Any], on_conflict: str) -> Bulk:
 
 
 def _portable(dialect: Dialect, definition: Definition) -> Dialect:
-    """Return a dialect without references to the model and to the functions of the application's features."""
+    """Return a dialect without references to the model and to functions in the application's features."""
     table, machine = definition.table, copy.copy(definition.machine)
     machine.fill, machine.features = {}, tuple(replace(feature, fill={}) for feature in machine.features)
     fields = {field.name: replace(field, to_database=unchanged, from_database=None) for field in table.fields}

@@ -1,4 +1,4 @@
-"""Convert the columns of a data frame to those of a table, without the model."""
+"""Convert data frame columns to table columns, without the model."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from xq.core.ports import Field, Row
 from xq.core.values import Tasks, check_role
 from xq.pipeline.frames import as_stored
 
-Columns = Sequence[Sequence[Any]]  # the values of some rows, column by column
+Columns = Sequence[Sequence[Any]]  # row values, column by column
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of values that a frame does not bring, by field name. Functions are `pickled`."""
+    """What supplies the values that a frame lacks, by field name. Functions are `pickled`."""
 
     defaults: Mapping[str, Any]  # as the table stores them
     anew: Mapping[str, bytes]  # functions without arguments, called for each task
-    fill: Mapping[str, bytes]  # functions of the task's values, called for each task that has no value
+    fill: Mapping[str, bytes]  # functions from the task's values, called for each task without a value
 
 
 def pickled(made: Callable[..., Any]) -> bytes:
@@ -48,7 +48,7 @@ def _unpickled(made: bytes, name: str) -> Callable[..., Any]:
 
 
 class Target(NamedTuple):
-    """What a column of a frame sets: a field, or an option of put, perhaps in the field that remembers it."""
+    """What a frame's column sets: a field, or an option for put, perhaps in the field that remembers it."""
 
     field: Field | None
     option: str
@@ -57,12 +57,12 @@ class Target(NamedTuple):
 class Alike(NamedTuple):
     """What rows share that one statement puts."""
 
-    seconds: tuple[tuple[str, float], ...]  # of the options of put, by their names
+    seconds: tuple[tuple[str, float], ...]  # put's options, by name
     has_key: bool
 
 
 class Frame:
-    """The columns of a frame as a queue sees them: fields by name, followed by options of put.
+    """A frame's columns as a queue sees them: fields by name, followed by put's options.
 
     Raises BadValue and FeatureOff for columns that put cannot take.
     """
@@ -148,7 +148,7 @@ class Frame:
         return self.forever if seconds is None else seconds
 
     def alike(self, part: Columns) -> dict[Alike, list[Row]]:
-        """Return the values of some rows, in the order of `names`, by what they share. Raises FeatureOff, BadValue."""
+        """Return some rows' values, ordered as `names` are, by what they share. Raises FeatureOff, BadValue."""
         found = self.stored(part)
         options = [target.option for target in self.targets if target.option]
         seconds = zip(*(found[target] for target in self.targets if target.option), strict=True)
@@ -171,6 +171,6 @@ class Frame:
         return together
 
     def names(self, alike: Alike) -> tuple[str, ...]:
-        """Return the names of the fields that such rows have values of."""
+        """Return the names of the fields that such rows fill."""
         brought = [target for target in self._brought if alike.has_key or target not in self._key]
         return tuple([target.field.name for target in brought if target.field])

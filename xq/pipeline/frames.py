@@ -1,4 +1,4 @@
-"""The kinds of fields in a data frame: the Spark type of each, and how a value of a frame is stored."""
+"""Field kinds in a data frame: the Spark type for each, and how a frame's value is stored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def unchanged(value: Any) -> Any:
 
 
 class Framed(NamedTuple):
-    """The form that a kind of field has in a Spark frame. Values of the type `native` are stored unchanged."""
+    """The form that a field kind has in a Spark frame. Values whose type is `native` are stored unchanged."""
 
     spark: str  # Spark's type
     stored: Callable[[Any], Any]
@@ -80,7 +80,7 @@ class Framed(NamedTuple):
 
 OTHER: Final = Framed("STRING", unchanged)
 
-# By the kind of a field; if xq has no kind for it, by its declared type.
+# By field kind; if xq has none for the field, by its declared type.
 FRAMED: Final[Mapping[str, Framed]] = {
     **dict.fromkeys((*INTEGERS, "INT", "INTEGER", "SMALLINT", "BIGINT"), Framed("BIGINT", _integer, int)),
     **dict.fromkeys(("float", "double"), Framed("DOUBLE", float, float)),
@@ -114,7 +114,7 @@ def type_of(field: Field) -> str:
 
 
 def as_stored(queue: str, field: Field, column: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column of a frame to what the table stores. Raises BadValue and BadType."""
+    """Convert a frame column's values to what the table stores. Raises BadValue and BadType."""
     _, stored, native = framed(field)
     if set(map(type, column)) <= {native, type(None)}:
         return column

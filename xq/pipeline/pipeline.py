@@ -1,4 +1,4 @@
-"""What other processes use of a queue, without its model: `Page.xq.pipeline`."""
+"""What other processes can do with a queue, without its model: `Page.xq.pipeline`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Pipeline:
     def extract(self, what: What = "tasks", states: str = "") -> Extract:
         """Return what other programs read "tasks", "history" or "stats" by. It may be pickled.
 
-        - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows with a
-          status of no state are left out, and with `states` (letters, "RTW") rows in other states. A read that names
-          it has `xq_key` as well: the key as text, as the history has it.
+        - tasks: the fields, and `state` ("Ready", "Taken", ...; `xq_state` if a field is called so). Rows whose
+          status means no state are left out, and with `states` (letters, "RTW") rows in other states. A read that
+          names `xq_key` has it as well: the key as text, as the history has it.
         - history: the columns of `History`, `at` (a timestamp), and `dur_us` if asked for.
         - stats: tube ("" for all), source, target, n. Tasks that were there before counting began have the source "".
 
@@ -50,5 +50,5 @@ class Pipeline:
         return SCANS[store.engine](self._executor.dialect).of(what, store.name, store.address(), states)
 
     def rollup(self, table: str) -> Rollup:
-        """Return a table of this database in which streams count transitions; its `install` creates it."""
+        """Return a table in this database, where streams count transitions; its `install` creates it."""
         return Rollup(self._executor, table)

@@ -1,4 +1,4 @@
-"""Tables of how often queues made each transition, which streams fill: each batch once."""
+"""Tables that count how often queues made each transition. Streams fill them, each batch once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xq.core.ports import OUTCOME_UNKNOWN, fits_a_column
 from xq.engine.executor import Executor
 from xq.pipeline.sql import tables
 
-LONGEST = 255  # characters of the name of a table
+LONGEST = 255  # characters in a table's name
 UNITS: Final[Mapping[str, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # of buckets, in seconds
 
 
 class Counted(NamedTuple):
-    """How often a transition occurred in a bucket of time that begins at this second since 1970."""
+    """How often a transition occurred in a time bucket that begins at this second since 1970."""
 
     queue: str
     tube: str  # "" for none
@@ -29,9 +29,9 @@ class Counted(NamedTuple):
 
 
 class Rollup:
-    """A table in the database of a queue that counts transitions, of that queue or of others.
+    """A table in a queue's database that counts transitions, the queue's own or others'.
 
-    Its columns are those of `Counted`; all of them except n are the primary key. A view with the suffix _throughput
+    Its columns are `Counted`'s; all except n are the primary key. A view with the suffix _throughput
     shows for each bucket how many tasks were put, taken, done, buried, killed and expired.
     """
 
@@ -44,7 +44,7 @@ class Rollup:
         self.executor = executor
 
     def install(self, queues: str = "") -> None:
-        """Create the table unless it exists, and forget the checkpoint of an earlier table of this name.
+        """Create the table unless it exists, and forget the checkpoint that an earlier table with this name left.
 
         Raises BadValue as `add` and within a transaction, and ConfigurationError for an existing table with other
         columns.
@@ -88,18 +88,17 @@ class Rollup:
                     self.executor.store.execute(sql)
 
     def _last(self, stream: str) -> tuple[str, int]:
-        """Return the stream of this table, `stream` if it has none, and its last batch (-1: none). Lock both."""
+        """Return this table's stream, `stream` if it has none, and its last batch (-1: none). Lock both."""
         executor, sql = self.executor, tables.checkpoints(self.executor.dialect)
         executor.run(sql.begin, {"sink": self.table, "stream": stream})
         ((of, number),) = executor.run(sql.last, {"sink": self.table})
         return str(of), int(number)
 
     def add(self, stream: str, batch: int, counted: Iterable[Counted], queues: str = "") -> bool:
-        """Add the transitions of a batch of a stream, once. Returns whether this call added them.
+        """Add the transitions in a stream's batch, once. Returns whether this call added them.
 
-        The transaction that adds them records the batch. `queues` identifies the queues that are counted. Raises
-        BadValue for a batch of another stream or of other queues, and for a batch other than the first if the table has
-        none before it.
+        The transaction that adds them records the batch. `queues` identifies the counted queues. Raises BadValue for a
+        batch from another stream or from other queues, and for a batch other than the first if the table has none yet.
         """
         rows, stream = list(counted), stream + _of(queues)
         executor, dialect = self.executor, self.executor.dialect

@@ -1,4 +1,4 @@
-"""The contents of a queue for other programs: columns with their types, without the model and the ORM."""
+"""A queue's contents for other programs: columns with their types, without the model and the ORM."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from xq.core.ports import Address
 What = Literal["tasks", "history", "stats"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
 
-# How far a history has been read: the values of `checkpoint_columns` in the last read row. A position between rows
-# needs only the values of `order`. () is before the first row.
+# How far a history has been read: the `checkpoint_columns` values in the last read row. A position between rows needs
+# only the `order` values. () is before the first row.
 Checkpoint = tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """The rows of an extract to read: those of a condition, after one checkpoint and up to another."""
+    """Which rows to read from an extract: by a condition, after one checkpoint and up to another."""
 
-    sql: str = ""  # made by the reader of numbers alone
+    sql: str = ""  # made by the reader, from numbers alone
     after: Checkpoint = ()
     until: Checkpoint = ()
 
@@ -33,7 +33,7 @@ WHOLE: Final = Part()
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A column of an extract.
+    """An extract's column.
 
     The types are Spark's: BIGINT, STRING, DOUBLE, BOOLEAN, TIMESTAMP, DATE, DECIMAL(p,s), BINARY. A TIMESTAMP that is
     stored as BIGINT is microseconds since 1970; one stored as STRING, or without a time zone, is UTC.
@@ -47,38 +47,38 @@ class Extracted:
 
     @property
     def declared(self) -> str:
-        """The column in a schema of Spark."""
+        """The column in a Spark schema."""
         return f"{quoted(self.name)} {self.type}"
 
     def decimal(self, value: Any) -> Decimal:
-        """Return a value of a DECIMAL column with as many decimal places as the column."""
+        """Return a DECIMAL value with as many decimal places as the column."""
         places = int(self.type.rstrip(")").partition(",")[2])
         return Decimal(str(value)).quantize(Decimal(1).scaleb(-places))
 
 
 @dataclass(frozen=True)
 class Extract(ABC):
-    """A relation of one queue: its tasks, its history or its statistics. May be pickled and read in another process.
+    """One queue's tasks, history or statistics as a relation. May be pickled and read in another process.
 
-    The reading program needs the driver of the database and nothing of the application. Reading raises the driver's
-    errors, and BadValue for a stored value that is not of its column's type. One read is one statement, and so shows
-    one moment.
+    The reading program needs the database's driver and nothing from the application. Reading raises the driver's
+    errors, and BadValue for a stored value that does not fit its column's type. One read is one statement, and so
+    shows one moment.
     """
 
     what: What
-    name: str  # of the model, in the application
+    name: str  # the model's, in the application
     address: Address
     relation: str
     rows: str  # SQL that selects its rows, or ""
     columns: tuple[Extracted, ...]
-    order: tuple[str, ...] = ()  # the columns in which the watermark of a history advances; () for other extracts
+    order: tuple[str, ...] = ()  # the columns in which a history's watermark advances; () for other extracts
     witness: tuple[str, ...] = ()  # the columns that detect a history that was begun again
     ranged: str = ""  # the column whose ranges are read separately
     timed: str = ""  # the relation with dur_us, by a window over the rows `:of` a part
-    begin: ClassVar[str] = ""  # the first statement of a connection by JDBC
+    begin: ClassVar[str] = ""  # the first statement on a JDBC connection
 
     def column(self, name: str) -> Extracted:
-        """Return the column of this name. Raises BadValue."""
+        """Return the column with this name. Raises BadValue."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -86,7 +86,7 @@ class Extract(ABC):
         raise BadValue(f"there is no column {shown(name)} in the {self.what} of {self.name}: there are {known}")
 
     def chosen(self, names: Sequence[str] | None = None) -> tuple[Extracted, ...]:
-        """Return the columns of these names; None: all except the ones read only if named. Raises BadValue."""
+        """Return the columns with these names; None: all except the ones read only if named. Raises BadValue."""
         if names is None:
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
@@ -100,15 +100,15 @@ class Extract(ABC):
     def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
         """Return the SQL by which a program with JDBC and without xq reads all rows, and its columns.
 
-        They are `stored` as such a driver returns them, whatever the time zone of its program.
+        Their `stored` types are what such a driver returns, whatever its program's time zone.
         """
 
     @abstractmethod
     def bounds(self) -> tuple[int, int] | None:
-        """Return the least and the greatest value of the column `ranged`; None if there is no row."""
+        """Return the least and the greatest value in the column `ranged`; None if there is no row."""
 
     def read(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a part, in no order, and in bounded memory.
+        """Yield a part's rows, in no order, and in bounded memory.
 
         Values are int, str, float, bool, datetime (UTC), date, Decimal, bytes and None.
         """
@@ -118,7 +118,7 @@ class Extract(ABC):
                 yield tuple(map(self.value, columns, row))
 
     def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows as the driver returns them, in batches of some thousand."""
+        """Yield the rows as the driver returns them, some thousand in a batch."""
         return self._stored(self.chosen(names), part)
 
     @abstractmethod
@@ -126,10 +126,10 @@ class Extract(ABC):
 
     @abstractmethod
     def value(self, column: Extracted, stored: Any) -> Any:
-        """Return the value for what the driver returned. Raises BadValue if it is not of the column's type."""
+        """Return the value for what the driver returned. Raises BadValue if it does not fit the column's type."""
 
     def misfit(self, column: Extracted, stored: Any) -> BadValue:
-        """Return the error for a stored value that is not of the column's type."""
+        """Return the error for a stored value that does not fit the column's type."""
         return BadValue(
             f"{column.name} of {self.name} holds {shown(stored)}, which is not a {column.type}: "
             "correct it with plain SQL, or read other columns"
@@ -139,13 +139,13 @@ class Extract(ABC):
     def ranges(self, n: int) -> list[Part]:
         """Return up to `n` disjoint parts that together are all present rows.
 
-        Parts of a history show one moment, despite concurrent writes. Parts of the tasks are ranges of the key, if it
-        is one integer, and each shows the moment at which it is read.
+        A history's parts show one moment, despite concurrent writes. Tasks are split into key ranges, if the key is
+        one integer, and each part shows the moment at which it is read.
         """
 
     @abstractmethod
     def checkpoint(self, after: Checkpoint = (), limit: int | None = None) -> Checkpoint:
-        """Return the watermark of the history, at most `limit` rows after a checkpoint.
+        """Return the history's watermark, at most `limit` rows after a checkpoint.
 
         No row will be inserted before it. Returns `after` if there is nothing new. Raises BadValue for an extract
         without an order, and ConfigurationError if the history has begun again since `after`.
@@ -153,12 +153,12 @@ class Extract(ABC):
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column, quoted for Spark's schemas and expressions."""
+    """Return a column's name, quoted for Spark's schemas and expressions."""
     return f"`{name.replace('`', '``')}`"
 
 
 def parted(bounds: tuple[int, int], n: int) -> list[tuple[int, int]]:
-    """Split a range of integers, both ends included, into up to `n` ranges of about the same length."""
+    """Split an integer range, both ends included, into up to `n` ranges of about the same length."""
     first, last = bounds
     n = max(1, min(n, last - first + 1))
     ends = [first + (last - first + 1) * i // n for i in range(n + 1)]

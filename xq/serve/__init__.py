@@ -1,4 +1,4 @@
-"""A console of queues in the browser, as an ASGI application: `xq.serve.app([Page])`. Needs the extra `serve`."""
+"""A console for queues in the browser, as an ASGI application: `xq.serve.app([Page])`. Needs the extra `serve`."""
 
 from __future__ import annotations
 

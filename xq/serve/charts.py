@@ -1,4 +1,4 @@
-"""The charts of the last hour: how many tasks a second were put, finished and buried."""
+"""Charts for the last hour: how many tasks a second were put, finished and buried."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Final
 from xq.core.machine import ABSENT, TAKEN
 from xq.serve.texts import moment, rate
 
-BUCKET: Final = 15  # seconds between two points of a chart
-SPAN: Final = 3_600  # seconds of a chart
-RECENT: Final = 20  # seconds of the current rates
-LINES: Final = ("put", "finished", "failed")  # of a chart, in tasks a second
-TALL: Final = 34  # units of a chart; it is SPAN units wide
+BUCKET: Final = 15  # seconds between a chart's points
+SPAN: Final = 3_600  # seconds that a chart shows
+RECENT: Final = 20  # seconds that the current rates cover
+LINES: Final = ("put", "finished", "failed")  # a chart's, in tasks a second
+TALL: Final = 34  # units that a chart is tall; it is SPAN units wide
 
 Totals = tuple[float, tuple[int, ...]]  # a moment of time.monotonic(), and the totals then
 
 
 def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the numbers of tasks that were put, finished and buried since counting began."""
+    """Return how many tasks were put, finished and buried since counting began."""
     moves = [(name[0], name[-1], n) for name, n in transitions.items()]  # as in R-T
     put = sum(n for source, _, n in moves if source == ABSENT)
     finished = sum(n for source, target, n in moves if source == TAKEN and target in ("D", "Z", ABSENT))
@@ -29,10 +29,10 @@ def totals(transitions: Mapping[str, int]) -> tuple[int, ...]:
 
 
 class LastHour(deque[Totals]):
-    """The totals of one queue over the last hour: one for each bucket of time."""
+    """One queue's totals over the last hour: one for each time bucket."""
 
     def begin(self, at: float, now: float, transitions: Mapping[str, int], rows: Sequence[Any]) -> None:
-        """Add what the last transitions of the history, in order, say of the time before `at` (the time `now`)."""
+        """Add the totals before `at` (the time `now`) that follow from the history's last transitions, in order."""
         counted, ago, found = Counter(transitions), BUCKET, deque[Totals]()
         for row in reversed(rows):
             while ago <= min(SPAN, now - row.at_us / 1_000_000):
@@ -52,7 +52,7 @@ class LastHour(deque[Totals]):
 
 
 def rates(past: Sequence[Totals]) -> list[float | None]:
-    """Return how many tasks a second were put, finished and buried of late; None at first."""
+    """Return how many tasks a second were put, finished and buried recently; None at first."""
     before = next((each for each in reversed(past) if past[-1][0] - each[0] >= RECENT), past[0])
     return _between(before, past[-1])
 
@@ -64,7 +64,7 @@ def _between(first: Totals, last: Totals) -> list[float | None]:
 
 @dataclass(frozen=True)
 class Chart:
-    """The greatest of the rates, the lines as points of SVG, and for each step where it begins and what it says."""
+    """The greatest rate, the lines as SVG points, and for each step where it begins and what it says."""
 
     most: float
     lines: Mapping[str, str]
@@ -72,7 +72,7 @@ class Chart:
 
 
 def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
-    """Return the chart of so many buckets to a step. `now` is the time of the last one, in seconds since 1970."""
+    """Return a chart with so many buckets to a step. `now` is the last bucket's time, in seconds since 1970."""
     ends = [*past][::-buckets][::-1]
     steps = [(round(SPAN + a[0] - past[-1][0]), round(b[0] - a[0]), _between(a, b)) for a, b in pairwise(ends)]
     most = max((each for *_, found in steps for each in found if each), default=0.0)

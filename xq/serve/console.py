@@ -28,8 +28,8 @@ from xq.serve.login import NOBODY, VIEW, ConsoleOptions, Visit, log
 from xq.serve.snapshot import looks_of
 from xq.serve.texts import Texts
 
-OPEN: Final = ""  # the verb of pages that need no login
-BY_FORM: Final = "*"  # of pages whose form names the verb
+OPEN: Final = ""  # the verb for pages without a login
+BY_FORM: Final = "*"  # for pages whose form names the verb
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -55,7 +55,7 @@ class Route(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """An operation that a thread of this process runs, or has run."""
+    """An operation that this process runs, or has run, in a thread."""
 
     entry: ConsoleQueue
     operation: Operation[Any]
@@ -70,12 +70,12 @@ class Begun(NamedTuple):
 
 
 class Console:
-    """The console of some queues."""
+    """A console for some queues."""
 
     def __init__(self, entries: tuple[ConsoleQueue, ...], settings: ConsoleOptions, pages: tuple[Route, ...]) -> None:
         self.entries, self.settings, self.pages = entries, settings, pages
-        self.look = looks_of(entries, settings.every)  # at the database of each queue
-        self.operations: dict[tuple[ConsoleQueue, str, str], Begun] = {}  # of this process: by queue, verb and filter
+        self.look = looks_of(entries, settings.every)  # at each queue's database
+        self.operations: dict[tuple[ConsoleQueue, str, str], Begun] = {}  # this process's: by queue, verb and filter
         self.beginning = threading.Lock()
         self._others = Router()  # for what is not HTTP
         loader = PackageLoader("xq.serve")
@@ -159,24 +159,24 @@ class Console:
             return HTMLResponse(self.render(frame, visit, wrong=f"{error}", **values), status_of(error))
 
     def render(self, template: str, visit: Visit, **values: Any) -> str:
-        """Return a page or a part of one. The only place that makes HTML."""
+        """Return a page or a part. This is the only place that makes HTML."""
         values |= {"visit": visit, "url": visit.url, "here": visit.here, "caller": visit.caller}
         values |= {"may": visit.caller.verbs, "entry": visit.entry, "queue": visit.entry and visit.entry.queue}
         made = self._templates.get_template(template).render(values)
         return made.encode("utf-8", "backslashreplace").decode()  # data may have half a surrogate pair
 
     async def current(self, visit: Visit) -> None:
-        """Wait for the looks that are due: at the database of the queue, or at all of them."""
+        """Wait for the due looks: at the queue's database, or at all databases."""
         looks = {look for entry, look in self.look.items() if visit.entry in (entry, None)}
         await asyncio.gather(*(look.current() for look in looks))
 
     def part(self, visit: Visit) -> str:
-        """Return the part of a page that follows the numbers."""
+        """Return the part of a page that changes with the numbers."""
         all = [look.of(entry) for entry, look in self.look.items() if visit.entry in (entry, None)]
         return self.render("_queue.html" if visit.entry else "_overview.html", visit, all=all)
 
     def _refusal(self, visit: Visit, status: int, sentence: str) -> Response:
-        """Return the page of a refusal; the form to log in where that would help."""
+        """Return a page for a refusal; the login form where that would help."""
         if "text/html" not in visit.request.headers.get("accept", ""):
             response: Response = PlainTextResponse(f"{sentence}\n", status)
         elif status == 401 and self.settings.tokens:

@@ -19,19 +19,19 @@ from xq.core.ports import NUMBERS, ErrorKind, R, fits_a_column
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
 
-STATUSES: Final = {  # of the answers to errors of xq; 400 to all others
+STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),
     **dict.fromkeys((errors.NotRunning, errors.NotInstalled, errors.ConfigurationError), 503),
     errors.NotFound: 404,
     errors.FeatureOff: 400,
 }
-COLUMNS: Final = 6  # fields of the application in a list
+COLUMNS: Final = 6  # the application's fields in a list
 LISTED: Final = ("error", "attempts", "tube", "utube", "priority")  # the roles that a list shows first, in this order
 
 
 @dataclass(frozen=True)
 class ConsoleQueue:
-    """One queue of the console. `slug` is its name in URLs: names of tubes may have slashes and quotes."""
+    """One queue in the console. `slug` is its name in URLs: tube names may have slashes and quotes."""
 
     slug: str
     name: str
@@ -40,7 +40,7 @@ class ConsoleQueue:
 
     @cached_property
     def roles(self) -> dict[str, str]:
-        """The role of each field that has one."""
+        """The roles by field."""
         return {field: role for role, field in self.queue.roles.items()}
 
     @property
@@ -48,11 +48,11 @@ class ConsoleQueue:
         return self.queue.machine.settings.history is not None
 
     def rows(self, tasks: Iterable[Any]) -> list[dict[str, Any]]:
-        """Return the fields of tasks by name, in whatever form the feature retval gives them."""
+        """Return tasks' fields by name, whatever form the feature retval gives the tasks."""
         return [dict(self.queue.parts.tasks.data(task)) for task in tasks]
 
     def state(self, row: dict[str, Any]) -> str | None:
-        """Return the letter of the state that a status field means; None if the row is no task."""
+        """Return the letter for the state that a row's status means; None if the row is no task."""
         return self.queue.parts.state_of(row.get(self.queue.roles["status"]))
 
     def key(self, text: str) -> Any:
@@ -63,18 +63,18 @@ class ConsoleQueue:
             raise HTTPException(404, f"{error}.") from error
 
     def key_text(self, key: Any) -> str:
-        """Return a key, or the one among the fields of a task, as text for `key`."""
+        """Return a key, or the one among a task's fields, as text for `key`."""
         parts = [key[name] for name in self.queue.parts.store.key] if isinstance(key, dict) else key
         return key_as_text(parts if isinstance(parts, (list, tuple)) else [parts])
 
     def offers(self, may: frozenset[str], states: Iterable[str]) -> list[str]:
-        """Return the permitted verbs that move tasks in some of the states."""
+        """Return the permitted verbs that move tasks in at least one given state."""
         machine = self.queue.machine
         events = {verb: event for verb, event in ACTS.items() if verb in may and is_offered(machine, event)}
         return [verb for verb, event in events.items() if set(machine.sources(event)).intersection(states)]
 
     def columns(self, rows: list[dict[str, Any]]) -> dict[str, str]:
-        """Return the fields that any of the tasks fills, with their titles. The title of a number begins with #."""
+        """Return the fields that any task fills, with their titles. A number's title begins with #."""
         used = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, "", 0) for row in rows)]
         shown = [name for role in LISTED if (name := self.queue.roles.get(role)) in used]
         others = {*self.roles, *self.queue.parts.store.key}
@@ -83,13 +83,13 @@ class ConsoleQueue:
         return {name: "#" * (name in numbers) + name for name in shown}
 
     def in_order(self, row: dict[str, Any]) -> list[str]:
-        """Return the names of the application's fields, then of the queue's, then of the empty ones."""
+        """Return the field names: first the application's, then the queue's, then the empty ones."""
         names = [name for name in row if name not in self.roles or row[name] is not None]
         return sorted(names, key=lambda name: (row[name] is None, name in self.roles))
 
 
 def entries_of(given: object) -> tuple[ConsoleQueue, ...]:
-    """Return the queues of models, of handles and of tubes, or of a mapping from names. Raises BadType and BadValue."""
+    """Return the queues for models, handles and tubes, or for a mapping by name. Raises BadType and BadValue."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         given = [given]
     found: dict[str, ConsoleQueue] = {}
@@ -109,9 +109,9 @@ def entries_of(given: object) -> tuple[ConsoleQueue, ...]:
 
 
 def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None = None) -> R:
-    """Make a call with a connection of this thread to a queue's database. Raises HTTPException if that fails.
+    """Make a call with this thread's connection to a queue's database. Raises HTTPException if that fails.
 
-    With `kept` the connection is closed when that is, so further calls of the thread on this database use it too.
+    With `kept` the connection closes when that does, so the thread's further calls on this database use it too.
     """
     if entry is None:
         return call()
@@ -132,5 +132,5 @@ def on(entry: ConsoleQueue | None, call: Callable[[], R], kept: ExitStack | None
 
 
 def status_of(error: Error) -> int:
-    """Return the status of the answer to an error of xq, whose message is a sentence for its user already."""
+    """Return the status that answers an error from xq. Its message is already a sentence for its user."""
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 400)

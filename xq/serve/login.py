@@ -36,14 +36,14 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
 """The verbs of each role."""
 
 ANYBODY: Final = "*"  # the name under which `rights` has those that it does not name
-CONSOLE: Final = "console"  # the name of a caller that has no other
-FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # of requests that a proxy has passed on
-PEER: Final = "xq.peer"  # in the scope: the address that has sent it, of the browser or of a proxy
+CONSOLE: Final = "console"  # the name for a caller that has no other
+FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip")  # in requests that a proxy has passed on
+PEER: Final = "xq.peer"  # in the scope: the address that has sent it, the browser's or a proxy's
 LASTS: Final = 12 * 3600  # seconds for which a login is good
-REFUSED: Final = 10  # tokens of one address that are refused within a minute; further ones have to wait
-LONGEST_PARAMETER: Final = 16_000  # characters of a parameter, and of a token
+REFUSED: Final = 10  # tokens from one address that are refused within a minute; further ones have to wait
+LONGEST_PARAMETER: Final = 16_000  # characters in a parameter, and in a token
 IN_SCOPE: Final = "xq.verbs"  # in the scope: the verbs to which the application around a console restricts a caller
-MOST_PARAMETERS: Final = 500  # parameters of a request
+MOST_PARAMETERS: Final = 500  # parameters in a request
 LONGEST_QUERY: Final = 24_000  # characters
 LONGEST_BODY: Final = 512_000  # bytes
 
@@ -86,7 +86,7 @@ def address_of(request: Request) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is that of this machine itself."""
+    """Return whether an address or name means this machine itself."""
     return host == "localhost" or ((address := _address(host)) is not None and bool(address.is_loopback))
 
 
@@ -113,7 +113,7 @@ NAMES: Final = "a list of names, as ['example.org']"
 
 
 class ConsoleOptions(BaseModel):
-    """The options of a console, each described as an error says it; and what they require of a request."""
+    """A console's options, each described as an error says it; and what they require from a request."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -150,7 +150,7 @@ class ConsoleOptions(BaseModel):
 
     @property
     def root(self) -> str:
-        """The path at which a proxy has the console; "" for the one of the application around."""
+        """The path at which a proxy has the console; "" for the surrounding application's."""
         return f"/{self.root_path}/".replace("//", "/").rstrip("/")
 
     def believes(self, address: str) -> bool:
@@ -232,12 +232,12 @@ class ConsoleOptions(BaseModel):
         is_here = is_loopback(address) and not any(header in request.headers for header in FORWARDED)
         return (CONSOLE if self.user is None and is_here else None), "loopback"
 
-    # The cookie is the end of a login, and its signature by the token of a name: it never has the token itself. It is
-    # made here, since SessionMiddleware keeps its data in scope["session"], where that of the application around is.
+    # The cookie says when the login ends, signed with the name's token: it never has the token itself. It is made here,
+    # since SessionMiddleware keeps its data in scope["session"], where the surrounding application has its own.
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie, another one for each console of a host: its ports share cookies."""
+        """The cookie's name, another one for each console on a host: its ports share cookies."""
         keys = "\n".join(f"{name}\n{token}" for name, token in sorted(self.tokens.items()))
         return f"xq_{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
 
@@ -253,19 +253,19 @@ class ConsoleOptions(BaseModel):
 
 
 def equal(given: str, known: Mapping[str, str]) -> str | None:
-    """Return the name of the text that equals a given one. All are compared, in a time that says nothing of them."""
+    """Return the name whose text equals the given one. All are compared, in a time that says nothing about them."""
     sent = given[:LONGEST_PARAMETER].encode("utf-8", "replace")
     return ([None] + [name for name, each in known.items() if hmac.compare_digest(sent, each.encode())])[-1]
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A request that passed the guard. Its parameters are those of the form, and of the address."""
+    """A request that passed the guard. Its parameters come from the form and the address."""
 
     request: Request
     caller: Caller
     parameters: Mapping[str, list[str]] = field(default_factory=dict)
-    entry: Any = None  # the ConsoleQueue of a queue's page
+    entry: Any = None  # the ConsoleQueue, on a queue's page
 
     @property
     def root(self) -> str:
@@ -281,7 +281,7 @@ class Visit:
         return self.text("filter").strip()
 
     def url(self, path: str = "/", **query: Any) -> str:
-        """Return an address of this console, below the place where it is mounted."""
+        """Return an address in this console, below the place where it is mounted."""
         given = urlencode({name: value for name, value in query.items() if value not in (None, "")})
         return f"{self.root}{path}{'?' if given else ''}{given}"
 
@@ -293,7 +293,7 @@ class Visit:
 
 
 async def parameters_of(request: Request) -> dict[str, list[str]]:
-    """Return the parameters of the form and of the address. Raises HTTPException if they are too long."""
+    """Return the parameters from the form and the address. Raises HTTPException if they are too long."""
     query, body = request.scope.get("query_string", b""), bytearray()
     if len(query) > LONGEST_QUERY:
         raise HTTPException(414, "The address is too long. Shorten the filter.")

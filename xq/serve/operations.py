@@ -1,4 +1,4 @@
-"""Operations on tasks: previewed, run in a thread of this process, shown beside the numbers of a queue, cancelled."""
+"""Operations on tasks: previewed, run in a thread here, shown beside a queue's numbers, cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SELECTED: Final = 200  # tasks that are moved at once
 
 
 class Form:
-    """What a form says: what to do to which tasks of a queue. Raises HTTPException for a form that is not whole."""
+    """What a form says: what to do to which tasks in a queue. Raises HTTPException for an incomplete form."""
 
     def __init__(self, visit: Visit) -> None:
         self.entry, self.filter = visit.entry, visit.filter
@@ -30,7 +30,7 @@ class Form:
             self.keys = list(dict.fromkeys(visit.parameters.get("keys", [])))
         if not 1 <= len(self.keys) <= SELECTED and self.scope != "all":
             raise HTTPException(400, f"Select 1 to {SELECTED} tasks, or choose all that the filter shows.")
-        self.asks = self.scope == "all" and self.verb in ("cancel", "kill")  # for the name of the queue
+        self.asks = self.scope == "all" and self.verb in ("cancel", "kill")  # for the queue's name
 
     def move(self, by: str, reason: str | None) -> list[str]:
         """Move the selected tasks in one transaction. Return why others were skipped."""
@@ -80,7 +80,7 @@ def _run(look: Look, entry: ConsoleQueue, operation: Operation[Any]) -> None:
 
 
 async def cancel(console: Console, visit: Visit) -> Response:
-    """Cancel an operation, whatever its database does. The verb of the form, which must be allowed, is its own."""
+    """Cancel an operation, whatever its database does. The form names its verb, which must be allowed."""
     found = console.operations.get((visit.entry, visit.text("verb"), visit.filter))
     if found is None:
         raise HTTPException(404, "This process has no such operation.")

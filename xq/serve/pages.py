@@ -1,4 +1,4 @@
-"""The table of all pages, what answers where a template does not, and the console that has them."""
+"""The table with all pages, what answers where a template does not, and the console that has them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from xq.serve.snapshot import EVERY, Look
 
 METRICS: Final = {"token": VIEW, "open": OPEN}  # the verb that /metrics needs
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "json": "application/json"}
-INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address of this console
+INSIDE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")  # an address in this console
 
 
 async def part(console: Console, visit: Visit) -> Response:
-    """Return the part of a page that it asks for again and again."""
+    """Return the part that a page asks for again and again."""
     await console.current(visit)
     return HTMLResponse(await run_in_threadpool(console.part, visit))
 
 
 def plain(console: Console, visit: Visit) -> Response:
-    """Return what is no page of its own: a file that pages load, or the fields of a task as JSON."""
+    """Return what is no page: a file that pages load, or a task's fields as JSON."""
     name = visit.path.rpartition("/")[2]
     return Response(on(visit.entry, partial(console.render, name, visit)), media_type=KINDS[name.rpartition(".")[2]])
 
@@ -86,7 +86,7 @@ def schedule(console: Console, visit: Visit) -> Response:
     return RedirectResponse(visit.here("schedules"), 303)
 
 
-# Every page, and the verb that it needs. What is not here is not answered. A page of a template asks what the template
+# Every page, and the verb that it needs. What is not here is not answered. A template's page asks what the template
 # asks for.
 PAGES: Final = (
     Route("GET", "/login", OPEN, "login.html"),
@@ -128,17 +128,17 @@ def app(
     every: float = EVERY,
     root_path: str = "",
 ) -> Console:
-    """Return a console of queues as an ASGI application, which can be mounted into another one.
+    """Return a console for queues as an ASGI application, which can be mounted into another one.
 
-    `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by the names of their users: a
-    request needs one, in a Bearer header or by the login form. Without a token the console answers this machine only.
-    `user` is the name of the header in which a proxy names its user, or a function from the ASGI scope to a name or
-    None. This header, X-Forwarded-Proto and -For are believed of proxies on this machine and of the addresses
-    and networks `proxies`. `root_path` is the path at which a proxy has the console.
+    `queues` are models, handles or tubes, or these by name. `token` is a text, or texts by user name: a request needs
+    one, in a Bearer header or by the login form. Without a token the console answers this machine only. `user` is the
+    header in which a proxy names its user, or a function from the ASGI scope to a name or None. The console believes
+    this header, X-Forwarded-Proto and -For from proxies on this machine and from the addresses and networks
+    `proxies`. `root_path` is the path at which a proxy has the console.
 
     `rights` is a role (viewer, operator, admin) or verbs, for everybody; or these by name, where "*" means the others.
     `hosts` are the names under which the console is reached ("*": any; ".example.org": all below). `name` and `colour`
-    (#rrggbb) show which environment this is. Values of the names in `hide` are not shown. `metrics` answers /metrics
+    (#rrggbb) show which environment this is. Values with a name in `hide` are not shown. `metrics` answers /metrics
     for Prometheus: "off", "token" (as a page) or "open" (without a login). Pages ask for new numbers every `every`
     seconds.
 

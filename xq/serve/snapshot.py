@@ -23,15 +23,15 @@ from xq.operators.inspection import Age, Snapshot
 from xq.serve.charts import Chart, LastHour, Totals, chart, rates, totals
 from xq.serve.entries import ConsoleQueue, on
 
-EVERY: Final = 1.5  # seconds from the end of a look to the next one; a look that takes long makes it more
+EVERY: Final = 1.5  # seconds between two looks; a look that takes long makes it more
 GAP: Final = 30  # seconds without a look, which the history fills
-PAST: Final = 20_000  # transitions of the history that fill the chart
-THREADS: Final = 4  # calls of pages on a database at a time
+PAST: Final = 20_000  # history transitions that fill the chart
+THREADS: Final = 4  # page calls on a database at a time
 OPERATIONS: Final = 2  # operations on a database at a time; others wait for their turn
 HANGS: Final = 10.0  # seconds without an answer, after which a database does not answer, and its pages are refused
-PATIENCE: Final = 55.0  # seconds for a call of a page, which may wait for a lock: proxies give up after 60
+PATIENCE: Final = 55.0  # seconds for a page's call, which may wait for a lock: proxies give up after 60
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
-TICK: Final = 0.02  # seconds between two tries of a page to get a thread
+TICK: Final = 0.02  # seconds between two attempts to get a thread for a page
 MARKS: Final = 3  # paused tubes that the overview names
 SLOW: Final = 15.0  # seconds until a look reads again from a history for how long tasks have waited
 OLD: Final = 4  # looks, after which numbers are shown with their age
@@ -46,7 +46,7 @@ class Now:
     entry: ConsoleQueue
     at: float  # by time.monotonic()
     error: str = ""  # why there are no numbers
-    counts: Counter[str] = field(default_factory=Counter)  # of tasks, by state
+    counts: Counter[str] = field(default_factory=Counter)  # tasks by state
     marks: Sequence[str] = ()  # what holds the queue up, in words
     oldest: Age = NONE  # for how long the oldest ready task has been so
     rates: Sequence[float | None] = ()  # put, finished, buried
@@ -56,18 +56,18 @@ class Now:
 
     @property
     def kept(self) -> int:
-        """The number of tasks that are finished, or in a state of the application's own features."""
+        """How many tasks are finished, or in a state that the application's own features add."""
         return sum(n for letter, n in self.counts.items() if letter not in "RTWB")
 
     def chart(self, buckets: int) -> Chart:
-        """Return the chart of the last hour, with so many buckets to a point."""
+        """Return the chart for the last hour, with so many buckets to a point."""
         return chart(self.past, time.time() - (time.monotonic() - self.at), buckets)
 
 
 class Look:
     """One database: the looks at its queues, one at a time, and the threads for their pages.
 
-    A thread is made for each call, and does not hold up the end of the process.
+    Each call has its own thread, which does not delay the process's exit.
     """
 
     def __init__(self, every: float = EVERY) -> None:
@@ -98,7 +98,7 @@ class Look:
             await asyncio.wait_for(asyncio.wrap_future(running), left)
 
     def of(self, entry: ConsoleQueue) -> Now:
-        """Return the last numbers of a queue; with their age if they are old."""
+        """Return a queue's last numbers, with their age if they are old."""
         at = time.monotonic()
         now = self.now.get(entry.slug, Now(entry, at, f"The database of {entry.name} has not answered yet."))
         late = "its database does not answer" if self.hangs() else "a new look is under way"
@@ -166,7 +166,7 @@ class Look:
 
 
 def looks_of(entries: Sequence[ConsoleQueue], every: float) -> dict[ConsoleQueue, Look]:
-    """Return the look of each queue: those of one database share one."""
+    """Return each queue's look: queues in one database share one."""
     looks = defaultdict[object, Look](partial(Look, every))
     found = {entry: looks[entry.queue.parts.store.database or entry.slug] for entry in entries}
     for entry, look in found.items():
@@ -175,7 +175,7 @@ def looks_of(entries: Sequence[ConsoleQueue], every: float) -> dict[ConsoleQueue
 
 
 def begun(call: Callable[[], R], ends: Callable[[], object] = lambda: None) -> Future[R]:
-    """Begin a call in a thread of its own, which calls `ends` afterwards."""
+    """Begin a call in its own thread, which calls `ends` afterwards."""
     future: Future[R] = Future()
     future.set_running_or_notify_cancel()  # so that no page that gives up cancels it
 

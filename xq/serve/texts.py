@@ -1,4 +1,4 @@
-"""What the pages show of numbers, times and values. Task data is hostile: it may be of any size and depth."""
+"""Numbers, times and values as pages show them. Task data is hostile: it may have any size and depth."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from xq.core.words import counted, lasting, name_of
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, parse
 
-CELL: Final = 100  # characters of a value in a list
-WHOLE: Final = 50_000  # characters of a value on the page of its task
+CELL: Final = 100  # a value's characters in a list
+WHOLE: Final = 50_000  # a value's characters on its task's page
 HIDDEN: Final = "hidden"
 
 
@@ -32,7 +32,7 @@ def rate(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return a span of time in words; "" if there is none."""
+    """Return a time span in words; "" if there is none."""
     return "" if seconds is None or not math.isfinite(seconds) else lasting(max(0.0, seconds))  # clocks differ
 
 
@@ -46,14 +46,14 @@ def moment(value: Any) -> str:
 
 
 def narrowed(filter: str, name: str, *values: object) -> str:
-    """Return a filter with one more term, in the place of those of its name."""
+    """Return a filter with one more term, in place of any terms with its name."""
     kept = [term for term in parse(filter) if term.name != name]
     return " ".join(map(str, [*kept, Term(name, ":", tuple(map(str, values)))]))
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Shows values as text, except those of hidden fields, and texts with the name of one in quotes."""
+    """Shows values as text, except in hidden fields, and except texts that quote a hidden field's name."""
 
     hidden: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ class Texts:
         }
 
     def cell(self, value: Any, name: str = "") -> str:
-        """Return a value, that of the field `name` if it is one, in one short line."""
+        """Return a value in one short line. `name` is its field, if it has one."""
         line = self._written(value, name, opens="")[: CELL * 4].strip().partition("\n")[0]
         line = "".join(each if each.isprintable() else " " for each in line)
         return line if len(line) <= CELL else f"{line[:CELL]}..."
@@ -90,7 +90,7 @@ class Texts:
         return written if more <= 0 else f"{written[:WHOLE]}\n... and {more:,} more characters"
 
     def _written(self, value: Any, name: str, opens: str, indent: int | None = None) -> str:
-        """Return a value as text. A text that begins with one of `opens` is read as JSON."""
+        """Return a value as text. A text that begins with a character in `opens` is read as JSON."""
         shown = self._shown(value, name)
         if isinstance(shown, str) and (shown.lstrip()[:1] or " ") in opens and len(shown) <= WHOLE:
             with suppress(ValueError, RecursionError):
@@ -98,7 +98,7 @@ class Texts:
         return "" if shown is None else shown if isinstance(shown, str) else _dumped(shown, indent)
 
     def _shown(self, value: Any, name: str) -> Any:
-        """Return the value of a field, as JSON holds it. One that quotes a hidden name is hidden as a whole."""
+        """Return a field's value, as JSON holds it. One that quotes a hidden name is hidden as a whole."""
         names = {f"{quote}{each}" for each in self.hidden for quote in "\"'"}
         if isinstance(value, (bytes, bytearray, memoryview)):
             names, plain = {*self.hidden}, bytes(value).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""An archive of a queue: its done tasks and old history as Parquet files, read together with the database.
+"""A queue's archive: its done tasks and old history as Parquet files, read together with the database.
 
-OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       of one call; its folder is complete or missing
+OUT/tasks/xq_run=RUN/day=2026-11-21/*.parquet       from one call; its folder is complete or missing
 OUT/history/xq_run=RUN/day=2026-11-21/*.parquet
 OUT/_queue.json                                     identifies the queue; other queues are refused
 OUT/_xq/                                            files that are being written
@@ -8,7 +8,7 @@ OUT/_xq/                                            files that are being written
 To archive, xq writes tasks or history under `_xq`, renames that folder to its place, and deletes from the database
 what the files have, if it is still in D and has not come there again. If a process is killed in between, a row is in
 both places: readers then take the table's, and the next call writes it once more. Files are only added, never changed
-or deleted, so calls beside each other do no harm. Of several versions of a task the newest counts: that of its last
+or deleted, so concurrent calls do no harm. If a task has several versions, the newest counts: the one from its last
 transition into D.
 """
 
@@ -37,16 +37,16 @@ from xq.pipeline.scan import Checkpoint, Extract, quoted
 
 RUN, KEY, SINCE = "xq_run", "xq_key", "xq_at_us"  # own columns: the key as in the history, and the time of done
 LAST = "xq_last"
-LONGEST_KEY = 255  # characters of a key that the history has on every database
+LONGEST_KEY = 255  # key characters that the history has on every database
 A_DAY = 86_400_000_000  # microseconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TASKS, HISTORY, INCOMPLETE = "tasks", "history", "_xq"
-OWNER = "_queue.json"  # identifies the queue of the archive
+OWNER = "_queue.json"  # identifies the archive's queue
 PARTS = 8  # partitions in which the history is read, if the database allows it
 
 
 class Archived(NamedTuple):
-    """The result of `archive`: how many tasks and rows of history were moved.
+    """The result of `archive`: how many tasks and history rows were moved.
 
     `stayed` counts the tasks that are still there: the database refused to delete them, or other processes changed
     them meanwhile.
@@ -58,22 +58,22 @@ class Archived(NamedTuple):
 
 
 def archive(spark: SparkSession, queue: object, out: str, before: float | datetime | date | None = None) -> Archived:
-    """Move done tasks and old history of a queue to Parquet in `out`, by day, and delete them from the database.
+    """Move a queue's done tasks and old history to Parquet in `out`, by day, and delete them from the database.
 
     `before` is a moment: seconds since 1970, a datetime (UTC unless it has a time zone), or a date; None: all. The call
-    moves the tasks that were done before it, or at an unknown time. It moves the rows of history from before it, also
-    of unfinished tasks, until the first task that stays was done.
-    A task belongs to the day, in UTC, of its last transition into D. Archiving counts as D-X with the event `archive`.
-    The next call moves the history of this one.
+    moves the tasks that were done before it, or at an unknown time. It moves the history rows from before it, also for
+    unfinished tasks, until the first task that stays was done.
+    A task belongs to the day, in UTC, when it last entered D. Archiving counts as D-X with the event `archive`. The
+    next call moves this call's history.
 
     The call may be killed and repeated at any time, and other processes may use the queue meanwhile: a task that one of
     them moves in time stays. If SQLite numbers the tasks, the one with the highest number stays, since SQLite would
-    use the number again. `out` is a path of a Hadoop file system that renames folders atomically.
+    use the number again. `out` is a path in a Hadoop file system that renames folders atomically.
 
-    An UPDATE of a done task that is committed between the writing and the deletion is lost.
+    An UPDATE to a done task is lost if it is committed between the writing and the deletion.
 
     Raises FeatureOff (it needs keep and history), BadType, BadValue; ConfigurationError within a transaction, for a
-    table with columns that the model lacks, for the folder of another queue, and if the call takes longer than the
+    table with columns that the model lacks, for another queue's folder, and if the call takes longer than the
     history is kept; and Spark's error, with all tasks in
     the table, if Spark cannot read one.
     """
@@ -87,16 +87,16 @@ def archive(spark: SparkSession, queue: object, out: str, before: float | dateti
     history = place.frame(extract, partitions=PARTS).withColumn("late", f.expr(beyond(extract.order, until)))
     written, moved, refused = place.move_tasks(extract, until, begun_us, history, before_us)
     before_us = min([before_us, *(task.at_us for task in refused if task.at_us is not None)])
-    # The row of the checkpoint stays: the newest one must, so that the database does not use its id again.
+    # The checkpoint's row stays: the newest one must, so that the database does not use its id again.
     newest = until[extract.order.index("id")] if until else 0
     old = history.where(f"NOT late AND id <> {newest} AND at_us < {before_us}")
     return Archived(moved, place.move_history(old.drop("late")), written - moved)
 
 
 def restore(spark: SparkSession, queue: object, out: str) -> int:
-    """Put the tasks of an archive that are not in the table into it, as D. Returns how many. It counts as X-D.
+    """Put an archive's tasks back into the table, as D, unless they are in it. Returns how many. It counts as X-D.
 
-    The files stay, and `tasks` reads the table's rows. So a task that is killed later is put back by the next call. The
+    The files stay, and `tasks` reads the table's rows. So the next call puts back a task that is killed later. The
     history stays in the archive, where `history` reads it. The call may be killed and repeated, as `archive`.
 
     Raises ConfigurationError if there is no archive, within a transaction, and for tasks with fields that the model
@@ -120,10 +120,10 @@ def restore(spark: SparkSession, queue: object, out: str) -> int:
 
 
 def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
-    """Return the tasks of a queue, in the table and in an archive, as one DataFrame.
+    """Return a queue's tasks, in the table and in an archive, as one DataFrame.
 
     It has the columns of `options(queue)`, and `day`, on which an archived task was done (`xq_day` if the model has a
-    field `day`). Each task appears once; of one that is in both, the table's row. The table is read when the DataFrame
+    field `day`). Each task appears once; if it is in both, the table's row. The table is read when the DataFrame
     is used. It has the files that were there when it was made: make it again after an archive.
     """
     place = _Archive(spark, queue, archive, "tasks")
@@ -136,7 +136,7 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
 
 
 def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
-    """Return the history of a queue, in the database and in an archive, as one DataFrame.
+    """Return a queue's history, in the database and in an archive, as one DataFrame.
 
     It has the columns of `options(queue, "history")`, `day` (UTC), and `dur_us`, the microseconds that the task spent
     in the state it moved. Each row appears once. Make it again after an archive, as `tasks`.
@@ -153,7 +153,7 @@ def history(spark: SparkSession, queue: object, archive: str) -> DataFrame:
 
 
 def beyond(order: Sequence[str], checkpoint: Checkpoint) -> str:
-    """Return the test whether a row of a history comes after a checkpoint."""
+    """Return the test whether a history row comes after a checkpoint."""
     if not checkpoint:
         return "true"
     ways = []
@@ -168,7 +168,7 @@ def _day(at_us: Any) -> Any:
 
 
 def _values(frame: DataFrame, names: Sequence[str]) -> Iterator[list[Any]]:
-    """Yield the values of rows, with moments in UTC: Spark's own would be in the time zone of this machine."""
+    """Yield rows as values, with moments in UTC: Spark's own would be in this machine's time zone."""
     moments = [isinstance(frame.schema[name].dataType, TimestampType) for name in names]
     columns = [
         f.unix_micros(quoted(name)) if moment else quoted(name) for name, moment in zip(names, moments, strict=True)
@@ -209,7 +209,7 @@ class _Archive:
             )
 
     def own(self) -> None:
-        """Make the archive that of this queue."""
+        """Make the archive this queue's."""
         if not self.folder.exists(OWNER):
             away = f"{INCOMPLETE}/{secrets.token_hex(8)}"
             self.folder.write(away, json.dumps(self.table.identity))
@@ -221,18 +221,18 @@ class _Archive:
         return [name for name in self.folder.names(what) if name.startswith(f"{RUN}=")]
 
     def frame(self, extract: Extract, columns: Iterable[str] = (), partitions: int = 1) -> DataFrame:
-        """Return these columns of an extract; without names all but the expensive ones."""
+        """Return these columns from an extract; without names all but the expensive ones."""
         names = {"columns": ",".join(columns)} if columns else {}
         reader = self.spark.read.format("xq").options(**packed(extract=extract), **names)
         return reader.options(partitions=partitions).load()
 
     def stored(self, what: str, runs: Sequence[str]) -> DataFrame:
-        """Return the rows of some runs that are in their place, with the name of the run."""
+        """Return the rows from some runs that are in their place, with the run's name."""
         reader = self.spark.read.options(basePath=self.folder.at(what), mergeSchema=True)
         return reader.parquet(*(literally(self.folder.at(what, run)) for run in runs))
 
     def newest(self, rows: DataFrame) -> DataFrame:
-        """Return one row of each task: the table's, which has no run, else the last one done."""
+        """Return one row for each task: the table's, which has no run, else the last one done."""
         known = f.col(SINCE) if SINCE in rows.columns else f.lit(None)
         done = f.coalesce(known, f.substring(RUN, 2, 16).cast("bigint"))  # if not known: before the run
         order = Window.partitionBy(*map(quoted, self.table.key)).orderBy(
@@ -243,7 +243,7 @@ class _Archive:
     def move_tasks(
         self, past: Extract, until: Checkpoint, begun_us: int, history: DataFrame, before_us: int
     ) -> tuple[int, int, Sequence[Written]]:
-        """Write the done tasks, and delete them. Returns how many of each, and the rows that the database refused."""
+        """Write and delete the done tasks. Returns both numbers, and the rows that the database refused."""
         last = f.max_by(f.struct("at_us", "late"), "id").alias(LAST)
         came = history.where("target = 'D'").groupBy(f.col("key").alias(KEY)).agg(last)
         extract = self.queue.pipeline.extract("tasks", states="D")
@@ -267,7 +267,7 @@ class _Archive:
         return written, moved, refused
 
     def move_history(self, rows: DataFrame) -> int:
-        """Write rows of the history, and delete them. Returns how many."""
+        """Write history rows, and delete them. Returns how many."""
         run = self.write(rows.withColumn("day", _day(f.col("at_us"))), HISTORY, "day")
         if not run:
             return 0
@@ -285,7 +285,7 @@ class _Archive:
         return f"{run}{name}"
 
     def fields_of(self, columns: Sequence[str]) -> list[str]:
-        """Return the fields that an archive has. Raises ConfigurationError if the model lacks one of them."""
+        """Return the fields that an archive has. Raises ConfigurationError if the model lacks one."""
         own = {RUN, KEY, SINCE, *(f"xq_{name}" if f"xq_{name}" in columns else name for name in ("day", "state"))}
         found = [
             field.name for field in self.queue.parts.store.fields if field.name in columns and field.name not in own

@@ -1,4 +1,4 @@
-"""Rows of an extract as Arrow, converted by column: Spark's own conversion of tuples takes twice as long."""
+"""An extract's rows as Arrow, converted by column: Spark's own conversion from tuples takes twice as long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part as RecordBatches of this schema. Raises as the extract does."""
+    """Yield a part's rows as RecordBatches with this schema. Raises as the extract does."""
     names = list(schema.names)
     columns = extract.chosen(names)
     for rows in extract.stored(names, part):

@@ -1,4 +1,4 @@
-"""The commands of Spark, as `xq spark report`. PySpark is imported when one of them runs."""
+"""Commands for Spark, as `xq spark report`. PySpark is imported when one runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _session(queues: list[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield xq.spark, a session of Spark and the queues of these targets."""
+    """Yield xq.spark, a Spark session and these targets' queues."""
     with ExitStack() as stack:
         found: list[Any] = [stack.enter_context(connected(queue_named(text))) for text in queues]
         spark = import_module("xq.spark")  # by its name: it stands above this module
@@ -66,7 +66,7 @@ def archive(
 
 @spark.command()
 def restore(target: Target, out: Out, json: Json = False) -> None:
-    """Put the tasks of an archive that the table lacks back into it, as done. The files stay."""
+    """Put an archive's tasks that the table lacks back into it, as done. The files stay."""
     with _session([target]) as (spark, session, (found,)):
         n = spark.restore(session, found, out)
     Answer({"restored": n}, [], f"{n:,} tasks are back").print(json)
@@ -81,7 +81,7 @@ def stream(
     every: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, flag("--once", help="Count what is there, and end.")] = False,
 ) -> None:
-    """Keep a table of how often each transition occurred per unit of time. Ctrl-C ends it; run it again to go on."""
+    """Keep a table of how often each transition occurred per time unit. Ctrl-C ends it; run it again to go on."""
     with _session(targets) as (spark, session, queues):
         query = spark.stream(session, queues, table, checkpoint, unit=unit, every=every, available_now=once)
         say(f"the table {table} is kept")

@@ -1,4 +1,4 @@
-"""Consume tasks as DataFrames, in a session of the driver program."""
+"""Consume tasks as DataFrames, in the driver program's session."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def consume(
     on_error: Literal["bury", "release"] = "bury",
     timeout: float | None = 0,
 ) -> Counter[str]:
-    """Process the ready tasks of a queue, up to `batch` at once, until none arrives within `timeout` seconds.
+    """Process a queue's ready tasks, up to `batch` at once, until none arrives within `timeout` seconds.
 
     `work` gets the tasks as a DataFrame with the columns of `format("xq")`. It returns one with the key, the fields to
     set, and optionally `xq_error`. One transaction writes the changed fields and acks the tasks. A task with an
     xq_error is buried, and the error is written to the role error if that is mapped; with on_error="release" it is
     released unchanged. A task whose row is missing is treated the same way.
 
-    A session of this call takes the tasks. When the process ends, even by kill -9, they are ready again within a
-    second. Released tasks go back at the end of the call, so that it does not take them again. If ttr times the tasks,
-    a heartbeat thread touches them. If another process has taken a task away meanwhile, nothing of it is written.
+    The call's own session takes the tasks. When the process ends, even by kill -9, they are ready again within a
+    second. Released tasks go back when the call ends, so that it does not take them again. If ttr times the tasks,
+    a heartbeat thread touches them. If another process has taken a task away meanwhile, nothing is written for it.
 
     Returns how many tasks there were by outcome: ack, bury, release, lost. If `work` raises, all unfinished tasks are
-    released and the error is raised. Raises BadValue for a frame without the key, with a column that is not a
-    field, with a changed field of the queue's own, or with an unknown or repeated task; FeatureOff for "bury" without
+    released and the error is raised. Raises BadValue for a frame without the key, with a column that is no
+    field, with a change to the queue's own fields, or with an unknown or repeated task; FeatureOff for "bury" without
     the feature buried; and ConfigurationError for an in-memory database.
     """
     handle = queue_of(queue)

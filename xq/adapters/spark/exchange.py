@@ -1,4 +1,4 @@
-"""Convert tasks to a DataFrame, and the rows of a DataFrame to values of fields."""
+"""Convert tasks to a DataFrame, and a DataFrame's rows to field values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ JSON = ("JSON", "JSONB")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a task: the fields to write, and an error or None."""
+    """A task's result: the fields to write, and an error or None."""
 
     update: Mapping[str, Any]
     error: str | None
 
 
 class Exchange:
-    """The tasks of one queue as DataFrames with the columns of `format("xq")`, and their results."""
+    """One queue's tasks as DataFrames with the columns of `format("xq")`, and their results."""
 
     def __init__(self, queue: xq.Queue[Any]) -> None:
         fields = {field.name: field for field in queue.parts.store.fields}
@@ -42,7 +42,7 @@ class Exchange:
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 
     def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a taken task, by column, as Spark holds them."""
+        """Return a taken task's fields, by column, as Spark holds them."""
         return {
             name: "Taken" if field is None else _sent(column, field, data[name])
             for name, (column, field) in self._fields.items()
@@ -54,7 +54,7 @@ class Exchange:
         return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=self._arrow), self._schema)
 
     def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
-        """Return the results of the sent tasks; both are by key. Raises BadType and BadValue."""
+        """Return the sent tasks' results; both are by key. Raises BadType and BadValue."""
         if not isinstance(frame, DataFrame):
             raise BadType(f"work returns a DataFrame, not {shown(frame)}")
         names = frame.columns
@@ -71,7 +71,7 @@ class Exchange:
                 )
         keys = {self._key_in(task): key for key, task in sent.items()}
         found: dict[Any, Result] = {}
-        some = frame.limit(len(keys) + 1)  # one row more means a repeated task, or one of another batch
+        some = frame.limit(len(keys) + 1)  # one row more means a repeated task, or one from another batch
         for received in _rows(some):
             values = dict(zip(names, received, strict=True))
             part = self._key_in(values)
@@ -90,7 +90,7 @@ class Exchange:
         return tuple([values[name] for name in self._key])
 
     def _app(self, name: str, value: Any) -> Any:
-        """Return a value of Spark's as the application writes it. Raises BadValue and BadType."""
+        """Return a Spark value as the application writes it. Raises BadValue and BadType."""
         column, field = self._fields[name]
         if field is None:
             raise BadValue(f"{name!r} is the queue's own: set {ERROR} to decide what becomes of a task")
@@ -117,7 +117,7 @@ def _arrow_type(column: Extracted) -> pa.DataType:
 
 
 def _sent(column: Extracted, field: Field, value: Any) -> Any:
-    """Return a value of the application's as Spark holds it."""
+    """Return an application's value as Spark holds it."""
     if value is None:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
@@ -144,7 +144,7 @@ MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOO
 
 
 def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a frame, by Arrow. Its times have a time zone, except zoneless ones."""
+    """Yield a frame's rows, by Arrow. Its times have a time zone, except zoneless ones."""
     table = frame.toArrow()
     columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
     read = [

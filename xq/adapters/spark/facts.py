@@ -1,16 +1,16 @@
-"""The facts of a report: sums over the history from which all its tables follow. A group has one row, and parts add up.
+"""A report's facts: sums over the history from which all its tables follow. A group has one row, and parts add up.
 
 queue, tube     where
 kind            one of:
                 moved     transitions: source, target, event, outcome
-                changed   further changes of the backlog: tasks from before the history, and changes of the tube
+                changed   further changes to the backlog: tasks from before the history, and tube changes
                 ended     lives by their last end in the span: outcome, and in `number` how often the task was taken
                 lasted    ended stays (source is the state) and lives (source is LIFE), by bins of their length:
                           `number` is the bin, `us` the longest one
                 failed    tasks buried in the span and Buried now: `event` is the error, `us` the last time
-                waiting   tasks Ready at the end of the span: -`us` is since when; null: before the history
+                waiting   tasks Ready at the span's end: -`us` is since when; null: before the history
 era             when: "early", before the reported spans; "before", in the span before; "now", in the span
-slot            the beginning of the bucket in the span, in µs since 1970
+slot            when the bucket in the span begins, in µs since 1970
 n               how many; less than 0 for an end that a later end of the same life replaced
 arrived, departed, readied, unreadied
                 how many tasks entered and left the backlog, and entered and left Ready
@@ -29,7 +29,7 @@ from xq.adapters.spark.moves import BACKLOG, READY, Span, is_
 
 PERCENTILES = (50, 90, 99)
 BINS = 200  # for each factor of e: a bin is half a percent wide
-BIN = f"floor(log1p(us) * {BINS})"  # the bin of an integer from 0 on: bins grow with the values
+BIN = f"floor(log1p(us) * {BINS})"  # the bin for an integer from 0 on: bins grow with the values
 
 LIFE = "put to done"
 KEYS = {
@@ -37,7 +37,7 @@ KEYS = {
     **dict.fromkeys(("slot", "number"), "bigint"),
 }
 SUMS = ("n", "arrived", "departed", "readied", "unreadied")
-TIMED = ("queue", "tube", "era", "source", "us")  # columns of the lengths of stays and lives
+TIMED = ("queue", "tube", "era", "source", "us")  # columns for how long stays and lives lasted
 
 SAME_TUBE = "was_tube <=> tube"
 DATED = {"era": "era", "slot": "slot"}
@@ -46,7 +46,7 @@ WAY = {name: f"IF(era <> 'early', {name}, NULL)" for name in ("source", "target"
 
 @dataclass(frozen=True)
 class Past:
-    """What the facts are taken from: the rows of `moves`, the span, and the span before it if it is compared."""
+    """What the facts are taken from: the rows from `moves`, the span, and the span before it if it is compared."""
 
     moves: DataFrame
     span: Span
@@ -86,13 +86,13 @@ def facts(past: Past) -> DataFrame:
 
 
 def _fact(given: Mapping[str, str]) -> list[str]:
-    """Return the columns of a fact. One that is not given is null, or 0 for a sum; `n` is 1."""
+    """Return a fact's columns. One that is not given is null, or 0 for a sum; `n` is 1."""
     given = {"queue": "queue", "tube": "tube", "n": "1", **dict.fromkeys(SUMS[1:], "0"), **given}
     types = {**KEYS, **dict.fromkeys((*SUMS, "us"), "bigint")}
     return [f"CAST({given.get(name, 'NULL')} AS {of}) AS {name}" for name, of in types.items()]
 
 
-# The facts of a row, by the column.
+# A row's facts, by the column.
 MOVED = {
     **DATED,
     **WAY,
@@ -140,18 +140,18 @@ SOME = (
 )
 
 
-# percentiles: exact, of any number of values, in bounded memory
+# percentiles: exact, for any number of values, in bounded memory
 
 
 def ranks(values: DataFrame, bins: DataFrame, by: Sequence[str], part: str) -> DataFrame:
-    """Return the percentiles of integers per group and per part of it: `by`, whole, `part`, n, p50, p90, p99, most.
+    """Return the percentiles of integers per group and per part: `by`, whole, `part`, n, p50, p90, p99, most.
 
-    `values` has the columns `by`, `part` and us; `bins` counts them: `by`, `part`, bin, here, most. The row of a whole
-    group has `whole`, and no part.
+    `values` has the columns `by`, `part` and us; `bins` counts them: `by`, `part`, bin, here, most. A whole group's row
+    has `whole`, and no part.
 
-    A percentile is the nearest rank: the least value with at least so many percent at or below it, which is one of the
-    values. Only the values of the bins that contain a percentile are sorted. So no group is ever sorted or held in
-    memory completely. The bins are few, and one task reads them.
+    A percentile is the nearest rank: the least given value with at least so many percent at or below it. Only values
+    in bins that contain a percentile are sorted. So no group is ever sorted or held in memory completely. The bins are
+    few, and one task reads them.
     """
     group = f"struct({', '.join(by)}, whole, IF(whole, NULL, {part}) AS {part})"  # nulls in a struct compare as equal
     counted = (
@@ -167,7 +167,7 @@ def ranks(values: DataFrame, bins: DataFrame, by: Sequence[str], part: str) -> D
             "sum(here) OVER (PARTITION BY group ORDER BY bin) AS upto",
         )
     )
-    # rank: of the percentile within its bin, from 1; an integer, so exact
+    # rank: the percentile's within its bin, from 1; an integer, so exact
     wanted = (
         counted.selectExpr("*", f"explode(array{PERCENTILES}) AS percent")
         .selectExpr("*", "ceil(percent * n / 100) - upto + here AS rank")

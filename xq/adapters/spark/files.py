@@ -23,7 +23,7 @@ def literally(path: str) -> str:
 
 
 class Folder:
-    """A folder, by a path of Hadoop's or a local path. Names are relative to it.
+    """A folder, by a Hadoop path or a local path. Names are relative to it.
 
     A rename is atomic in local file systems and HDFS, but not in object stores (s3a).
     """
@@ -78,7 +78,7 @@ class Folder:
             with_what.close()
 
     def put(self, name: str, local: Path) -> None:
-        """Copy a file of this machine here."""
+        """Copy a file from this machine here."""
         self._files.copyFromLocalFile(self._java.org.apache.hadoop.fs.Path(local.as_uri()), self._path(name))
 
     def read(self, name: str) -> str:

@@ -21,17 +21,17 @@ ROWS = 10_000  # per round trip; with 0 PostgreSQL's driver would load all rows 
 def jdbc_options(
     queue: Any, what: What = "tasks", columns: Sequence[str] | None = None, partitions: int = 1
 ) -> dict[str, str]:
-    """Return options of `spark.read.format("jdbc")` for the tasks, history or stats of a queue, a model or tube.
+    """Return options for `spark.read.format("jdbc")` to read the tasks, history or stats of a queue, a model or tube.
 
     Most columns arrive in their types. SQLite and MariaDB return date-times as text (UTC), since their drivers would
-    shift them by Java's time zone; SQLite also returns dates and decimals as text. `at` of a history is microseconds
-    since 1970. `jdbc` converts these. The database applies no filter of a DataFrame: Spark does. The password is an
-    option that Spark does not show.
+    shift them by Java's time zone; SQLite also returns dates and decimals as text. A history's `at` is microseconds
+    since 1970. `jdbc` converts these. The database applies no DataFrame filter: Spark does. The password is an option
+    that Spark does not show.
 
-    Partitions are ranges of the key, which must be one integer, or of the ids of the history. Each partition sees its
-    own moment. For one moment, use one partition, or read a copy of the database.
+    Partitions are ranges in the key, which must be one integer, or in the history's ids. Each partition sees its own
+    moment. For one moment, use one partition, or read a copy of the database.
 
-    Raises BadValue for unknown columns, and for more than one partition of another key; ConfigurationError for a
+    Raises BadValue for unknown columns, and for more than one partition with another key; ConfigurationError for a
     database that JDBC cannot reach.
     """
     options, _ = _planned(queue, what, columns, partitions)
@@ -41,7 +41,7 @@ def jdbc_options(
 def jdbc(
     spark: SparkSession, queue: Any, what: What = "tasks", columns: Sequence[str] | None = None, partitions: int = 1
 ) -> DataFrame:
-    """Return the tasks, history or stats of a queue through JDBC, in the types of `format("xq")`.
+    """Return a queue's tasks, history or stats through JDBC, in the types of `format("xq")`.
 
     See `jdbc_options`.
     """
@@ -98,7 +98,7 @@ def _partitioned(extract: Extract, partitions: int, types: Mapping[str, object])
 
 
 def _moment(text: Column) -> Column:
-    """Return text as a moment, in UTC if the text has no time zone, whatever the time zone of the Spark session."""
+    """Return text as a moment, in UTC if the text has no time zone, whatever the Spark session's time zone."""
     zone = F.when(text.rlike(r"(Z|[+-]\d\d:?\d\d)$"), F.lit("")).otherwise(F.lit("Z"))
     return F.concat(text, zone).cast("TIMESTAMP")
 
@@ -119,7 +119,7 @@ def _made(kind: str, stored: str, column: Column) -> Column:
 # How Java's drivers address a database.
 
 DRIVERS = {"sqlite": "org.sqlite.JDBC", "postgres": "org.postgresql.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
-OF_POSTGRES = {  # libpq's parameter -> that of Java's driver
+OF_POSTGRES = {  # libpq's parameter -> the Java driver's
     **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "options")},
     "application_name": "ApplicationName",
     "connect_timeout": "connectTimeout",

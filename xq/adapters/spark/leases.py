@@ -1,4 +1,4 @@
-"""Many tasks taken by a session of their own, each with a lease, until all are finished or released."""
+"""Many tasks taken by their own session, each with a lease, until all are finished or released."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("xq")
 
 @contextmanager
 def leases_of(queue: Queue[Any]) -> Iterator[Leases]:
-    """Lease the tasks that are taken within the block, by a session of their own. Release what is not finished.
+    """Lease the tasks that are taken within the block, by their own session. Release what is not finished.
 
     A process that dies loses them: they are reaped as with any session.
     """
@@ -30,7 +30,7 @@ def leases_of(queue: Queue[Any]) -> Iterator[Leases]:
 
 
 class Leases:
-    """The taken tasks of a session."""
+    """A session's taken tasks."""
 
     def __init__(self, queue: Queue[Any], session: str) -> None:
         self._queue = queue
@@ -64,9 +64,9 @@ class Leases:
     def finish(
         self, move: Callable[[dict[Any, Any]], Collection[Any]], keys: Iterable[Any]
     ) -> tuple[set[Any], set[Any]]:
-        """Run `move` in one transaction, and return the keys of the moved and of the lost tasks.
+        """Run `move` in one transaction, and return the moved and the lost tasks' keys.
 
-        `move` gets the tasks still leased, by key, and returns the keys of what it moved. When a task turns out to be
+        `move` gets the tasks still leased, by key, and returns the keys that it moved. When a task turns out to be
         lost, the transaction is rolled back and `move` called again without it.
         """
         with self._heart.lock:
@@ -90,15 +90,15 @@ class Leases:
             return moved, lost
 
     def _lost(self, error: Any, tasks: Collection[Any]) -> set[Any]:
-        """Return which of the tasks the session does not own any more. Raises `error` if its task is none of them."""
+        """Return which tasks the session does not own any more. Raises `error` if its task is not among them."""
         mine = {key for key, session, _ in self._queue.taken() if session == self._session}
         lost = {key for key in tasks if key not in mine}
-        if error.key not in lost:  # a task of another queue, for example, with the same key
+        if error.key not in lost:  # a task in another queue, for example, with the same key
             raise error
         return lost
 
     def release(self) -> tuple[set[Any], set[Any]]:
-        """Release all of the tasks. Returns the keys of those, and of the lost ones."""
+        """Release all tasks. Returns their keys, and the lost ones' keys."""
 
         def release(ours: dict[Any, Any]) -> Collection[Any]:
             self._queue.release_many(ours.values())
@@ -112,7 +112,7 @@ class Leases:
         if self._leases:
             try:
                 self.release()
-            except Exception as error:  # the end of the session releases them; the error of the block is raised
+            except Exception as error:  # the session's end releases them; the block's error is raised
                 log.warning("leased tasks could not be released: %s", error)
 
     def _touch(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:

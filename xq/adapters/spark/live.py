@@ -1,4 +1,4 @@
-"""Count the transitions of queues in a table of their database, by a stream of their history."""
+"""Count queues' transitions in a table in their database, by streaming their history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from xq.api import queue_of
 from xq.core.errors import BadType, BadValue, is_integer, is_number, shown
 from xq.pipeline.rollup import UNITS, Counted
 
-NAME = 160  # characters of the name of a queue in the table
-STREAM = "sql.streaming.queryId"  # where Spark stores the id of the stream of a batch
+NAME = 160  # characters in a queue's name in the table
+STREAM = "sql.streaming.queryId"  # where Spark stores the id of a batch's stream
 
 
 def stream(
@@ -32,22 +32,22 @@ def stream(
     available_now: bool = False,
     max_rows: int = 100_000,
 ) -> StreamingQuery:
-    """Keep a table of how often each transition occurred per unit of time, from the history of queues of one database.
+    """Keep a table that counts how often each transition occurred per time unit, from queues' history in one database.
 
     `table` is created in that database. Its columns are queue, tube ("" for none), unit, bucket (its start, in seconds
-    since 1970), source, target (letters of states), event and n; all but n are its key. The view `table`_throughput has
+    since 1970), source, target (state letters), event and n; all but n are its key. The view `table`_throughput has
     queue, tube, unit, bucket, put, taken, done, buried, killed, expired, as in a report.
 
-    `queues` is a model or tube with the feature history, several of them, or a mapping from the names in the column
+    `queues` is a model or tube with the feature history, several such, or a mapping from the names in the column
     queue. `unit` is second, minute, hour or day. The stream looks for new rows every `every` seconds; with
-    `available_now` it ends after counting the present rows. It reads up to `max_rows` of each history at once.
+    `available_now` it ends after counting the present rows. It reads up to `max_rows` from each history at once.
 
     Each transition is counted once, even if processes are killed, as long as the stream keeps its `checkpoint` (not an
     older copy) and the history is not deleted before it is read. Other queues need another table and another
     checkpoint. A table without its checkpoint, or a checkpoint without its table, raises BadValue: drop both.
 
     Returns the running query. Raises FeatureOff, BadType, BadValue, and ConfigurationError for an in-memory database,
-    for an existing table with other columns, and in a session of Spark Connect.
+    for an existing table with other columns, and with Spark Connect.
     """
     several = named(queues)
     _check(several, checkpoint, unit, every, max_rows)

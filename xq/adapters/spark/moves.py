@@ -1,9 +1,9 @@
 """The history of queues for the report: each transition with what its task did before.
 
 The rows of a key are ordered by their ids. The row lock is held while a transition is recorded, so the ids have the
-order of events, whatever the clock did. A duration that would be negative, since the clock was set back, is 0.
+events' order, whatever the clock did. A duration that would be negative, since the clock was set back, is 0.
 
-Expressions are texts: a report has some hundred of them, and Spark parses a text faster than Python builds a Column.
+Expressions are texts: a report has some hundred, and Spark parses a text faster than Python builds a Column.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xq.core.machine import ABSENT
 from xq.pipeline.rollup import UNITS
 
 SECOND = 1_000_000  # µs
-BUCKETS = 600  # the largest number of buckets in a span, unless they are days
+BUCKETS = 600  # the most buckets in a span, unless they are days
 
 READY = ("R",)
 BACKLOG = ("R", "W")
@@ -26,14 +26,14 @@ OPEN = ("R", "T", "W", "B")  # not finished
 FINISHED = ("D", "Z")
 EXPIRIES = ("ttl", "lifetime")
 OUTCOMES = ("done", "buried", "killed", "expired")
-COUNTED = ("put", "taken", *OUTCOMES)  # the counters of a throughput
+COUNTED = ("put", "taken", *OUTCOMES)  # a throughput's counters
 
 HISTORY = ("queue", "id", "at_us", "key", "tube", "source", "target", "event", "attempt")
 
 
 @dataclass(frozen=True)
 class Span:
-    """The time of a report: from `since`, before `until`, seen at `now`; µs since 1970."""
+    """A report's time: from `since`, before `until`, seen at `now`; µs since 1970."""
 
     since: int
     until: int
@@ -41,7 +41,7 @@ class Span:
 
     @property
     def unit(self) -> str:
-        """The unit of the buckets: the shortest that does not give too many."""
+        """The buckets' unit: the shortest that does not give too many."""
         length = self.until - self.since
         return next((unit for unit, seconds in UNITS.items() if length <= BUCKETS * seconds * SECOND), "day")
 
@@ -56,11 +56,11 @@ class Span:
         return f"(at_us >= {self.since} AND at_us < {self.until})"
 
     def bucket(self, at_us: int) -> int:
-        """Return the start of the bucket of a moment. Days are in UTC."""
+        """Return when a moment's bucket starts. Days are in UTC."""
         return at_us - at_us % (UNITS[self.unit] * SECOND)
 
     def slot_of(self, at_us: str) -> str:
-        """Return the expression for the bucket of a moment."""
+        """Return the expression for a moment's bucket."""
         return f"{at_us} - pmod({at_us}, {UNITS[self.unit] * SECOND}L)"
 
 
@@ -85,24 +85,24 @@ END = "struct<life:bigint,tube:string,outcome:string,takes:bigint>"
 
 
 def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None = None) -> DataFrame:
-    """Return each row of a history with what its task did before. Computed once by the key, in one sort.
+    """Return each history row with what its task did before. Computed once by the key, in one sort.
 
     `history` has the columns HISTORY (at_us: µs since 1970), `there` the present tasks: queue, key, tube, state (R, T
-    or W, or B with its error), error. Columns of the result:
+    or W, or B with its error), error. The result's columns:
 
     queue, key, tube, source, target, event, at_us
-    was_tube, early     the tube of the task before, from the previous row of its key; in a key's first row, from the
-                        row itself, with the state of the task before the history in `early`
+    was_tube, early     the task's previous tube, from its key's previous row; in a key's first row, from the row
+                        itself, with the task's state before the history in `early`
     stay                µs in the state it leaves; null if the history does not show its beginning
-    arrives, departs    whether the task enters the backlog (R or W) of the tube, and leaves the one of was_tube
+    arrives, departs    whether the task enters its tube's backlog (R or W), and leaves was_tube's
     readied, unreadied  the same for R alone
-    lived               µs since this life of the key began, or null: put, and restart of a finished task, begin one
+    lived               µs since the key's present life began, or null: put, and restarting a finished task, begin one
     takes               how often it was taken in this life; the role attempts, if it is higher and the history does
-                        not show the beginning of the life
+                        not show how the life began
     outcome             how the task ended with this row, or null
     instead, instead_before
-                        the previous end of this life in the span (and in the span before it), if this replaces one
-    last, latest        whether it is the last row of its key, and the last one before the end of the span
+                        this life's previous end in the span (and in the span before it), if this replaces one
+    last, latest        whether it is its key's last row, and the last one before the span's end
     live, buried, error whether the table has the task now, in R, T or W, and in B with its error; for last rows
     silent              the row is a present task without history: at_us is null, and target its state
     """
@@ -121,7 +121,7 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
         return f"CASE WHEN outcome IS NOT NULL AND {of.has} THEN struct(life, tube, outcome, takes) END"
 
     def instead(of: Span | None) -> str:
-        """Return the last end of this life so far in a span, without this row."""
+        """Return this life's last end so far in a span, without this row."""
         if of is None:
             return f"CAST(NULL AS {END})"
         last = f"last({end(of)}, true) {earlier}"
@@ -148,7 +148,7 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
         f"last(IF({BEGINS}, at_us, NULL), true) {so_far} AS begun_us",
         f"{OUTCOME} AS outcome",
     )
-    # The takes of earlier lives are left out.
+    # Takes from earlier lives are left out.
     began = f"max(IF({BEGINS}, taken - CAST({TOOK} AS bigint), NULL)) {so_far} AS taken_before"
     takes = "coalesce(taken - taken_before, greatest(taken, attempt, 0L)) AS takes"
     lived = by_key.selectExpr("*", began).selectExpr("*", takes)

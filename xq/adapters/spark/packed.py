@@ -1,4 +1,4 @@
-"""Values sent to Spark's Python workers in signed options. Secrets are sent in options of their own.
+"""Values sent to Spark's Python workers in signed options. Secrets are sent in separate options.
 
 The values are pickled, and unpickling can run code. So they are signed, and a source reads only what was signed with
 the key of the process that registered it. A program that merely writes options (in SQL, by USING xq OPTIONS) does not
@@ -37,14 +37,14 @@ def _signature(key: bytes, name: str, text: str) -> str:
 
 
 class SignedSource(DataSource):
-    """A source of Spark's that signed options configure."""
+    """A Spark source that signed options configure."""
 
     key: ClassVar[bytes] = b""
     master: ClassVar[str] = LOCAL
 
     @classmethod
     def signed(cls, master: str) -> type[Self]:
-        """Return the class for a session of this master, with the key of this process.
+        """Return the class for a session with this master, with this process's key.
 
         It is pickled by value, since no module contains it.
         """

@@ -1,4 +1,4 @@
-"""The page of a report: one self-contained file, computed from the tables as they are written."""
+"""A report's page: one self-contained file, computed from the tables as they are written."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from xq.adapters.spark.verdicts import THRESHOLDS, verdicts
 
 # At most: queues, and for each queue.
 SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100, "failures": 12}
-FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # of the previous span
+FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # the previous span's
 
 
 class First:
-    """The first rows in an order, of any number of rows."""
+    """The first rows in an order, from any number of rows."""
 
     def __init__(self, most: int, order: Callable[[Row], Any]) -> None:
         self.most, self.order = most, order
@@ -38,11 +38,11 @@ def _text(value: str | None) -> tuple[bool, str]:
 
 @dataclass
 class Figures:
-    """What the page shows of one queue. It has one number per bucket, and 12 tubes."""
+    """What the page shows about one queue. It has one number per bucket, and 12 tubes."""
 
     name: str
     thresholds: Mapping[str, float]
-    begun: int | None  # of the history, in µs since 1970
+    begun: int | None  # the history's, in µs since 1970
     throughput: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     backlog: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     levels: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Figures:
         self.longest = First(SHOWN["stuck"], lambda row: (-row[3], row[0]))
 
     def add(self, tube: TubeFacts, tables: Mapping[str, Sequence[Row]]) -> None:
-        """Add a tube: its facts, and its rows of the tables."""
+        """Add a tube: its facts, and its rows in the tables."""
         counts: Counter[str] = Counter()
         for _, _, _, slot, *numbers in tables["throughput"]:
             found = dict(zip(COUNTED, numbers, strict=True))
@@ -129,7 +129,7 @@ class Figures:
                 self.before["ready_p90"] = p90
 
     def shown(self, silent: str | None, since: int | None) -> dict[str, Any]:
-        """Return what the page has of the queue. `since` begins the span that it is compared with, if there is one."""
+        """Return the page's data about the queue. `since` begins the span that it is compared with, if there is one."""
         n = self.outcomes.total()
         found: dict[str, Any] = {
             "name": self.name,
@@ -161,7 +161,7 @@ class Figures:
 
 
 class ReportPage:
-    """Collects the figures of the first queues, from their tubes one by one."""
+    """Collects the first queues' figures, from their tubes one by one."""
 
     def __init__(self, names: Sequence[str], thresholds: Mapping[str, float], begun: Mapping[str, int]) -> None:
         self.names = names

@@ -10,13 +10,13 @@ from xq.api import queue_of
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.ports import Address
 
-LOCAL = "local"  # how the names of masters begin whose workers run on this machine
+LOCAL = "local"  # how a master's name begins if its workers run on this machine
 
 
 def check_session(spark: object, *queues: xq.Queue[Any]) -> None:
     """Raise BadType for an object that is not a Spark session, and BadValue for a stopped session.
 
-    Raises ConfigurationError if its workers cannot reach one of the queues.
+    Raises ConfigurationError if its workers cannot reach a queue.
     """
     if not callable(getattr(spark, "createDataFrame", None)):
         raise BadType(f"the first argument is a Spark session, see xq.spark.session(), not {shown(spark)}")
@@ -28,7 +28,7 @@ def check_session(spark: object, *queues: xq.Queue[Any]) -> None:
 
 
 def context_of(spark: object) -> Any:
-    """Return the SparkContext of a session, None for a session of Spark Connect."""
+    """Return a session's SparkContext, None with Spark Connect."""
     return getattr(spark, "sparkContext", None)
 
 
@@ -38,12 +38,12 @@ def not_connected(what: str) -> ConfigurationError:
 
 
 def master_of(spark: Any) -> str:
-    """Return the master of a session; of a session of Spark Connect, the server's."""
+    """Return a session's master; with Spark Connect, the server's."""
     return str(spark.conf.get("spark.master", LOCAL))
 
 
 def check_reach(master: str, address: Address) -> None:
-    """Raise ConfigurationError if workers of this master cannot reach the database."""
+    """Raise ConfigurationError if this master's workers cannot reach the database."""
     if address.engine == "sqlite" and not master.startswith(LOCAL):
         raise ConfigurationError(
             f"the queue is in a file of SQLite, which the workers of {master} do not see on other machines: use a "
@@ -52,9 +52,9 @@ def check_reach(master: str, address: Address) -> None:
 
 
 def named(queues: object) -> dict[str, object]:
-    """Return one or several queues by name: the keys of a mapping, else the names of models or tubes.
+    """Return one or several queues by name: a mapping's keys, else the names of models or tubes.
 
-    Raises BadType, and BadValue if there are none, or two of one name.
+    Raises BadType, and BadValue if there are none, or two with one name.
     """
     if isinstance(queues, xq.Tubes):
         queues = queues.tube

@@ -1,4 +1,4 @@
-"""A report on queues: the folder of its tables, and of the page that shows them."""
+"""A report on queues: the folder with its tables, and with the page that shows them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from xq.core.errors import BadValue, ConfigurationError, shown
 from xq.core.machine import NAMES
 from xq.pipeline.scan import Extract, quoted
 
-WORK = ".report"  # the folder of an unfinished report
+WORK = ".report"  # an unfinished report's folder
 PAGE = "index.html"
-MARK = ".made-by-xq"  # a file that marks the folder of a report
+MARK = ".made-by-xq"  # a file that marks a report's folder
 
 THERE = ("queue", "key", "tube", "state", "error")
 LINE = 300  # characters that distinguish errors
@@ -46,7 +46,7 @@ BEGINNING = -(2**62)  # µs: before any moment
 
 @dataclass(frozen=True)
 class Report:
-    """The tables of a report by name, read from its files, and the path of its page."""
+    """A report's tables by name, read from its files, and the path of its page."""
 
     tables: Mapping[str, DataFrame]
     html: str
@@ -66,24 +66,23 @@ def report(
 
     `queues` is a queue (a model, its handle, or a tube), several, a mapping that names them, or all tubes (`xq.Tubes`).
     Each needs the feature history. `since` and `until` are seconds since 1970, a datetime (UTC unless it has a time
-    zone), or a date (its beginning); None means the beginning of the history, and now.
+    zone), or a date (its beginning); None means the history's beginning, and now.
 
     `out` is a folder or its URI. Each table (see docs/spark.md) is written to out/NAME/*.parquet, the page to
     out/index.html. They replace an earlier report. A non-empty folder without a report raises BadValue.
 
-    The page judges each queue by `thresholds`, a mapping of names to numbers: a figure above its threshold is red.
+    The page judges each queue by `thresholds`, a mapping from names to numbers: a figure above its threshold is red.
     docs/spark.md has their names and defaults.
 
-    The page compares each figure with that of the previous span of the same length, if `since` is given and the history
+    The page compares each figure with the one for the previous, equally long span, if `since` is given and the history
     goes back far enough.
 
-    `archive` is the folder to which `xq.spark.archive` moved the history of the queue, or a mapping from names of
-    queues to such folders: the report then includes it. Without it a report covers the database only. A report lacks
-    what an archive moves while it runs.
+    `archive` is the folder to which `xq.spark.archive` moved the queue's history, or a mapping from queue names to such
+    folders: the report then includes it. Without it a report covers the database only. A report lacks what an archive
+    moves while it runs.
 
-    Memory grows with the tubes, their buckets and their errors, not with the history, of which a copy is in out/.report
-    meanwhile. Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or in a session of Spark
-    Connect.
+    Memory grows with the tubes, their buckets and their errors, not with the history: its copy is in out/.report
+    meanwhile. Raises FeatureOff, BadType, BadValue, and ConfigurationError without plotly, or with Spark Connect.
     """
     if find_spec("plotly") is None:
         raise ConfigurationError("the page of a report needs plotly: pip install '.[spark]' in the checkout of xq")
@@ -96,7 +95,7 @@ def report(
     now = time.time_ns() // 1000
     if first is not None and first >= (now if end is None else end):
         raise BadValue(f"since is before until, but {since!r} is not before {'now' if end is None else repr(until)}")
-    folder = Folder(spark, out)  # first, since it raises for a session of Spark Connect
+    folder = Folder(spark, out)  # first, since it raises with Spark Connect
 
     def read(extract: Extract, columns: Sequence[str]) -> DataFrame:
         asked = {"columns": ",".join(columns), "partitions": str(spark.sparkContext.defaultParallelism)}
@@ -155,7 +154,7 @@ def write_report(
     silent: Mapping[str, str],
     thresholds: Mapping[str, float],
 ) -> Report:
-    """Write the report of a history (columns HISTORY) and of the present unfinished tasks (columns THERE).
+    """Write the report on a history (columns HISTORY) and on the present unfinished tasks (columns THERE).
 
     `silent` has the queues that have no errors, and what they lack: the feature "buried" or the role "error". Times are
     µs since 1970. An earlier report is replaced only after everything has been computed, so a failing report keeps it.
@@ -165,7 +164,7 @@ def write_report(
         raise BadValue(
             f"{folder.at(strange)} does not belong to a report: give a new or empty folder, or that of a report"
         )
-    folder.delete(WORK)  # of a killed report
+    folder.delete(WORK)  # a killed report's
     read = partial(_read, folder, history.sparkSession)
 
     def staged(name: str, table: DataFrame) -> DataFrame:
@@ -205,7 +204,7 @@ def _read(folder: Folder, spark: SparkSession, name: str, schema: StructType) ->
 
 
 def _ranked(past: Past, sums: DataFrame) -> DataFrame:
-    """Return the percentiles of each tube and of each whole queue, in seconds."""
+    """Return the percentiles for each tube and each whole queue, in seconds."""
     bins = sums.where("kind = 'lasted'")
     bins = bins.selectExpr("queue", "tube", "era", "source", "number AS bin", "n AS here", "us AS most")
     found = ranks(past.timed, bins, ["queue", "era", "source"], "tube")
@@ -216,9 +215,9 @@ def _ranked(past: Past, sums: DataFrame) -> DataFrame:
 def _stuck(past: Past, ranked: DataFrame, begun: Mapping[str, int]) -> DataFrame:
     """Return the stuck tasks: queue, key (as in the history), state (Ready, Taken), since (UTC), seconds.
 
-    The p99 is that of the tube, or of the queue if no stay of the tube ended in the span; without either, nothing is
-    stuck. A task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no
-    `since`, and its `seconds`, those since the earliest row of the history, are a lower bound.
+    The p99 is the tube's, or the queue's if no stay in the tube ended in the span; without either, nothing is stuck. A
+    task that left without a row in the history (TRUNCATE) is not stuck. One from before the history has no `since`, and
+    its `seconds`, counted from the history's earliest row, are a lower bound.
     """
     now = past.moves.where(f"(silent OR last AND live) AND {is_('target', ('R', 'T'))}")
     limits = ranked.where("era = 'now'").selectExpr(
@@ -241,7 +240,7 @@ def _looked_up(found: Mapping[str, Any], name: str) -> Column:
 
 
 def _tubes(sums: DataFrame, ranked: DataFrame, stuck: DataFrame, span: Span) -> Iterator[TubeFacts]:
-    """Yield the tubes one by one, with what the driver needs of them. Stuck tasks belong to the tube None."""
+    """Yield the tubes one by one, with the rows that the driver needs. Stuck tasks belong to the tube None."""
     first = stuck.coalesce(1).selectExpr(
         *("queue", "'stuck' AS kind", "key AS source", "state AS target", "unix_micros(since) AS us"),
         "array(seconds) AS ranks",

@@ -1,4 +1,4 @@
-"""`format("xq")`: read the tasks, the history and the statistics of a queue without JDBC, and put tasks."""
+"""`format("xq")`: read a queue's tasks, history and statistics without JDBC, and put tasks."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
 def options(queue: object, what: What = "tasks") -> dict[str, str]:
     """Return the options with which `spark.read`, `spark.readStream` and `df.write` reach a model or a tube.
 
-    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. Spark applies the filters of a
-    DataFrame.
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. Spark applies a
+    DataFrame's filters.
 
-    Further options of a reader:
+    Further options for a reader:
 
     - `columns`: names, comma-separated.
-    - `dur_us`: "true" adds the column dur_us of the history, which is otherwise read only if `columns` names it.
-    - `partitions`: how many parallel readers. Of the history they read ranges of ids, and see the rows that existed
-    when the DataFrame was first used. Of tasks they read ranges of the key, if it is one integer, each at its own
-    moment.
-    - `after`: only the rows of the history after a checkpoint.
+    - `dur_us`: "true" adds the history's column dur_us, which is otherwise read only if `columns` names it.
+    - `partitions`: how many parallel readers. In the history they read id ranges, and see the rows that existed when
+    the DataFrame was first used. In the tasks they read key ranges, if the key is one integer, each at its own moment.
+    - `after`: only the history rows after a checkpoint.
     - `maxRows`: rows in one batch of a stream.
 
-    Options of a writer: `job`, a name with which repeated runs put once, and `on_conflict` ("raise" or "skip") with the
-    feature unique. The columns of the frame are fields, or options of put (delay, ttl, ttr). Each partition is put as a
-    whole or not at all. The password is an option of its own, which Spark does not show.
+    Options for a writer: `job`, a name with which repeated runs put once, and `on_conflict` ("raise" or "skip") with
+    the feature unique. The frame's columns are fields, or put's options (delay, ttl, ttr). Each partition is put as a
+    whole or not at all. The password is a separate option, which Spark does not show.
 
     Raises BadType, FeatureOff, BadValue, and ConfigurationError if no other process can reach the database.
     """
@@ -49,7 +48,7 @@ def options(queue: object, what: What = "tasks") -> dict[str, str]:
     return packed(extract=extract, bulk=pipeline.bulk()) if what == "tasks" else packed(extract=extract)
 
 
-DUR_US = "dur_us"  # an expensive column of a history, read only on request; also the name of that option
+DUR_US = "dur_us"  # a history's expensive column, read only on request; also the name of that option
 
 
 class Xq(SignedSource):
@@ -105,7 +104,7 @@ class Xq(SignedSource):
 
 @dataclass
 class Reading:
-    """Reads the parts of an extract in the workers."""
+    """Reads an extract's parts in the workers."""
 
     extract: Extract
     schema: StructType
@@ -127,7 +126,7 @@ class BatchReader(Reading, spark.DataSourceReader):
 class HistoryStream(Reading, spark.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a history up to its watermark: each row once, in batches that a restart repeats unchanged.
 
-    An offset is a checkpoint, by the names of its columns. The database stores nothing and needs no commit: Spark's
+    An offset is a checkpoint, by its column names. The database stores nothing and needs no commit: Spark's
     checkpoint says where reading continues.
     """
 
@@ -173,7 +172,7 @@ class HistoryStream(Reading, spark.DataSourceStreamReader, SupportsTriggerAvaila
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a partition, to iterate as often as it takes to put them."""
+    """A partition's rows, to iterate as often as it takes to put them."""
 
     batches: Sequence[pa.RecordBatch]
 
@@ -184,7 +183,7 @@ class Rows:
 
 @dataclass
 class Writer(spark.DataSourceArrowWriter):
-    """Puts each partition in one transaction of a worker, and records in the driver that all of them were put."""
+    """Puts each partition in one worker transaction, and records in the driver that all were put."""
 
     job: Job
 

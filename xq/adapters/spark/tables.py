@@ -1,6 +1,6 @@
-"""The tables of a report on queues: each is a function of the facts of one tube, in plain Python.
+"""A report's tables: each is a function that takes one tube's facts, in plain Python.
 
-TABLES has the columns of each, and what they mean.
+TABLES has each one's columns, and what they mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xq.adapters.spark.facts import LIFE
 from xq.adapters.spark.moves import COUNTED, OPEN, Span
 from xq.core.machine import ABSENT, NAMES
 
-STUCK = 3  # a task is stuck in a state for longer than this many times the p99 of the state
+STUCK = 3  # a task is stuck in a state for longer than this many times the state's p99
 KINDS = ("done", "buried", "expired", "killed")
 TIMES = "n bigint, p50 double, p90 double, p99 double, max double"
 LEVELS = ("base", "backlog", "ready_base", "ready", "readied")
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 
 
 class Fact(NamedTuple):
-    """A row of the facts (`xq.adapters.spark.facts`), or one of the percentiles or of the stuck tasks beside them."""
+    """A row of the facts (`xq.adapters.spark.facts`), or a row about percentiles or a stuck task beside them."""
 
     queue: str
     tube: str | None
@@ -48,7 +48,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class TubeFacts:
-    """What is known of one tube of a queue: its facts by kind, in the span and before. Percentiles of the whole queue
+    """What is known about a queue's tube: its facts by kind, in the span and before. The whole queue's percentiles
     belong to the tube None, with the kind "overall".
     """
 
@@ -66,7 +66,7 @@ class TubeFacts:
 
 
 def throughput(tube: TubeFacts) -> Iterable[Row]:
-    """Count what happened in each bucket, of those in which a task was put, taken or ended."""
+    """Count what happened in each bucket in which a task was put, taken or ended."""
     slots: dict[int, Counter[str]] = defaultdict(Counter)
     for fact in tube.of("moved"):
         count(slots[tube.span.bucket(fact.slot)], fact)
@@ -86,7 +86,7 @@ def count(counts: Counter[str], moved: Fact) -> None:
 
 
 def states(tube: TubeFacts) -> Iterable[Row]:
-    """Return the percentiles of the ended stays, by the tube at their end."""
+    """Return the ended stays' percentiles, by the tube at their end."""
     return [(*tube.place, named(fact.source), *times(fact)) for fact in tube.of("ranks") if fact.source != LIFE]
 
 
@@ -133,16 +133,16 @@ def _summed(numbers: Iterable[tuple[Any, int]]) -> Counter[Any]:
 
 
 def shares(tube: TubeFacts) -> Iterable[Row]:
-    """Return how the ended tasks ended: once for each life of a task, by its last end in the span."""
+    """Return how the ended tasks ended: once for each task's life, by its last end in the span."""
     counts = by_outcome(tube)
     return [(*tube.place, *(counts[kind] / counts.total() for kind in KINDS))] if counts else []
 
 
 def backlog(tube: TubeFacts) -> Iterable[Row]:
-    """Return the backlog at the end of each bucket: that of the bucket before, plus arrived, minus departed.
+    """Return the backlog at each bucket's end: the previous bucket's, plus arrived, minus departed.
 
-    At the beginning of the history it follows from the source state in each task's first row, or from the table for a
-    task without one. The first bucket of the span has a row if there was a backlog.
+    At the history's beginning it follows from the source state in each task's first row, or from the table for a
+    task without one. The span's first bucket has a row if there was a backlog.
     """
     first = tube.span.bucket(tube.span.since)
     slots: dict[int, Counter[str]] = defaultdict(Counter, {first: Counter()})
@@ -256,7 +256,7 @@ TABLES: Mapping[str, ReportTable] = {
 
 
 def levels(tube: TubeFacts, era: str = "now") -> dict[str, int]:
-    """Return the backlog of a tube at the beginning and the end of a span.
+    """Return a tube's backlog at a span's beginning and end.
 
     base, backlog (R and W at the beginning, and at the end), ready_base, ready (R alone), readied (how many became
     Ready in the span).
@@ -277,9 +277,9 @@ def levels(tube: TubeFacts, era: str = "now") -> dict[str, int]:
 
 
 def oldest(tube: TubeFacts, begun: int | None) -> float | None:
-    """Return for how many seconds, at least, the oldest Ready task has been so at the end of the span.
+    """Return for how many seconds, at least, the oldest Ready task has been so at the span's end.
 
-    `begun` is when the history of the queue begins, in µs since 1970. None if no task is Ready.
+    `begun` is when the queue's history begins, in µs since 1970. None if no task is Ready.
     """
     known = [-fact.us if fact.us is not None else begun for fact in tube.facts.get("waiting", ())]
     times = [us for us in known if us is not None]

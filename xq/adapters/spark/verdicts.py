@@ -51,7 +51,7 @@ def checked(given: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def verdicts(queue: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, bool]:
-    """Return which of the questions about a queue have a bad answer, from the page's figures."""
+    """Return which questions about a queue have a bad answer, from the page's figures."""
     levels, enough = queue["levels"], thresholds["tube_tasks"]
     ended = sum(n for _, n in queue["retries"])
     shares = [

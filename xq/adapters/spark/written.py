@@ -1,4 +1,4 @@
-"""Write the small tables of a report as Parquet, from the driver: Spark needs a job for each."""
+"""Write a report's small tables as Parquet, from the driver: Spark needs a job for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 50_000  # rows that are written at once
 
 @contextmanager
 def written(folder: Folder, under: str) -> Iterator[Callable[[TubeFacts], Mapping[str, Sequence[Row]]]]:
-    """Yield a function that adds the rows of a tube to the tables, and returns them by the table."""
+    """Yield a function that adds a tube's rows to the tables, and returns them by the table."""
     schemas = {name: to_arrow_schema(table.schema, timezone="UTC") for name, table in TABLES.items() if table.rows}
     waiting: dict[str, list[Row]] = {name: [] for name in schemas}
 

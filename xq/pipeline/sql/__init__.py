@@ -1,4 +1,4 @@
-"""The SQL that pipelines alone run: extracts, and the tables beside a queue that other processes write."""
+"""SQL for pipelines alone: extracts, and the tables beside a queue that other processes write."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from xq.pipeline.sql.postgres import PostgresScans
 from xq.pipeline.sql.scans import Scans
 from xq.pipeline.sql.sqlite import SqliteScans
 
-# By the engine of a store.
+# By the store's engine.
 SCANS: Mapping[str, type[Scans]] = {"sqlite": SqliteScans, "postgres": PostgresScans, "mariadb": MariadbScans}

@@ -1,4 +1,4 @@
-"""Extracts of a queue on MariaDB, as other processes read them."""
+"""A queue's extracts on MariaDB, as other processes read them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xq.pipeline.scan import Checkpoint, Extracted, Part
 from xq.pipeline.sql.readers import ROWS, ExtractReader
 from xq.pipeline.sql.scans import Scans
 
-FRESH = 2.0  # seconds after which a number that MariaDB has given to a row is that of a row, or of none for ever
+FRESH = 2.0  # seconds after which an id that MariaDB assigned belongs to a row, or to none for ever
 SINGLE = "CAST({} AS DOUBLE)"  # MariaDB would return a FLOAT with six digits
 PATIENCE = "SET SESSION net_write_timeout = 31536000"  # a reader may be slow, and the server gives up after a minute
 
 
 class MariadbReader(ExtractReader):
-    """Reads extracts of MariaDB. Rows commit in any order of ids, so dirty reads detect uncommitted ones."""
+    """Reads extracts on MariaDB. Rows commit in any id order, so dirty reads detect uncommitted ones."""
 
     begin = f"{PATIENCE}, sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"  # Spark writes names in double quotes
 
@@ -27,7 +27,7 @@ class MariadbReader(ExtractReader):
     def _stock(self, column: Extracted) -> Extracted:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read it in Java's time zone
             return replace(column, sql=f"CAST({column.sql} AS CHAR)", stored="STRING")
-        if column.stored == "FLOAT":  # six digits, and not those of the double that is the same
+        if column.stored == "FLOAT":  # six digits, and not the equal double's
             before, _, behind = SINGLE.partition("{}")
             return replace(column, sql=column.sql.removeprefix(before).removesuffix(behind), stored="DOUBLE")
         return super()._stock(column)

@@ -1,4 +1,4 @@
-"""Extracts of a queue on PostgreSQL, as other processes read them."""
+"""A queue's extracts on PostgreSQL, as other processes read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xq.pipeline.sql.scans import Scans
 
 
 class PostgresReader(ExtractReader):
-    """Reads extracts of PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
+    """Reads extracts on PostgreSQL. A row is below the watermark when all transactions before its own have ended."""
 
     def _stock(self, column: Extracted) -> Extracted:
         if column.type == column.stored == "TIMESTAMP":  # the driver would read one without a zone in Java's time zone
@@ -41,7 +41,7 @@ class PostgresReader(ExtractReader):
     def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((seen,),) = self._asked(connection, "SELECT CAST(pg_current_snapshot() AS text)")
         end, beyond, _ = seen.split(":")
-        if after and after[0] >= int(beyond):  # of another server, from which this one was restored
+        if after and after[0] >= int(beyond):  # from another server, from which this one was restored
             return ()
         last = self._row(connection, Part(f"xid < {end}", after), "DESC") or after
         return self._cut(connection, after, limit, last) if limit else last
@@ -49,7 +49,7 @@ class PostgresReader(ExtractReader):
 
 class PostgresScans(Scans):
     reading = PostgresReader
-    witness = ()  # numbers of transactions go on
+    witness = ()  # transaction numbers go on
 
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
         if kind == "STRING" and field.kind != "text":

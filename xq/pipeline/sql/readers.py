@@ -1,4 +1,4 @@
-"""Readers of extracts, which need only the driver of a database: statements, values, ranges and checkpoints."""
+"""Read extracts with only a database's driver: statements, values, ranges and checkpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-# Conversions by (stored type, type). A FLOAT of 32 bits becomes the number with its shortest digits.
+# Conversions by (stored type, type). A 32-bit FLOAT becomes the number with its shortest digits.
 READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("STRING", "TIMESTAMP"): lambda value: _utc(datetime.fromisoformat(value)),
     ("BIGINT", "TIMESTAMP"): lambda value: EPOCH + timedelta(microseconds=value),
@@ -47,7 +47,7 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 
 
 def reading(column: Extracted) -> Callable[[Any], Any] | None:
-    """Return the conversion of stored values that are not NULL; None if they need none."""
+    """Return the conversion for stored values that are not NULL; None if they need none."""
     if column.type.startswith("DECIMAL") and column.stored == "STRING":
         return column.decimal
     return READ.get((column.stored, column.type))
@@ -69,7 +69,7 @@ class ExtractReader(Extract):
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
 
     def _statement(self, columns: Sequence[Extracted], part: Part = WHOLE, more: str = "", of: str = "") -> str:
-        """Return the SQL that reads a part. `of` is the condition of the rows that the window of dur_us reads."""
+        """Return the SQL that reads a part. `of` is the condition for the rows that the dur_us window reads."""
         relation = filled(self.timed, of=of) if self._is_timed(columns) else self.relation
         listed = ", ".join(f"{column.sql} AS {quoted(column.name, self.quotes)}" for column in columns)
         return f"SELECT {listed} FROM {relation}{self._where(part)}{more}"
@@ -86,10 +86,10 @@ class ExtractReader(Extract):
         return bool(self.timed) and any(column.asked for column in columns)
 
     def _window(self, connection: Any, columns: Sequence[Extracted], part: Part) -> str:
-        """Return the condition of the rows that the window of dur_us must read for a part: its tasks' rows.
+        """Return the condition for the rows that the dur_us window must read for a part: its tasks' rows.
 
-        They begin at the earliest previous transition of these tasks. Keys have no index, so the search widens until it
-        has found all of them.
+        They begin at the earliest previous transition among these tasks. Keys have no index, so the search widens until
+        it has found all.
         """
         where, table = self._where(part), self.relation
         if not where or not self._is_timed(columns):
@@ -113,7 +113,7 @@ class ExtractReader(Extract):
     # reading
 
     def _select(self, connection: Any, columns: Sequence[Extracted], part: Part) -> str:
-        """Return the statement that reads a part. `connection` is at the moment of the read."""
+        """Return the statement that reads a part. `connection` already shows the moment to read."""
         return self._statement(columns, part, of=self._window(connection, columns, part))
 
     def value(self, column: Extracted, stored: Any) -> Any:
@@ -130,7 +130,7 @@ class ExtractReader(Extract):
 
     @staticmethod
     def _asked(connection: Any, sql: str) -> list[Any]:
-        """Return all rows of a small result."""
+        """Return all rows from a small result."""
         cursor = connection.cursor()
         cursor.execute(sql)
         return list(cursor.fetchall())
@@ -152,7 +152,7 @@ class ExtractReader(Extract):
         return [Part(f"{column} BETWEEN {low} AND {high}{common}") for low, high in ranges] or [WHOLE]
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
-        """Return the bounds of a history, and a condition (after AND) that excludes rows written later."""
+        """Return a history's bounds, and a condition (after AND) that excludes rows written later."""
         return self.bounds(), ""
 
     # checkpoints
@@ -184,11 +184,11 @@ class ExtractReader(Extract):
         """Return the checkpoint as `checkpoint` does; less than `after` if the history ends before that."""
 
     def _cut(self, connection: Any, after: Checkpoint, limit: int, until: Checkpoint) -> Checkpoint:
-        """Return the checkpoint of the row `limit` rows after a checkpoint, or `until` if there are fewer."""
+        """Return the checkpoint `limit` rows after another, or `until` if there are fewer."""
         return self._row(connection, Part("", after, until), "ASC", limit - 1) or until
 
     def _row(self, connection: Any, part: Part, way: str, place: int = 0) -> Checkpoint:
-        """Return the checkpoint of the row at index `place` in the order `way` (ASC, DESC); () if there is none."""
+        """Return the checkpoint for the row at index `place` in the order `way` (ASC, DESC); () if there is none."""
         columns = [self.column(name) for name in self.checkpoint_columns]
         by = ", ".join(f"{self.column(name).sql} {way}" for name in self.order)
         more = f" ORDER BY {by} LIMIT 1 OFFSET {place}"

@@ -1,4 +1,4 @@
-"""Extracts of a queue: their columns with types, as SQL. Compiled in the process that has the model."""
+"""A queue's extracts: columns with types, as SQL. Compiled in the process that has the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xq.pipeline.sql.readers import ExtractReader
 
 
 class Scans(ABC):
-    """The extracts of a dialect's queue. Each database has a subclass."""
+    """Makes extracts for a dialect's queue. Each database has a subclass."""
 
     reading: ClassVar[type[ExtractReader]]
     key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
@@ -29,7 +29,7 @@ class Scans(ABC):
         self.looks: Looks = dialect.looks
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
-        """Return what another program needs to read the model `name` at `address`; of the tasks, those in `states`.
+        """Return what another program needs to read the model `name` at `address`; for tasks, only in `states`.
 
         "" means all states. Raises BadValue, ConfigurationError.
         """
@@ -68,7 +68,7 @@ class Scans(ABC):
         quoted = {name: self.dialect.quote(name) for name in types}
         columns = [Extracted(name, kind, quoted[name], kind) for name, kind in types.items()]
         columns.append(Extracted("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
-        # A window over the rows `:of` a part, which begins before it: at the previous transition of each task.
+        # A window over the rows `:of` a part, which begins before it: at each task's previous transition.
         duration = f"{self.looks.since_before} AS dur_us"
         timed = f"(SELECT {', '.join(quoted.values())}, {duration} FROM {table}:of) AS timed"
         columns.append(Extracted("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
@@ -78,10 +78,10 @@ class Scans(ABC):
     def _stats(self, make: Callable[..., Extract]) -> Extract:
         columns = [Extracted(name, "STRING", name, "STRING") for name in ("tube", "source", "target")]
         columns.append(Extracted("n", "BIGINT", "n", "BIGINT"))
-        # Without the counters of events.
+        # Without the event counters.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
         return make(relation=f"({self.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:
-        """Return a column (`sql`) of this type as it is read: its SQL, and the type of what the database returns."""
+        """Return how a column (`sql`) with this type is read: its SQL, and the type that the database returns."""

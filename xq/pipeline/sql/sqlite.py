@@ -1,4 +1,4 @@
-"""Extracts of a queue on SQLite, as other processes read them."""
+"""A queue's extracts on SQLite, as other processes read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xq.pipeline.sql.scans import Scans
 
 
 class SqliteReader(ExtractReader):
-    """Of a file: one writer at a time, so rows are there in the order of their ids."""
+    """Reads extracts from a file, which has one writer at a time: rows appear in id order."""
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -40,7 +40,7 @@ class SqliteReader(ExtractReader):
 
 class SqliteScans(Scans):
     reading = SqliteReader
-    key_in_history = "CAST({} AS TEXT)"  # the column of the history makes text of it by itself
+    key_in_history = "CAST({} AS TEXT)"  # the history's column converts it to text by itself
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
         schema = self.dialect.source.schema

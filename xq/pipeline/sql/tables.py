@@ -1,4 +1,4 @@
-"""SQL of the tables of other processes beside a queue: jobs of bulk puts, checkpoints, rollups of the history."""
+"""SQL for the tables that other processes write beside a queue: bulk put jobs, checkpoints, history rollups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from xq.adapters.databases.terms import Terms
 
-CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
+CHECKPOINTS = "xq_sink"  # each table's stream and last batch; the name is from version 0.1
 
-# The columns of the throughput view. A finished task does not count again when it leaves D or Z.
+# The throughput view's columns. A finished task does not count again when it leaves D or Z.
 _LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
 THROUGHPUT: Final[Mapping[str, str]] = {
     "put": "source = 'X' AND target IN ('R', 'T', 'W', 'B')",
@@ -21,11 +21,11 @@ THROUGHPUT: Final[Mapping[str, str]] = {
 }
 
 
-LONGEST_JOB = 200  # characters of the name of a job
+LONGEST_JOB = 200  # characters in a job's name
 
 
 class Jobs(NamedTuple):
-    """The SQL of one queue's bulk puts: a table has the partitions of jobs that were put.
+    """SQL for one queue's bulk puts: a table records the job partitions that were put.
 
     Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
     which it is remembered; NULL: for ever), `now`.
@@ -39,7 +39,7 @@ class Jobs(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """The SQL of the last batch of each table that streams write, its `sink`."""
+    """SQL for checkpoints: the last batch in each table (its `sink`) that streams write."""
 
     create: tuple[str, ...]
     look: str
@@ -50,7 +50,7 @@ class Checkpoints(NamedTuple):
 
 
 class Rollup(NamedTuple):
-    """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
+    """SQL for an application's table that counts transitions by time span, and for its throughput view."""
 
     create: tuple[str, ...]
     look: str
@@ -59,7 +59,7 @@ class Rollup(NamedTuple):
 
 
 def jobs(dialect: Any) -> Jobs:
-    """Return the SQL of the table of jobs."""
+    """Return the SQL for the jobs table."""
     of: Terms = dialect
     table, name = of.side("put"), of.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
@@ -77,11 +77,11 @@ def jobs(dialect: Any) -> Jobs:
 
 
 def checkpoints(dialect: Any) -> Checkpoints:
-    """Return the SQL of the table of checkpoints."""
+    """Return the SQL for the checkpoints table."""
     of: Terms = dialect
     text = of.varying(255)
     columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
-    # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
+    # If two processes begin a sink at once, the second waits here, and then reads the first one's row.
     kept = of.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
     return Checkpoints(
         create=(f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){of.engine}",),
@@ -94,7 +94,7 @@ def checkpoints(dialect: Any) -> Checkpoints:
 
 
 def rollup(dialect: Any, table: str) -> Rollup:
-    """Return the SQL of a table of this name that counts transitions."""
+    """Return the SQL for a table with this name that counts transitions."""
     of: Terms = dialect
     name, varying = of.quote(table), of.varying
     types = {
@@ -108,7 +108,7 @@ def rollup(dialect: Any, table: str) -> Rollup:
     }
     names = ", ".join(types)
     columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
-    # A span of time of one queue is one range of the key, whatever tubes it has.
+    # One queue's time span is one key range, whatever tubes it has.
     body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY (queue, unit, bucket, tube, source, target, event))"
     more = of.on_conflict(names, f"n = {name}.n + :count")
     values = ", ".join(f":{column}" for column in types)
