@@ -10,10 +10,10 @@ import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
 from xq.adapters.databases.language import SHARED_TEXTS
-from xq.adapters.databases.records import TEXTS
+from xq.adapters.databases.records import TEXTS, Records
+from xq.adapters.databases.shared import SharedTexts, Sql
 from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
-from xq.core.dialect import Records, SharedTexts, Sql
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-from xq.core.dialect import Runs, RunsQueue, SharedTexts
+from xq.adapters.databases.shared import SharedTexts
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import Liveness, R, Row, S
+from xq.core.ports import Liveness, R, Row, Runs, S
 from xq.database.database import Database
 from xq.database.process import process_name, this_process
+from xq.database.transactions import RunsQueue
 
 Q = TypeVar("Q")
 

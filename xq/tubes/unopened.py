@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from xq.adapters.databases.dialect import Dialect
 from xq.api import Queue
 from xq.core import time
-from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database import sessions

@@ -13,9 +13,8 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
-from xq.core.dialect import RunsQueue
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
-from xq.core.ports import Connections
+from xq.core.ports import Connections, Runs
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 
@@ -87,7 +86,7 @@ class Looks:
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
-    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 
@@ -263,8 +262,7 @@ class Looks:
 
     # the history
 
-    def add_up_history(self, store: Connections) -> None:
-        """Add to the counters the transitions that only rows of the history count, if there is an installation."""
+    add_up_history = ""  # SQL that adds to the counters the transitions that only rows of the history count
 
     def history(self, of: Iterable[str]) -> str:
         """Return a query of the history, with the time in each state. `of` has key, after, before, since or until."""
@@ -337,7 +335,7 @@ class ServerLooks(Looks):
 
     groups: ServerGroups | None
 
-    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
         return self.groups.refresh(database, mine) if self.groups else 0
 
     @property

@@ -4,24 +4,57 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, SharedTexts
+from xq.adapters.databases.language import Language
+from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, SharedTexts, Sql
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
-from xq.adapters.databases.statements import Statements
 from xq.adapters.databases.terms import Terms
-from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 
 TEXTS = Path(__file__).parent / "records.sql"
 
 
-class Records(SharedTexts, interface.Records):
+class Records(SharedTexts):
     """The texts of records.sql with what the dialect of a queue fills in, and those that all queues share."""
+
+    installed = Sql()
+    generations = Sql()
+    objects = Sql()
+    forget_noted = Sql()
+    note_installed = Sql()
+    note_schedules = Sql()
+    forget_schedules = Sql()
+    forget = Sql()
+
+    pauses = Sql()
+    pause = Sql()
+    resume = Sql()
+
+    schedules = Sql()
+    declared_schedules = Sql()
+    next_firings = Sql()
+    add_schedule = Sql()
+    schedule = Sql()
+    due_schedule = Sql()
+    set_schedule = Sql()
+    fired_schedule = Sql()
+    pause_schedule = Sql()
+    resume_schedule = Sql()
+    drop_schedule = Sql()
+
+    drop_full_buckets = Sql()
+
+    begin_wait = Sql()
+    end_wait = Sql()
+    ends = Sql()
+    waiting = Sql()
+    taken_and_awaited = Sql()
+    forget_waits = Sql()
 
     def __init__(self, of: Terms) -> None:
         self.of = of
 
     @property
-    def language(self) -> Statements:
+    def language(self) -> Language:
         return self.of
 
     def text(self, name: str, **more: str) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from xq.adapters.databases.language import SHARED_TEXTS
+from xq.adapters.databases.language import SHARED_TEXTS, Language
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
-from xq.adapters.databases.statements import Statements
-from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
@@ -30,14 +28,47 @@ TUBES = "xq_tube"  # the tubes; the names of their tables begin so (xq/tubes/tab
 ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's lock shows that it lives
 
 
-class SharedTexts(interface.SharedTexts):
+class Sql(cached_property[str]):
+    """The text of the same name, which the object that has it fills in by its method `text`."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda part: part.text(self.attrname))
+
+
+class SharedTexts(ABC):
     """The texts of shared.sql in the language of a database, and what it is asked about many queues at once."""
 
     table = QUEUES  # without it, no queue of the database is installed
 
+    definitions = Sql()
+    queues = Sql()
+    time_us = Sql()
+    set_setting = Sql()
+
+    sessions = Sql()
+    sessions_listed = Sql()
+    session_queues = Sql()
+    session_listed = Sql()
+    session_is_there = Sql()
+    session_rejoined = Sql()
+    rejoin_session = Sql()
+    describe_session = Sql()
+    expire_session_later = Sql()
+    session_ends = Sql()
+    session_over = Sql()
+    deregister_session = Sql()
+
+    add_slot = Sql()
+    free_slots = Sql()
+    take_slot = Sql()
+    leave_slot = Sql()
+    hold_task = Sql()
+    forget_held = Sql()
+    forget_cancelled = Sql()
+
     @property
     @abstractmethod
-    def language(self) -> Statements: ...
+    def language(self) -> Language: ...
 
     @property
     def holes(self) -> Holes:
@@ -124,17 +155,18 @@ class SharedTexts(interface.SharedTexts):
         )
 
 
-class SharedSql(SharedTexts, Statements, interface.SharedSql):
+class SharedSql(SharedTexts, Language):
     """The SQL of one kind of database about what all its queues share. It names no queue."""
 
     more_of_queues = ""  # further columns of QUEUES, after a comma
 
     @property
-    def language(self) -> Statements:
+    def language(self) -> Language:
         return self
 
     @cached_property
     def tables(self) -> dict[str, str]:
+        """The tables that all queues share: by name, the SQL that creates each unless it is there."""
         name, uuid, long = self.varying(255), self.varying(UUID_LENGTH), self.long_text
         # Of a pause. And paused is 1 or NULL.
         by = f"actor {self.varying(LONGEST_ACTOR)}, reason {self.varying(LONGEST_REASON)}"

@@ -28,7 +28,7 @@ class SqliteMoves(Moves):
     def _charging(self, take: Run, charge: Run) -> Run:
         """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
         clock, places = (
-            self.of.query(self.of.records.time_us),
+            self.of.query(self.of.shared.time_us),
             [self.of.source.fields.index(field) for field in self.of.source.key],
         )
 
