@@ -203,5 +203,6 @@ class Questions:
     @property
     def bucket_left(self) -> str:
         """A query of the microseconds until the bucket of the task of a key has a token."""
-        bucket = f"(SELECT {self.of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
-        return f"SELECT full_us - ({self.of.latest}) FROM {RATES} WHERE {self.of.my_buckets} AND bucket = {bucket}"
+        of = self.of.buckets
+        bucket = f"(SELECT {of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
+        return f"SELECT full_us - ({of.latest}) FROM {RATES} WHERE {of.my_buckets} AND bucket = {bucket}"

@@ -7,7 +7,7 @@ from functools import cached_property
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.moves import Moves
+from xq.adapters.databases.moves import TaskMoves
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.rows import Rows
 
@@ -48,7 +48,7 @@ class Dialect(Rows):
     """
 
     groups_kind: type[Groups]
-    moves_kind: type[Moves]
+    moves_kind: type[TaskMoves]
     looks_kind: type[Looks]
     installer_kind: type[Installer]
 
@@ -62,7 +62,7 @@ class Dialect(Rows):
         return self.groups_kind(self, guard) if guard else None
 
     @cached_property
-    def moves(self) -> Moves:
+    def moves(self) -> TaskMoves:
         return self.moves_kind(self, self.groups)
 
     @cached_property

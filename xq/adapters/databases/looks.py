@@ -61,7 +61,7 @@ class Looks:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
-        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.within_rate}"
+        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.buckets.within_rate}"
         return f"SELECT 1 FROM {self.of.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
@@ -207,8 +207,9 @@ class Looks:
     @property
     def next_bucket(self) -> str:
         """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
-        empty = f"{self.of.my_buckets} AND full_us > {self.of.latest}"
-        return f"SELECT MIN(full_us) - ({self.of.latest}) FROM {RATES} WHERE {empty}"
+        buckets = self.of.buckets
+        empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
+        return f"SELECT MIN(full_us) - ({buckets.latest}) FROM {RATES} WHERE {empty}"
 
     # counters
 

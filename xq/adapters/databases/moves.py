@@ -18,7 +18,7 @@ from xq.core.ports import Run, fits_a_column
 from xq.core.tokens import UUID_LENGTH
 
 
-class Moves(ABC):
+class TaskMoves(ABC):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
@@ -161,7 +161,7 @@ class Moves(ABC):
         return Statement(
             f"UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge_each=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
+            charge_each=self.of.buckets.charging(self.of.by_key()) if self.of.buckets.is_charged(rows, change) else "",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.language import Form, Language
-from xq.adapters.databases.moves import Moves
+from xq.adapters.databases.moves import TaskMoves
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.shared import LEASES, QUEUES
@@ -89,7 +89,7 @@ class Server(ServerLanguage, Dialect):
         return all(field.kind in self.list_kinds for field in self.source.key)
 
 
-class ServerMoves(Moves):
+class ServerMoves(TaskMoves):
     """Passes the event to the triggers where it matters, and puts into a limited queue one at a time."""
 
     of: Server

@@ -49,7 +49,7 @@ class Checkpoints(NamedTuple):
     forget: str
 
 
-class Rollup(NamedTuple):
+class RollupSql(NamedTuple):
     """The SQL of an application's table that counts transitions by spans of time, and of its view of the throughput."""
 
     create: tuple[str, ...]
@@ -93,7 +93,7 @@ def checkpoints(dialect: Any) -> Checkpoints:
     )
 
 
-def rollup(dialect: Any, table: str) -> Rollup:
+def rollup(dialect: Any, table: str) -> RollupSql:
     """Return the SQL of a table of this name that counts transitions."""
     of: Terms = dialect
     name, varying = of.quote(table), of.varying
@@ -116,7 +116,7 @@ def rollup(dialect: Any, table: str) -> Rollup:
     counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
     numbers = ", ".join(f"{of.whole(total)} AS {column}" for column, total in counted.items())
     buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
-    return Rollup(
+    return RollupSql(
         create=(
             f"CREATE TABLE IF NOT EXISTS {name} {body}{of.engine}",
             f"{of.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from xq.adapters.databases.moves import Moves
+from xq.adapters.databases.moves import TaskMoves
 from xq.core.compile import Statement
 from xq.core.machine import Guard
 from xq.core.ports import Connection, Row, Run
 
 
-class SqliteMoves(Moves):
+class SqliteMoves(TaskMoves):
     """It has one writer at a time, so a statement chooses its rows without locking them."""
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
