@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from xq.adapters.databases.language import Language
 from xq.adapters.databases.terms import Terms
 
 CHECKPOINTS = "xq_sink"  # the stream and the last batch of each table; the name is that of version 0.1
@@ -58,9 +59,8 @@ class RollupSql(NamedTuple):
     add: str
 
 
-def jobs(dialect: Any) -> Jobs:
+def jobs(of: Terms) -> Jobs:
     """Return the SQL of the table of jobs."""
-    of: Terms = dialect
     table, name = of.side("put"), of.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
     body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
@@ -76,9 +76,8 @@ def jobs(dialect: Any) -> Jobs:
     )
 
 
-def checkpoints(dialect: Any) -> Checkpoints:
+def checkpoints(of: Language) -> Checkpoints:
     """Return the SQL of the table of checkpoints."""
-    of: Terms = dialect
     text = of.varying(255)
     columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
     # If two processes begin a sink at once, the second waits here, and then reads the row of the first.
@@ -93,9 +92,8 @@ def checkpoints(dialect: Any) -> Checkpoints:
     )
 
 
-def rollup(dialect: Any, table: str) -> RollupSql:
+def rollup(of: Language, table: str) -> RollupSql:
     """Return the SQL of a table of this name that counts transitions."""
-    of: Terms = dialect
     name, varying = of.quote(table), of.varying
     types = {
         "queue": varying(160),
