@@ -366,8 +366,8 @@ class OpenSessions:
                 uuids = [session.uuid for session in known]
                 for owner in self.owners.installed:
                     if (queue := owner.executor) is not None:
-                        texts = queue.dialect.records
-                        forget = partial(of_sessions, queue, texts, texts.forget_waits, uuids)
+                        texts = queue.dialect
+                        forget = partial(of_sessions, queue, texts.shared, texts.records.forget_waits, uuids)
                         self.owners.unless_denied(owner, forget)
 
     def dropped(self) -> None:

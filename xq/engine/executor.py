@@ -231,7 +231,7 @@ class Executor(Transactions):
 
     def time_us(self) -> int:
         """Return the time of the database, or of a test's clock, in microseconds since 1970."""
-        ((now,),) = self.run(self.dialect.records.time_us)
+        ((now,),) = self.run(self.dialect.shared.time_us)
         return int(now)
 
     def only_reads(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -35,9 +34,13 @@ class Sql(cached_property[str]):
         super().__init__(lambda part: part.text(self.attrname))
 
 
-class SharedTexts(ABC):
-    """The texts of shared.sql in the language of a database, and what it is asked about many queues at once."""
+class SharedSql(Language):
+    """The SQL of one kind of database about what all its queues share. It names no queue.
 
+    It has the tables, the texts of shared.sql by their names, and what a database is asked about many queues at once.
+    """
+
+    more_of_queues = ""  # further columns of QUEUES, after a comma
     table = QUEUES  # without it, no queue of the database is installed
 
     definitions = Sql()
@@ -67,23 +70,18 @@ class SharedTexts(ABC):
     forget_cancelled = Sql()
 
     @property
-    @abstractmethod
-    def language(self) -> Language: ...
-
-    @property
     def holes(self) -> Holes:
-        of = self.language
         return {
-            "now": of.now,
-            "now_us": of.now_us,
-            "lock": of.lock.lstrip(),
-            "skip": of.skip.lstrip(),
-            "unless": lambda columns: of.on_conflict(columns).lstrip(),
+            "now": self.now,
+            "now_us": self.now_us,
+            "lock": self.lock.lstrip(),
+            "skip": self.skip.lstrip(),
+            "unless": lambda columns: self.on_conflict(columns).lstrip(),
         }
 
     def text(self, name: str) -> str:
         """Return a text with its holes filled in."""
-        return filled_in({**texts(SHARED_TEXTS), **texts(self.language.shared_file)}[name], (), self.holes)
+        return filled_in({**texts(SHARED_TEXTS), **texts(self.shared_file)}[name], (), self.holes)
 
     def records_of(self, queues: Sequence[Any]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number.
@@ -92,18 +90,17 @@ class SharedTexts(ABC):
         microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
         writes.
         """
-        of = self.language
-        names = ", ".join(of.literal(queue.source_name) for queue in queues) or "''"
+        names = ", ".join(self.literal(queue.source_name) for queue in queues) or "''"
         found = [
             f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n "
             f"FROM {QUEUES} WHERE name IN ({names})",
             f"SELECT 'pause', queue, tube, '', whole FROM {PAUSES}",
-            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us} "
+            f"SELECT 'schedule', queue, name, '', next_us - {self.now_us} "
             f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
             f"SELECT 'cancelled', '', name, '', 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
         ]
-        if of.read_only:
-            found.append(f"SELECT 'read only', '', '', '', 1{of.absent_rows} WHERE {of.read_only}")
+        if self.read_only:
+            found.append(f"SELECT 'read only', '', '', '', 1{self.absent_rows} WHERE {self.read_only}")
         return " UNION ALL ".join(found)
 
     @staticmethod
@@ -147,22 +144,12 @@ class SharedTexts(ABC):
 
     def many_counters_of(self, queues: Sequence[Any], many: int) -> str:
         """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
-        if self.language.is_local:
+        if self.is_local:
             return ""
         return " UNION ALL ".join(
             f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
             for place, queue in enumerate(queues)
         )
-
-
-class SharedSql(SharedTexts, Language):
-    """The SQL of one kind of database about what all its queues share. It names no queue."""
-
-    more_of_queues = ""  # further columns of QUEUES, after a comma
-
-    @property
-    def language(self) -> Language:
-        return self
 
     @cached_property
     def tables(self) -> dict[str, str]:

@@ -275,7 +275,7 @@ class Findings:
         return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
-        return self.dialect.records.table in existing
+        return self.dialect.shared.table in existing
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:

@@ -308,7 +308,7 @@ class Installation(Findings):
             if self._records_are_in(self.installer.existing(self.store)):
                 for sql in self.dialect.records.forget_all.values():
                     self.store.execute(sql)
-                if not self.store.execute(self.dialect.records.queues):
+                if not self.store.execute(self.dialect.shared.queues):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:
