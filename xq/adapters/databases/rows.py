@@ -93,10 +93,7 @@ class Rows(Terms):
     def due(self, rows: Selector) -> str:
         """Return the condition of due tasks."""
         held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
-        return f"{self.fell_due(rows.column)}{held}"
-
-    def fell_due(self, role: str) -> str:
-        return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
+        return f"{self.roles[rows.column]} <= {self.bound(self.kind(rows.column))}{held}"
 
     @property
     def index_of_taken(self) -> str:
