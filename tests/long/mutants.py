@@ -291,8 +291,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "what is due at this very moment is not moved",
         "xq/adapters/databases/rows.py",
-        'return f"{self.roles[role]} <= {self.bound(self.kind(role))}"',
-        'return f"{self.roles[role]} < {self.bound(self.kind(role))}"',
+        '{self.roles[rows.column]} <= {self.bound(',
+        '{self.roles[rows.column]} < {self.bound(',
         "contract/core/test_take.py contract/core/test_transitions.py",
     ),
     Mutant(
