@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic
 
-from xq.core.dialect import Installation
+from xq.adapters.databases.installer.installation import Installation
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.machine import TAKEN
 from xq.core.ports import Store, T

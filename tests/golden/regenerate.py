@@ -163,12 +163,15 @@ NAMED = (
     "looks.count_what_is_there",
     "records.installed",
     "installer.statuses_in_use",
-    *(f"records.{name}" for name in ("queues", "sessions", "session_listed", "session_is_there")),
-    *(f"records.{name}" for name in ("sessions_listed", "rejoin_session", "expire_session_later", "session_ends")),
-    *(f"records.{name}" for name in ("session_over", "deregister_session", "set_setting", "pause", "resume")),
-    *(f"records.{name}" for name in ("pauses", "time_us", "add_schedule", "schedule", "set_schedule")),
-    *(f"records.{name}" for name in ("drop_schedule", "schedules", "next_firings", "due_schedule", "begin_wait")),
-    *(f"records.{name}" for name in ("ends", "end_wait", "forget_waits", "waiting", "forget_cancelled")),
+    *(f"shared.{name}" for name in ("queues", "sessions", "session_listed", "session_is_there", "sessions_listed")),
+    *(f"shared.{name}" for name in ("rejoin_session", "expire_session_later", "session_ends", "session_over")),
+    *(f"shared.{name}" for name in ("deregister_session", "set_setting")),
+    *(f"records.{name}" for name in ("pause", "resume", "pauses")),
+    "shared.time_us",
+    *(f"records.{name}" for name in ("add_schedule", "schedule", "set_schedule", "drop_schedule", "schedules")),
+    *(f"records.{name}" for name in ("next_firings", "due_schedule", "begin_wait", "ends", "end_wait")),
+    *(f"records.{name}" for name in ("forget_waits", "waiting")),
+    "shared.forget_cancelled",
     *(f"looks.{name}" for name in ("any_ready", "next_due", "next_to_ready")),
     "begin_writing",
     *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
@@ -286,10 +289,10 @@ def upkeep(of: Any) -> dict[str, str]:
     watch = "is there something for who waits"
     return {
         **({watch: filled(of.session_sql.watch, found=of.looks.anything)} if isinstance(of, Mariadb) else {}),
-        "what other processes may have changed": of.records.records_of([of]),
-        "when is a task due, and is one ready": of.records.upkeep_of([(of, True, True)]),
-        "who owns tasks and is not registered": of.records.orphans_of([of]),
-        "which have many counters": of.records.many_counters_of([of], 100),
+        "what other processes may have changed": of.shared.records_of([of]),
+        "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True)]),
+        "who owns tasks and is not registered": of.shared.orphans_of([of]),
+        "which have many counters": of.shared.many_counters_of([of], 100),
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import DATABASES, ENDS, Maker
 from tests.factories import task
-from xq.adapters.databases import SHARED
+from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled

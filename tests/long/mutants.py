@@ -177,8 +177,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "uninstalling one queue drops the records of the others",
         "xq/adapters/databases/installer/installation.py",
-        "if not self.store.execute(self.dialect.records.queues):",
-        "if self.store.execute(self.dialect.records.queues) is not None:",
+        "if not self.store.execute(self.dialect.shared.queues):",
+        "if self.store.execute(self.dialect.shared.queues) is not None:",
         "contract/core/test_install.py::test_two_queues_of_a_database_come_and_go_on_their_own",
     ),
     Mutant(
@@ -220,7 +220,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the waits of a killed process stay in the database",
         "xq/runtime/queue_maintenance.py",
-        '        if event == "died":\n            of_sessions(self.executor, records, records.forget_waits, uuids)\n',
+        '        if event == "died":\n            of_sessions(self.executor, shared, forget_waits, uuids)\n',
         "",
         "contract/core/test_wait.py::test_of_a_process_that_is_killed_while_it_waits_no_row_is_left",
     ),
@@ -291,8 +291,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "what is due at this very moment is not moved",
         "xq/adapters/databases/rows.py",
-        'return f"{self.roles[role]} <= {self.bound(self.kind(role))}"',
-        'return f"{self.roles[role]} < {self.bound(self.kind(role))}"',
+        '{self.roles[rows.column]} <= {self.bound(',
+        '{self.roles[rows.column]} < {self.bound(',
         "contract/core/test_take.py contract/core/test_transitions.py",
     ),
     Mutant(

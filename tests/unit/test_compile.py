@@ -10,10 +10,10 @@ import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
 from xq.adapters.databases.language import SHARED_TEXTS
-from xq.adapters.databases.records import TEXTS
+from xq.adapters.databases.records import TEXTS, Records
+from xq.adapters.databases.shared import SharedSql, Sql
 from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
-from xq.core.dialect import Records, SharedTexts, Sql
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
@@ -33,7 +33,7 @@ def test_the_sql_is_what_the_golden_file_says(name, database):
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")
 def test_the_texts_about_the_tables_of_xq_are_those_that_records_names(database):
     own = texts(dialect(QUEUES["readme"](DATABASES[database]())).shared_file)
-    shared, mine = ({k for k, found in vars(kind).items() if isinstance(found, Sql)} for kind in (SharedTexts, Records))
+    shared, mine = ({k for k, found in vars(kind).items() if isinstance(found, Sql)} for kind in (SharedSql, Records))
     assert mine | {"recorded", "forget_in"} == texts(TEXTS).keys()
     assert shared == texts(SHARED_TEXTS).keys() >= own.keys()
 

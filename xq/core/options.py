@@ -101,7 +101,7 @@ def _needs_nothing(row: Transition) -> bool:
     return row.enters and not row.given
 
 
-class Options:
+class CallOptions:
     """The options that the methods of one queue take: their seconds, and the transition that a call means."""
 
     def __init__(

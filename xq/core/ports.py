@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from xq.core.clock import Clock
+
 T = TypeVar("T")  # a task: an instance of the application's model
 R = TypeVar("R")  # what a call returns
 S = TypeVar("S")
@@ -628,3 +630,15 @@ class TaskModel(Protocol[T]):
 
 class Store(TaskModel[T], Connections, Protocol[T]):
     """One model of one ORM, with its connections."""
+
+
+class Runs(Protocol):
+    """How SQL runs, and is repeated after a conflict: a `Database`, or the `Executor` of a queue."""
+
+    @property
+    def clock(self) -> Clock | None: ...
+    @property
+    def store(self) -> Connections: ...
+    def values(self) -> dict[str, Any]: ...
+    def run(self, step: str, /, values: dict[str, Any] | None = None) -> list[Row]: ...
+    def transaction(self, work: Callable[[], R], *, locks: bool = True, caught: bool = False) -> R: ...

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple
 from xq.core import generated
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
-from xq.core.options import WRITES, Catalogue, Options, Spans, seconds_of
+from xq.core.options import WRITES, CallOptions, Catalogue, Spans, seconds_of
 from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
 from xq.core.words import PLAIN, Wording
 
@@ -98,7 +98,7 @@ class Tasks(Generic[T]):
         self.table = table
         self.machine = machine
         self.wording = wording
-        self.options = Options(store.name, machine, off, wording, self._refuse_field)
+        self.options = CallOptions(store.name, machine, off, wording, self._refuse_field)
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
         self._role_of = {field.name: role for role, field in table.roles.items()}
         self._names = [field.name for field in table.fields]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from typing import Any, cast
 
+from xq.adapters.databases.shared import SharedSql
 from xq.core.clock import Clock
-from xq.core.dialect import SharedSql
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Row

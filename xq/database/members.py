@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 from weakref import WeakSet
 
-from xq.core.dialect import RunsQueue
 from xq.core.ports import R
+from xq.database.transactions import RunsQueue
 
 
 class Owner(Protocol):

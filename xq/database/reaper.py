@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Sequence
 
 from xq.core import time
-from xq.core.dialect import Runs, RunsQueue
 from xq.core.errors import NotInstalled
-from xq.core.ports import ErrorKind, Row
+from xq.core.ports import ErrorKind, Row, Runs
 from xq.core.tokens import REAPED
 from xq.database.records import rows_of
 from xq.database.session import OpenSessions
+from xq.database.transactions import RunsQueue
 
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
 EFFORT = 20  # times as many as the last one took: there may be thousands of queues

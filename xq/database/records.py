@@ -8,18 +8,19 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-from xq.core.dialect import Runs, RunsQueue, SharedTexts
+from xq.adapters.databases.shared import SharedSql
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.ports import Liveness, R, Row, S
+from xq.core.ports import Liveness, R, Row, Runs, S
 from xq.database.database import Database
 from xq.database.process import process_name, this_process
+from xq.database.transactions import RunsQueue
 
 Q = TypeVar("Q")
 
 AT_ONCE = 20  # queues of a query: SQLite allows 500 parts, and the planning time of PostgreSQL grows with them
 
 
-def of_sessions(runs: Runs, texts: SharedTexts, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
+def of_sessions(runs: Runs, texts: SharedSql, sql: str, uuids: Sequence[str], **values: Any) -> list[Row]:
     """Run one of these texts for some sessions."""
     text, names = texts.of_sessions(sql, uuids) if uuids else (sql, {})
     return runs.run(text, {**names, **values})
@@ -97,7 +98,7 @@ class SessionRecords:
     def register(self, uuid: str, database: RunsQueue) -> bool:
         """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
         self._check_tables(database)
-        sql = database.dialect.records.session_listed
+        sql = database.dialect.shared.session_listed
         values = {**database.values(), **self._registered(uuid), "queue": database.dialect.source_name}
         # On the session connection if possible: other threads would wait for the application's transaction.
         if self._on_own_connection(sql, values) is not None:
@@ -161,7 +162,7 @@ class SessionRecords:
         return self._whole(lambda of: (of.session_over,), uuids) or set()
 
     def _whole(
-        self, texts: Callable[[SharedTexts], Sequence[str]], uuids: Sequence[str] = (), **values: Any
+        self, texts: Callable[[SharedSql], Sequence[str]], uuids: Sequence[str] = (), **values: Any
     ) -> set[Any] | None:
         """Run texts in one transaction. Return the first column of the last one; None if nothing is installed."""
 

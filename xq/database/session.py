@@ -15,7 +15,6 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakSet, ref
 
-from xq.core.dialect import RunsQueue
 from xq.core.errors import UnknownSession
 from xq.core.ports import Liveness
 from xq.core.tokens import tokens_of
@@ -23,6 +22,7 @@ from xq.database.database import Database
 from xq.database.members import members_of
 from xq.database.owners import Owners
 from xq.database.records import SessionRecords, of_sessions
+from xq.database.transactions import RunsQueue
 
 log = logging.getLogger("xq")
 entries: ContextVar[tuple[Entry, ...]] = ContextVar("xq_sessions", default=())
@@ -366,8 +366,8 @@ class OpenSessions:
                 uuids = [session.uuid for session in known]
                 for owner in self.owners.installed:
                     if (queue := owner.executor) is not None:
-                        texts = queue.dialect.records
-                        forget = partial(of_sessions, queue, texts, texts.forget_waits, uuids)
+                        texts = queue.dialect
+                        forget = partial(of_sessions, queue, texts.shared, texts.records.forget_waits, uuids)
                         self.owners.unless_denied(owner, forget)
 
     def dropped(self) -> None:

@@ -9,13 +9,13 @@ import uuid
 from weakref import WeakKeyDictionary, finalize
 
 from xq.core import time
-from xq.core.dialect import RunsQueue
 from xq.core.errors import UnknownSession
 from xq.core.forking import at_fork
 from xq.database.database import Database
 from xq.database.members import members_of
 from xq.database.reaper import Reaper
 from xq.database.session import OpenSessions, Session, entered, entries
+from xq.database.transactions import RunsQueue
 
 _of_database: WeakKeyDictionary[Database, Sessions] = WeakKeyDictionary()
 _takes = itertools.count(1)

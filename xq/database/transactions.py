@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
+from xq.adapters.databases.dialect import Dialect
 from xq.core import time
-from xq.core.ports import Connection, Connections, ErrorKind, R
+from xq.core.ports import Connection, Connections, ErrorKind, R, Runs
 
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.
@@ -111,3 +112,13 @@ class Transactions(ABC):
             except Exception as error:
                 self.explain(error)
                 raise
+
+
+class RunsQueue(Runs, Protocol):
+    """How SQL of one queue runs: its `Executor`."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+    @property
+    def bound(self) -> object | None:
+        """What it has found installed in the model's current database; None if it has not looked."""

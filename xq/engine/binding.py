@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.installer.installation import Installation
+from xq.adapters.databases.shared import SharedSql
 from xq.core.compile import Selector, Statement, change
-from xq.core.dialect import Dialect, Installation, SharedSql
 from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
@@ -126,7 +128,7 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
     return Binding(
         here,
         dialect,
-        dialect.installation(store, definition.structure, definition.wording, values),
+        Installation(store, dialect, definition.structure, definition.wording, values),
         sessions.of(database),
         store.may_fail_to_read,
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
+from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import Statement
-from xq.core.dialect import Dialect
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
@@ -231,7 +231,7 @@ class Executor(Transactions):
 
     def time_us(self) -> int:
         """Return the time of the database, or of a test's clock, in microseconds since 1970."""
-        ((now,),) = self.run(self.dialect.records.time_us)
+        ((now,),) = self.run(self.dialect.shared.time_us)
         return int(now)
 
     def only_reads(self) -> bool:

@@ -71,9 +71,9 @@ class NamedMoves(One[T]):
 
     def hold(self, task: Taken, seconds: float | None) -> None:
         """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""
-        records, token = self.executor.dialect.records, task.token or self.look(task.parts)[0][-1]
-        self.executor.run(records.hold_task, {"token": token, "ttr": seconds})
-        self.executor.run(records.forget_held)
+        shared, token = self.executor.dialect.shared, task.token or self.look(task.parts)[0][-1]
+        self.executor.run(shared.hold_task, {"token": token, "ttr": seconds})
+        self.executor.run(shared.forget_held)
 
     def hold_session(self, holds: bool) -> None:
         """Keep each ttr of the current session from passing, or do so no longer. On a file.
@@ -97,13 +97,13 @@ class NamedMoves(One[T]):
         return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
     def _cancel(self, parts: Parts, to: str | None) -> T:
-        executor, records = self.executor, self.executor.dialect.records
+        executor, shared = self.executor, self.executor.dialect.shared
         row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
         moved = self.one("cancel", self.tasks.app_key(parts), to=to)
         if state == TAKEN:
-            executor.run(records.forget_cancelled)
+            executor.run(shared.forget_cancelled)
             ends = executor.time_us() / 1e6 + CANCELLED
-            executor.run(records.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
+            executor.run(shared.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
         return moved
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:

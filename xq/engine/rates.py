@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from xq.adapters.databases.dialect import Dialect
 from xq.core import time
-from xq.core.dialect import Dialect
 from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 

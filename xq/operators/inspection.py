@@ -135,7 +135,7 @@ class Inspection:
     # processes
 
     def sessions(self) -> list[tuple[str, float]]:
-        return [(uuid, since) for uuid, since, *_ in self._run(self.executor.dialect.records.sessions)]
+        return [(uuid, since) for uuid, since, *_ in self._run(self.executor.dialect.shared.sessions)]
 
     def processes(self) -> list[Process]:
         online, takes = self.online(), defaultdict[str | None, list[float | None]](list)
@@ -143,13 +143,13 @@ class Inspection:
             takes[session].append(since)
         return [
             Process(uuid, host, pid, program, since, len(of := takes[uuid]), of[0] if of else None, uuid not in online)
-            for uuid, since, host, pid, program in self._run(self.executor.dialect.records.sessions)
+            for uuid, since, host, pid, program in self._run(self.executor.dialect.shared.sessions)
         ]
 
     def takers(self) -> int:
         """Return how many open sessions with a live process take from this queue."""
         dialect, online = self.executor.dialect, self.online()
-        ending = {uuid for uuid, *_, program in self._run(dialect.records.sessions) if str(program).endswith(ENDING)}
+        ending = {uuid for uuid, *_, program in self._run(dialect.shared.sessions) if str(program).endswith(ENDING)}
         return sum(dialect.source_name in queues for uuid, queues in online.items() if uuid not in ending)
 
     def online(self) -> dict[str, set[str]]:
@@ -158,7 +158,7 @@ class Inspection:
         A process that takes ends the others within a second. Until then their tasks are taken.
         """
         queues, left = defaultdict[str, set[str]](set), dict[str, float | None]()
-        for uuid, queue, seconds, *_ in self._run(self.executor.dialect.records.sessions_listed):
+        for uuid, queue, seconds, *_ in self._run(self.executor.dialect.shared.sessions_listed):
             queues[uuid].add(queue)
             left[uuid] = seconds
         gone = set(self._gone([uuid for uuid, seconds in left.items() if seconds is None]))

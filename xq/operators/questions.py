@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from xq.adapters.databases.installer.objects import Objects
-from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.shared import RATES
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import INTEGERS, Field
@@ -34,10 +31,8 @@ class Walk:
 class Questions:
     """Queries that look at a queue from outside. They lock nothing, and bind all values."""
 
-    def __init__(self, dialect: Any) -> None:
-        self.of: Rows = dialect
-        self.objects: Objects = dialect.installer.objects
-        self.looks: Looks = dialect.looks
+    def __init__(self, dialect: Dialect) -> None:
+        self.of, self.objects, self.looks = dialect, dialect.installer.objects, dialect.looks
 
     # the search's walks, along a state's index or along the key; `:tube` is the walk's tube
 
@@ -203,5 +198,6 @@ class Questions:
     @property
     def bucket_left(self) -> str:
         """A query of the microseconds until the bucket of the task of a key has a token."""
-        bucket = f"(SELECT {self.of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
-        return f"SELECT full_us - ({self.of.latest}) FROM {RATES} WHERE {self.of.my_buckets} AND bucket = {bucket}"
+        of = self.of.buckets
+        bucket = f"(SELECT {of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
+        return f"SELECT full_us - ({of.latest}) FROM {RATES} WHERE {of.my_buckets} AND bucket = {bucket}"

@@ -12,10 +12,11 @@ from functools import cached_property, partial
 from typing import Any
 from zlib import crc32
 
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
-from xq.core.dialect import Dialect, Installation
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
@@ -79,7 +80,7 @@ class Bulk:
 
     def installed(self, store: Any) -> Installation:
         """Return the installation, as it is now. Raises NotInstalled."""
-        installation = self.dialect.installation(store, self.structure)
+        installation = Installation(store, self.dialect, self.structure)
         if error := installation.not_installed():
             raise error
         return installation

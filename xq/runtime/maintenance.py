@@ -15,10 +15,9 @@ from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core import time
-from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
-from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, keep
+from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, Runs, keep
 from xq.database import sessions
 from xq.database.database import Database
 from xq.database.members import Owner, members_of

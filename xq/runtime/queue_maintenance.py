@@ -216,7 +216,7 @@ class QueueMaintenance(Owner):
     def set_session_ttr(self, seconds: float) -> None:
         """Store for how long the tasks of a lost or closed session stay taken, in all queues of the database."""
         self.executor.begin()
-        self.executor.run(self.executor.dialect.records.set_setting, {"name": "session_ttr", "value": seconds})
+        self.executor.run(self.executor.dialect.shared.set_setting, {"name": "session_ttr", "value": seconds})
 
     def session_closed(self, own_lost: bool) -> None:
         """Wake the waiters that the end of a session concerns; `own_lost` if it has registered their waits."""
@@ -239,9 +239,9 @@ class QueueMaintenance(Owner):
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
-        records = self.executor.dialect.records
+        shared, forget_waits = self.executor.dialect.shared, self.executor.dialect.records.forget_waits
         if reaped:
             self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
-            of_sessions(self.executor, records, records.forget_waits, uuids)
-        of_sessions(self.executor, records, records.deregister_session, uuids, queue=self.source_name)
+            of_sessions(self.executor, shared, forget_waits, uuids)
+        of_sessions(self.executor, shared, shared.deregister_session, uuids, queue=self.source_name)

@@ -18,7 +18,7 @@ from xq.serve.snapshot import Look, begun
 SELECTED: Final = 200  # tasks that are moved at once
 
 
-class Form:
+class OperationForm:
     """What a form says: what to do to which tasks in a queue. Raises HTTPException for an incomplete form."""
 
     def __init__(self, visit: Visit) -> None:
@@ -46,12 +46,12 @@ class Form:
 
 def preview(console: Console, visit: Visit) -> Response:
     """Show which tasks an operation would move, and ask for a reason."""
-    return console.show("preview.html", visit, form=Form(visit))
+    return console.show("preview.html", visit, form=OperationForm(visit))
 
 
 def act(console: Console, visit: Visit) -> Response:
     """Begin an operation and show its progress; selected tasks are moved at once, in one transaction."""
-    form, queue, reason = Form(visit), visit.entry.queue, visit.text("reason").strip() or None
+    form, queue, reason = OperationForm(visit), visit.entry.queue, visit.text("reason").strip() or None
     if form.asks and visit.text("sure") != form.entry.name:
         raise HTTPException(400, f"Nothing was moved: type {form.entry.name} to go on. Go back to the page before.")
     if form.scope == "selected":

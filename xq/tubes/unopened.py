@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from xq.adapters.databases.dialect import Dialect
 from xq.api import Queue
 from xq.core import time
-from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database import sessions
@@ -82,7 +82,7 @@ class UnopenedTubes(Unopened):
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Open the tubes in which these sessions are registered, and release their tasks."""
         database = self._queue.parts.maintenance.executor
-        listed = of_sessions(database, database.dialect.records, database.dialect.records.session_queues, uuids)
+        listed = of_sessions(database, database.dialect.shared, database.dialect.shared.session_queues, uuids)
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
@@ -142,10 +142,10 @@ class UnopenedTubes(Unopened):
         dialect, searches = self._queue.parts.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
-        for tube, seconds in self._rows(dialect.records.next_due_of):
+        for tube, seconds in self._rows(dialect.shared.next_due_of):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
-        for tube, _ in self._rows(dialect.records.orphans_of) if searches else ():
+        for tube, _ in self._rows(dialect.shared.orphans_of) if searches else ():
             self._try(tube, bool)
         if searches:
             self._search_at = now + LONGEST_REST

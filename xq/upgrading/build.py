@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from xq.adapters.databases import DIALECTS, SHARED
+from xq.adapters.databases.dialects import DIALECTS, SHARED
 from xq.adapters.databases.installer.findings import DURATIONS
 from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.aio import Aio

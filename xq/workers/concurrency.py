@@ -64,7 +64,7 @@ class Slots:
         session.register(self._executor)  # else its slots would count as those of an ended one
         if not self._added:
             for slot in range(1, self._concurrency.n + 1):
-                self._run(binding.dialect.records.add_slot, slot=slot)
+                self._run(binding.dialect.shared.add_slot, slot=slot)
             self._added = True
         found = self._executor.transaction(partial(self._take, n, session.uuid))
         if not found:
@@ -73,9 +73,9 @@ class Slots:
         return len(found)
 
     def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
-        free = self._run(self._executor.dialect.records.free_slots, most=self._concurrency.n, n=n)
+        free = self._run(self._executor.dialect.shared.free_slots, most=self._concurrency.n, n=n)
         for (slot,) in free:
-            self._run(self._executor.dialect.records.take_slot, slot=slot, uuid=uuid)
+            self._run(self._executor.dialect.shared.take_slot, slot=slot, uuid=uuid)
         return [(slot, uuid) for (slot,) in free]
 
     def leave(self) -> None:
@@ -83,7 +83,7 @@ class Slots:
         if self._taken:  # not within run_pending, which takes none
             taken = self._taken.popleft()
             try:
-                self._run(self._executor.dialect.records.leave_slot, slot=taken[0], uuid=taken[1])
+                self._run(self._executor.dialect.shared.leave_slot, slot=taken[0], uuid=taken[1])
             except BaseException:
                 self._taken.appendleft(taken)
                 raise

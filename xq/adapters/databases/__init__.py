@@ -1,15 +1,1 @@
-"""All SQL of xq: a dialect for each database."""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.mariadb.dialect import Mariadb
-from xq.adapters.databases.postgres.dialect import Postgres
-from xq.adapters.databases.shared import SharedSql
-from xq.adapters.databases.sqlite.dialect import Sqlite
-
-DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
-# The SQL of what all queues of a database share.
-SHARED: Mapping[str, type[SharedSql]] = {engine: kind.shared_kind for engine, kind in DIALECTS.items()}
+"""All SQL of a queue. The engine knows the base classes of this folder, and no database."""

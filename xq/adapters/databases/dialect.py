@@ -1,25 +1,74 @@
-"""The base of the dialects: the SQL of one queue, with its installation."""
+"""The base of the dialects: the SQL of one queue in one database, in parts by what it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cached_property
 
-from xq.adapters.databases.installer.installation import Installation
-from xq.adapters.databases.parts import Parts
-from xq.core.ports import Store
-from xq.core.words import PLAIN, Wording
+from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.installer.installer import Installer
+from xq.adapters.databases.looks import Looks
+from xq.adapters.databases.moves import TaskMoves
+from xq.adapters.databases.records import Records
+from xq.adapters.databases.rows import Rows
 
 
-class Dialect(Parts):
-    """The SQL for one queue in one database."""
+class Dialect(Rows):
+    """The SQL for one queue in one database.
 
-    def installation(
-        self,
-        store: Store[Any],
-        structure: Mapping[str, Any],
-        wording: Wording = PLAIN,
-        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
-    ) -> Installation:
-        """Return the installation of the queue in the database of a store. The arguments are those of its class."""
-        return Installation(store, self, structure, wording, values)
+    Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
+    values of a call are named parameters:
+
+    any statement
+        now                  the clock of a test, in seconds since 1970; NULL for the clock of the database
+        context              the event context of a server's triggers: event, queue, actor, reason, `now`
+    selectors
+        k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
+        keys                 a list of keys, each with its token if the fence wants it, in JSON
+        session, token       a fence: the session, which the token begins with; the whole token
+        first0, end0 ...     the ranges of the tokens of ended sessions
+        tube                 the tube of a take, of a counter, or of a pause
+        skip0, skip1 ...     the paused tubes that a take skips
+        unique0, unique1 ... values of the role unique
+        n, many              the maximum number of rows; the number of locked rows
+        since, until         microseconds since 1970 (the history)
+        p0, p1 ...           the position of a row in the order of an index (the search)
+        v0, v1 ...           the values of a filter
+        look                 the maximum number of rows that the search examines
+    new values
+        f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row
+        ttl, increment ...   the options of a call, in seconds, by their names
+        own_ttl ...          the value of an option that a role stores; `forever` for never
+        owner                the token of a take
+        adding               the number of tasks that a put adds to a limited queue
+    counters; records.sql and shared.sql name the values of their own texts
+        source, target, count, event   a transition, its number, and its event
+
+    Two names are not values: `filled` replaces them by SQL when the number of rows is known. `uuids` becomes a list of
+    values (uuids0, uuids1 ...), and `chosen` a condition.
+    """
+
+    groups_kind: type[Groups]
+    moves_kind: type[TaskMoves]
+    looks_kind: type[Looks]
+    installer_kind: type[Installer]
+
+    @cached_property
+    def records(self) -> Records:
+        return Records(self)
+
+    @cached_property
+    def groups(self) -> Groups | None:
+        guard = self.machine.guard("utube")
+        return self.groups_kind(self, guard) if guard else None
+
+    @cached_property
+    def moves(self) -> TaskMoves:
+        return self.moves_kind(self, self.groups)
+
+    @cached_property
+    def looks(self) -> Looks:
+        return self.looks_kind(self, self.groups)
+
+    @cached_property
+    def installer(self) -> Installer:
+        return self.installer_kind(self, self.groups)

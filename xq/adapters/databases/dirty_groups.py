@@ -19,9 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.rows import Rows
-from xq.core.dialect import RunsQueue
 from xq.core.machine import READY, Guard
-from xq.core.ports import Connections, ErrorKind
+from xq.core.ports import Connections, ErrorKind, Runs
 
 DIRTY = "dirty_groups"
 MANY = 1_000  # rows to read at once
@@ -117,7 +116,7 @@ class ServerGroups(Groups):
 
     # refreshing
 
-    def refresh(self, database: RunsQueue, mine: bool = False) -> int:
+    def refresh(self, database: Runs, mine: bool = False) -> int:
         """Refresh a batch of dirty groups, with `mine` all of the open transaction. Returns how many were refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
@@ -147,7 +146,7 @@ class ServerGroups(Groups):
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, database: RunsQueue, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, database: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
@@ -162,7 +161,7 @@ class ServerGroups(Groups):
         """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _refresh_batch(self, database: RunsQueue, dirty: list[DirtyGroup]) -> int:
+    def _refresh_batch(self, database: Runs, dirty: list[DirtyGroup]) -> int:
         refreshed = self._refresh_each(database.store, partial(self.refresh_heads, database), dirty)
         for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
@@ -234,7 +233,7 @@ class ServerGroups(Groups):
         return len(found)
 
     @abstractmethod
-    def refresh_heads(self, database: RunsQueue, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
 
         All in one transaction. A head without a first task and without taken tasks is deleted too.

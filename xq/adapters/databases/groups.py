@@ -67,7 +67,7 @@ class Groups(ABC):
 
     @abstractmethod
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query as `Moves.select`, of the first tasks to take."""
+        """Return a query as `TaskMoves.select`, of the first tasks to take."""
 
     def head(self, version: str) -> str:
         """Return the key of the head of a version of a row, as SQL."""
@@ -152,7 +152,7 @@ class Groups(ABC):
         """Return the condition that a row of the table is ready, and in a tube of the selector."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
-        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.skipped(rows, table)}{of.within_rate}"
+        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.skipped(rows, table)}{of.buckets.within_rate}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query of the first task of a utube."""

@@ -1,14 +1,18 @@
-"""The language of one database, in which all SQL is written: times, words and literals. It names no queue."""
+"""How one database says times, words and literals, and runs SQL with named values. Nothing here names a queue."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from xq.adapters.databases.named import quoted
-from xq.core.ports import TIMES, Kind
+from xq.adapters.databases.named import by_position, in_order, quoted
+from xq.core.generated import arguments
+from xq.core.ports import TIMES, Connection, Connections, Kind, Liveness, Notifier, Row, Run, Values
+
+InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
 class Form(str):
@@ -22,8 +26,8 @@ AS_IT_IS = Form("{}")
 SHARED_TEXTS = Path(__file__).parent / "shared.sql"
 
 
-class Language:
-    """What SQL says in this database's own way, whatever table it is about."""
+class Language(ABC):
+    """What SQL says in this database's own way, whatever table it is about; it runs on the connections of a store."""
 
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
@@ -115,3 +119,46 @@ class Language:
     @staticmethod
     def tuple_of(parts: Sequence[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+    # statements
+
+    def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
+        """Return a function that runs SQL with named values; `brought` names the values in `rows`, as in `runner`."""
+        text, values_of = self.filled(sql, brought, width)
+        return lambda connection, values: connection.execute(text, values_of(values))
+
+    def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, InOrder]:
+        """Return SQL with the driver's placeholders, and a function that lists their values in this order."""
+        text, names = by_position(sql, self.placeholder)
+        return text, arguments(names, brought, width) if width else in_order(names)
+
+    def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
+        """Run SQL with named values."""
+        text, names = by_position(sql, self.placeholder)
+        return store.execute(text, [values[name] for name in names])
+
+    # connections
+
+    def file(self, store: Connections) -> str | None:
+        """Return the file that the database is; None if it is in memory or on a server."""
+        return None
+
+    def connected(self, store: Connections, connection: Connection) -> None:
+        """Set up a new connection of a store."""
+        return  # a server knows all that a connection needs
+
+    @abstractmethod
+    def liveness(self, store: Connections) -> Liveness | None:
+        """Return the liveness locks of sessions; None if no other process can reach the database."""
+
+    @abstractmethod
+    def notifier(self, store: Connections) -> Notifier | None:
+        """Return what notifies of the commits of other processes; None if no other process can write."""
+
+    @abstractmethod
+    def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
+        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+
+    @abstractmethod
+    def only_reads(self, store: Connections) -> bool:
+        """Return whether the database reports this connection as read-only. Some users may write all the same."""

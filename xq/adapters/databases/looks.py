@@ -13,9 +13,8 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
-from xq.core.dialect import RunsQueue
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
-from xq.core.ports import Connections
+from xq.core.ports import Connections, Runs
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 
@@ -62,7 +61,7 @@ class Looks:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
-        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.within_rate}"
+        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.buckets.within_rate}"
         return f"SELECT 1 FROM {self.of.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
@@ -87,7 +86,7 @@ class Looks:
         """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
-    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 
@@ -208,8 +207,9 @@ class Looks:
     @property
     def next_bucket(self) -> str:
         """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
-        empty = f"{self.of.my_buckets} AND full_us > {self.of.latest}"
-        return f"SELECT MIN(full_us) - ({self.of.latest}) FROM {RATES} WHERE {empty}"
+        buckets = self.of.buckets
+        empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
+        return f"SELECT MIN(full_us) - ({buckets.latest}) FROM {RATES} WHERE {empty}"
 
     # counters
 
@@ -263,8 +263,7 @@ class Looks:
 
     # the history
 
-    def add_up_history(self, store: Connections) -> None:
-        """Add to the counters the transitions that only rows of the history count, if there is an installation."""
+    add_up_history = ""  # SQL that adds to the counters the transitions that only rows of the history count
 
     def history(self, of: Iterable[str]) -> str:
         """Return a query of the history, with the time in each state. `of` has key, after, before, since or until."""
@@ -337,7 +336,7 @@ class ServerLooks(Looks):
 
     groups: ServerGroups | None
 
-    def refresh_groups(self, database: RunsQueue, mine: bool) -> int:
+    def refresh_groups(self, database: Runs, mine: bool) -> int:
         return self.groups.refresh(database, mine) if self.groups else 0
 
     @property

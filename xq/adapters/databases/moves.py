@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,14 +12,13 @@ from uuid import UUID
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
-from xq.core import dialect as interface
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TOKEN, Guard, Marker
-from xq.core.ports import fits_a_column
+from xq.core.ports import Run, fits_a_column
 from xq.core.tokens import UUID_LENGTH
 
 
-class Moves(interface.Moves):
+class TaskMoves(ABC):
     """Compiles changes of the transition table, and puts with their guards, to statements."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
@@ -161,7 +161,7 @@ class Moves(interface.Moves):
         return Statement(
             f"UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge_each=self.of.charging(self.of.by_key()) if self.of.is_charged(rows, change) else "",
+            charge_each=self.of.buckets.charging(self.of.by_key()) if self.of.buckets.is_charged(rows, change) else "",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
@@ -255,6 +255,17 @@ class Moves(interface.Moves):
         """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
         held = self.of.in_states(self.of.guarded_states(guard))
         return f" ON CONFLICT ({self.of.roles[guard.role]}) WHERE {held} DO NOTHING"
+
+    @abstractmethod
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        """Return whether the message of a database error names the unique index of a guard."""
+
+    @abstractmethod
+    def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
+        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
+
+        A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
+        """
 
 
 def _is_listed(parts: Sequence[Any]) -> bool:

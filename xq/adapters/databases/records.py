@@ -4,34 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, SharedTexts
+from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, Sql
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
-from xq.adapters.databases.statements import Statements
 from xq.adapters.databases.terms import Terms
-from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 
 TEXTS = Path(__file__).parent / "records.sql"
 
 
-class Records(SharedTexts, interface.Records):
-    """The texts of records.sql with what the dialect of a queue fills in, and those that all queues share."""
+class Records:
+    """The texts of records.sql by their names; the dialect of a queue fills them in."""
+
+    installed = Sql()
+    generations = Sql()
+    objects = Sql()
+    forget_noted = Sql()
+    note_installed = Sql()
+    note_schedules = Sql()
+    forget_schedules = Sql()
+    forget = Sql()
+
+    pauses = Sql()
+    pause = Sql()
+    resume = Sql()
+
+    schedules = Sql()
+    declared_schedules = Sql()
+    next_firings = Sql()
+    add_schedule = Sql()
+    schedule = Sql()
+    due_schedule = Sql()
+    set_schedule = Sql()
+    fired_schedule = Sql()
+    pause_schedule = Sql()
+    resume_schedule = Sql()
+    drop_schedule = Sql()
+
+    drop_full_buckets = Sql()
+
+    begin_wait = Sql()
+    end_wait = Sql()
+    ends = Sql()
+    waiting = Sql()
+    taken_and_awaited = Sql()
+    forget_waits = Sql()
 
     def __init__(self, of: Terms) -> None:
         self.of = of
 
-    @property
-    def language(self) -> Statements:
-        return self.of
-
     def text(self, name: str, **more: str) -> str:
         """Return a text with its holes filled in."""
-        mine = texts(TEXTS)
-        if name not in mine:
-            return super().text(name)
         of, parts = self.of, self.of.parts
         holes: Holes = {
-            **self.holes,
+            **of.shared.holes,
             "queue": of.literal(of.source_name),
             "waits": of.waits,
             "parts": ", ".join(parts),
@@ -43,7 +68,7 @@ class Records(SharedTexts, interface.Records):
             "t_is_taken": of.is_state(TAKEN, f"t.{of.roles['status']}"),
             **more,
         }
-        return filled_in(mine[name], (), holes)
+        return filled_in(texts(TEXTS)[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         """Return SQL that records this queue as installed, in place of an earlier record, and as the newest."""

@@ -6,15 +6,21 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from xq.adapters.databases.terms import Terms
 from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN
 
 
-class Rows(TokenBuckets):
+class Rows(Terms):
     """Conditions and orders of rows, in the terms of one database."""
 
     lists_keys = True  # whether one value can hold a list of keys
+    buckets_kind: type[TokenBuckets] = TokenBuckets
+
+    @cached_property
+    def buckets(self) -> TokenBuckets:
+        return self.buckets_kind(self)
 
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:
@@ -72,7 +78,7 @@ class Rows(TokenBuckets):
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
-        within_rate = self.within_rate if rows.state == READY else ""
+        within_rate = self.buckets.within_rate if rows.state == READY else ""
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
@@ -87,10 +93,7 @@ class Rows(TokenBuckets):
     def due(self, rows: Selector) -> str:
         """Return the condition of due tasks."""
         held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
-        return f"{self.fell_due(rows.column)}{held}"
-
-    def fell_due(self, role: str) -> str:
-        return f"{self.roles[role]} <= {self.bound(self.kind(role))}"
+        return f"{self.roles[rows.column]} <= {self.bound(self.kind(rows.column))}{held}"
 
     @property
     def index_of_taken(self) -> str:

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.language import Form
-from xq.adapters.databases.moves import Moves
+from xq.adapters.databases.language import Form, Language
+from xq.adapters.databases.moves import TaskMoves
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.shared import LEASES, QUEUES
-from xq.adapters.databases.statements import Statements
 from xq.core.acting import BLOCKS, NO_ACTOR, By, actor_of
 from xq.core.compile import Statement
 from xq.core.machine import GUARDED, Guard
 from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
 
 
-class ServerLanguage(Statements):
+class ServerLanguage(Language):
     """The language of a server, which ties the sessions of a process to a connection."""
 
     is_local = False
@@ -90,7 +89,7 @@ class Server(ServerLanguage, Dialect):
         return all(field.kind in self.list_kinds for field in self.source.key)
 
 
-class ServerMoves(Moves):
+class ServerMoves(TaskMoves):
     """Passes the event to the triggers where it matters, and puts into a limited queue one at a time."""
 
     of: Server

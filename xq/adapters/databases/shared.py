@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from xq.adapters.databases.language import SHARED_TEXTS
+from xq.adapters.databases.language import SHARED_TEXTS, Language
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
-from xq.adapters.databases.statements import Statements
-from xq.core import dialect as interface
 from xq.core.machine import TAKEN
 from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
@@ -30,29 +27,61 @@ TUBES = "xq_tube"  # the tubes; the names of their tables begin so (xq/tubes/tab
 ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's lock shows that it lives
 
 
-class SharedTexts(interface.SharedTexts):
-    """The texts of shared.sql in the language of a database, and what it is asked about many queues at once."""
+class Sql(cached_property[str]):
+    """The text of the same name, which the object that has it fills in by its method `text`."""
 
+    def __init__(self) -> None:
+        super().__init__(lambda part: part.text(self.attrname))
+
+
+class SharedSql(Language):
+    """The SQL of one kind of database about what all its queues share. It names no queue.
+
+    It has the tables, the texts of shared.sql by their names, and what a database is asked about many queues at once.
+    """
+
+    more_of_queues = ""  # further columns of QUEUES, after a comma
     table = QUEUES  # without it, no queue of the database is installed
 
-    @property
-    @abstractmethod
-    def language(self) -> Statements: ...
+    definitions = Sql()
+    queues = Sql()
+    time_us = Sql()
+    set_setting = Sql()
+
+    sessions = Sql()
+    sessions_listed = Sql()
+    session_queues = Sql()
+    session_listed = Sql()
+    session_is_there = Sql()
+    session_rejoined = Sql()
+    rejoin_session = Sql()
+    describe_session = Sql()
+    expire_session_later = Sql()
+    session_ends = Sql()
+    session_over = Sql()
+    deregister_session = Sql()
+
+    add_slot = Sql()
+    free_slots = Sql()
+    take_slot = Sql()
+    leave_slot = Sql()
+    hold_task = Sql()
+    forget_held = Sql()
+    forget_cancelled = Sql()
 
     @property
     def holes(self) -> Holes:
-        of = self.language
         return {
-            "now": of.now,
-            "now_us": of.now_us,
-            "lock": of.lock.lstrip(),
-            "skip": of.skip.lstrip(),
-            "unless": lambda columns: of.on_conflict(columns).lstrip(),
+            "now": self.now,
+            "now_us": self.now_us,
+            "lock": self.lock.lstrip(),
+            "skip": self.skip.lstrip(),
+            "unless": lambda columns: self.on_conflict(columns).lstrip(),
         }
 
     def text(self, name: str) -> str:
         """Return a text with its holes filled in."""
-        return filled_in({**texts(SHARED_TEXTS), **texts(self.language.shared_file)}[name], (), self.holes)
+        return filled_in({**texts(SHARED_TEXTS), **texts(self.shared_file)}[name], (), self.holes)
 
     def records_of(self, queues: Sequence[Any]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number.
@@ -61,18 +90,17 @@ class SharedTexts(interface.SharedTexts):
         microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
         writes.
         """
-        of = self.language
-        names = ", ".join(of.literal(queue.source_name) for queue in queues) or "''"
+        names = ", ".join(self.literal(queue.source_name) for queue in queues) or "''"
         found = [
             f"SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 AS n "
             f"FROM {QUEUES} WHERE name IN ({names})",
             f"SELECT 'pause', queue, tube, '', whole FROM {PAUSES}",
-            f"SELECT 'schedule', queue, name, '', next_us - {of.now_us} "
+            f"SELECT 'schedule', queue, name, '', next_us - {self.now_us} "
             f"FROM {SCHEDULES} WHERE next_us IS NOT NULL AND paused IS NULL",
             f"SELECT 'cancelled', '', name, '', 0 FROM {SETTINGS} WHERE substr(name, 1, 10) = 'cancelled:'",
         ]
-        if of.read_only:
-            found.append(f"SELECT 'read only', '', '', '', 1{of.absent_rows} WHERE {of.read_only}")
+        if self.read_only:
+            found.append(f"SELECT 'read only', '', '', '', 1{self.absent_rows} WHERE {self.read_only}")
         return " UNION ALL ".join(found)
 
     @staticmethod
@@ -116,25 +144,16 @@ class SharedTexts(interface.SharedTexts):
 
     def many_counters_of(self, queues: Sequence[Any], many: int) -> str:
         """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
-        if self.language.is_local:
+        if self.is_local:
             return ""
         return " UNION ALL ".join(
             f"SELECT {place} FROM (SELECT 1 AS one FROM {queue.side('count')} LIMIT 1 OFFSET {many}) AS counters"
             for place, queue in enumerate(queues)
         )
 
-
-class SharedSql(SharedTexts, Statements, interface.SharedSql):
-    """The SQL of one kind of database about what all its queues share. It names no queue."""
-
-    more_of_queues = ""  # further columns of QUEUES, after a comma
-
-    @property
-    def language(self) -> Statements:
-        return self
-
     @cached_property
     def tables(self) -> dict[str, str]:
+        """The tables that all queues share: by name, the SQL that creates each unless it is there."""
         name, uuid, long = self.varying(255), self.varying(UUID_LENGTH), self.long_text
         # Of a pause. And paused is 1 or NULL.
         by = f"actor {self.varying(LONGEST_ACTOR)}, reason {self.varying(LONGEST_REASON)}"

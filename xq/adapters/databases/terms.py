@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from xq.adapters.databases.language import Language
 from xq.adapters.databases.shared import SharedSql
-from xq.adapters.databases.statements import Statements
-from xq.core import dialect as interface
 from xq.core.compile import Statement
 from xq.core.errors import ConfigurationError
 from xq.core.machine import ABSENT, Guard, Machine
@@ -21,7 +20,7 @@ from xq.core.ports import HISTORY, Connection, Connections, Field, Kind, Row, Ru
 GUARDS = ("limit", "rate", "unique", "utube")
 
 
-class Terms(Statements, interface.Dialect, ABC):
+class Terms(Language):
     """The table of a queue, its roles, its states and its keys, as SQL."""
 
     def __init__(
@@ -48,6 +47,7 @@ class Terms(Statements, interface.Dialect, ABC):
         self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     shared_kind: type[SharedSql]
+    no_limit: int | None  # of rows, as a value of LIMIT
 
     @cached_property
     def shared(self) -> SharedSql:

@@ -21,34 +21,37 @@ from xq.core.compile import Change, Selector
 from xq.core.machine import READY, TAKEN
 
 
-class TokenBuckets(Terms):
+class TokenBuckets:
     """The buckets of one queue. For queues with the feature rate."""
+
+    def __init__(self, of: Terms) -> None:
+        self.of = of
 
     @property
     def _rate(self) -> tuple[int, int]:
         """The microseconds between two tasks, and how far in the future the bucket may be full at a take."""
-        guard = self.machine.guard("rate")
+        guard = self.of.machine.guard("rate")
         return guard.value if guard else (0, 0)
 
     @property
     def bucket(self) -> str:
         """The name of the bucket of a row of the table."""
-        guard = self.machine.guard("rate")
-        return self.as_text(f"{self.table}.{self.roles[guard.role]}") if guard and guard.role else "''"
+        guard = self.of.machine.guard("rate")
+        return self.of.as_text(f"{self.of.table}.{self.of.roles[guard.role]}") if guard and guard.role else "''"
 
     @property
     def my_buckets(self) -> str:
-        return f"{RATES}.queue = {self.literal(self.source_name)}"
+        return f"{RATES}.queue = {self.of.literal(self.of.source_name)}"
 
     @property
     def latest(self) -> str:
         """The last time for a bucket to be full at which a task may be taken from it."""
-        return f"{self.now_us} + {self._rate[1]}"
+        return f"{self.of.now_us} + {self._rate[1]}"
 
     @property
     def within_rate(self) -> str:
         """What follows a condition of a row of the table: that its bucket is not empty."""
-        if self.machine.guard("rate") is None:
+        if self.of.machine.guard("rate") is None:
             return ""
         # A query of one value, since the planner might make a join of EXISTS, and sort all ready tasks for it.
         full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
@@ -56,7 +59,7 @@ class TokenBuckets(Terms):
 
     def is_charged(self, rows: Selector, change: Change) -> bool:
         """Return whether a change of these rows charges the bucket of each."""
-        return bool(self.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
+        return bool(self.of.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket of the task of this condition. It changes no row if that is empty."""
@@ -64,12 +67,13 @@ class TokenBuckets(Terms):
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket of the task of this condition, full after `more`, or updates it."""
-        full_us = f"{self.now_us} + {more}"
-        mine = f"{self.literal(self.source_name)}, {self.bucket}, {full_us} FROM {self.table_in_schema} WHERE {task}"
-        there = self.on_conflict("queue, bucket", f"full_us = {update}")
-        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} AND {self.bucket} IS NOT NULL{there}"
+        of = self.of
+        mine = f"{of.literal(of.source_name)}, {self.bucket}, {of.now_us} + {more} FROM {of.table_in_schema}"
+        there = of.on_conflict("queue, bucket", f"full_us = {update}")
+        which = f"WHERE {task} AND {self.bucket} IS NOT NULL"
+        return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} {which}{there}"
 
     @property
     def charged(self) -> str:
         full_us = f"{RATES}.full_us"
-        return f"CASE WHEN {full_us} > {self.now_us} THEN {full_us} ELSE {self.now_us} END + {self._rate[0]}"
+        return f"CASE WHEN {full_us} > {self.of.now_us} THEN {full_us} ELSE {self.of.now_us} END + {self._rate[0]}"

@@ -171,7 +171,7 @@ class HistoryStream(Reading, spark.DataSourceStreamReader, SupportsTriggerAvaila
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchRows:
     """A partition's rows, to iterate as often as it takes to put them."""
 
     batches: Sequence[pa.RecordBatch]
@@ -189,7 +189,7 @@ class Writer(spark.DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> spark.WriterCommitMessage:
         task: Any = TaskContext.get()
-        self.job.put(task.partitionId(), Rows(list(iterator)))
+        self.job.put(task.partitionId(), BatchRows(list(iterator)))
         return spark.WriterCommitMessage()
 
     def commit(self, messages: Sequence[Any]) -> None:

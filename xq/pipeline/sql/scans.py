@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from xq.adapters.databases.looks import Looks
-from xq.adapters.databases.terms import Terms
+from xq.adapters.databases.dialect import Dialect
 from xq.core.errors import BadValue, shown
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.core.ports import Address, Field
@@ -24,9 +23,8 @@ class Scans(ABC):
     key_in_history: ClassVar[str] = "{}"  # casts a key to the text that triggers write to the history
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
-    def __init__(self, dialect: Any) -> None:
-        self.dialect: Terms = dialect
-        self.looks: Looks = dialect.looks
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect, self.looks = dialect, dialect.looks
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
         """Return what another program needs to read the model `name` at `address`; for tasks, only in `states`.

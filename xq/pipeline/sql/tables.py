@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from xq.adapters.databases.language import Language
 from xq.adapters.databases.terms import Terms
 
 CHECKPOINTS = "xq_sink"  # each table's stream and last batch; the name is from version 0.1
@@ -49,7 +50,7 @@ class Checkpoints(NamedTuple):
     forget: str
 
 
-class Rollup(NamedTuple):
+class RollupSql(NamedTuple):
     """SQL for an application's table that counts transitions by time span, and for its throughput view."""
 
     create: tuple[str, ...]
@@ -58,9 +59,8 @@ class Rollup(NamedTuple):
     add: str
 
 
-def jobs(dialect: Any) -> Jobs:
+def jobs(of: Terms) -> Jobs:
     """Return the SQL for the jobs table."""
-    of: Terms = dialect
     table, name = of.side("put"), of.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
     body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
@@ -76,9 +76,8 @@ def jobs(dialect: Any) -> Jobs:
     )
 
 
-def checkpoints(dialect: Any) -> Checkpoints:
+def checkpoints(of: Language) -> Checkpoints:
     """Return the SQL for the checkpoints table."""
-    of: Terms = dialect
     text = of.varying(255)
     columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
     # If two processes begin a sink at once, the second waits here, and then reads the first one's row.
@@ -93,9 +92,8 @@ def checkpoints(dialect: Any) -> Checkpoints:
     )
 
 
-def rollup(dialect: Any, table: str) -> Rollup:
+def rollup(of: Language, table: str) -> RollupSql:
     """Return the SQL for a table with this name that counts transitions."""
-    of: Terms = dialect
     name, varying = of.quote(table), of.varying
     types = {
         "queue": varying(160),
@@ -116,7 +114,7 @@ def rollup(dialect: Any, table: str) -> Rollup:
     counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
     numbers = ", ".join(f"{of.whole(total)} AS {column}" for column, total in counted.items())
     buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
-    return Rollup(
+    return RollupSql(
         create=(
             f"CREATE TABLE IF NOT EXISTS {name} {body}{of.engine}",
             f"{of.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",

@@ -9,13 +9,13 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from xq.adapters.databases.parts import Parts
+from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.shared import OBJECTS
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.machine import READY, TAKEN
 from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, Row, Store
-from xq.core.words import Wording
+from xq.core.words import PLAIN, Wording
 
 # The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
 # that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
@@ -37,10 +37,10 @@ class Findings:
     def __init__(
         self,
         store: Store[Any],
-        dialect: Parts,
+        dialect: Dialect,
         structure: Mapping[str, Any],
-        wording: Wording,
-        values: Callable[[], Mapping[str, Any]],
+        wording: Wording = PLAIN,
+        values: Callable[[], Mapping[str, Any]] = lambda: {"now": None},
     ) -> None:
         self.store = store
         self.dialect = dialect
@@ -275,7 +275,7 @@ class Findings:
         return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:
-        return self.dialect.records.table in existing
+        return self.dialect.shared.table in existing
 
     def _differences(self, records: list[Any]) -> list[str]:
         if not records:

@@ -228,7 +228,9 @@ class Installation(Findings):
 
     def create(self) -> None:
         """Create what is not as this definition has it; the counters keep their values."""
-        self.looks.add_up_history(self.store)
+        there = (self.installer.columns_of(self.store, self.dialect.name(table)) for table in ("count", "history"))
+        if self.looks.add_up_history and all(there):
+            self.store.execute(self.looks.add_up_history)
         for sql in (sql for item in self.installer.objects.all() if item.kind == "table" for sql in item.create):
             self.store.execute(sql)
         for step in Installing(self, False, self._count).left():
@@ -306,7 +308,7 @@ class Installation(Findings):
             if self._records_are_in(self.installer.existing(self.store)):
                 for sql in self.dialect.records.forget_all.values():
                     self.store.execute(sql)
-                if not self.store.execute(self.dialect.records.queues):
+                if not self.store.execute(self.dialect.shared.queues):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:

@@ -25,7 +25,7 @@ LATER: Final = frozenset({ErrorKind.LOCKED, ErrorKind.CONFLICT})  # errors after
 
 
 @dataclass(frozen=True)
-class Part:
+class Stage:
     """A step of an installation: one transaction, where the database has such of changes of tables."""
 
     kind: str  # tables, columns, index, triggers or count
@@ -44,37 +44,37 @@ class Installing:
         self.installer, self.looks, self.finish = self.dialect.installer, self.dialect.looks, finish
         self.online = online
 
-    def left(self) -> Iterator[Part]:
+    def left(self) -> Iterator[Stage]:
         """Yield the steps that are left: what is missing, and what is not as this definition makes and leaves it."""
         installer, store = self.installer, self.store
         existing, objects, changed = installer.existing(store), installer.objects.all(), self.findings.changed()
         there = existing.keys() | installer.broken(store).keys()
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):
-            yield Part("tables", "create the tables beside it", tuple(sql for item in tables for sql in item.create))
+            yield Stage("tables", "create the tables beside it", tuple(sql for item in tables for sql in item.create))
         if store.adds_columns and self.findings.missing_own():
             added = map(self.beside, installer.add_own(store))
-            yield Part("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
-        changes = list[Part]()
+            yield Stage("columns", f"add its columns {', '.join(installer.own)}", tuple(added))
+        changes = list[Stage]()
         for item in objects:
             if item.kind == "table" or (item.name in existing and item.name not in changed):
                 continue
             if item.kind == "index":
                 sql = tuple(map(self.beside, ((item.drop,) if item.name in there else ()) + item.create))
                 scans = installer.online_scans if self.online else 1
-                yield Part("index", f"build the index {item.name}", sql, scans, self.beside(item.drop), (item,))
+                yield Stage("index", f"build the index {item.name}", sql, scans, self.beside(item.drop), (item,))
             else:
                 what, sql = f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])
-                changes.append(Part("triggers", what, sql, makes=(item,)))
+                changes.append(Stage("triggers", what, sql, makes=(item,)))
         if stale := self.findings.stale():
-            changes.append(Part("triggers", "remove what an earlier definition had", tuple(stale)))
+            changes.append(Stage("triggers", "remove what an earlier definition had", tuple(stale)))
         if changes and installer.transactional_ddl:
             sql = tuple(sql for step in changes for sql in step.sql)
             made = tuple(item for step in changes for item in step.makes)
-            changes = [Part("triggers", "count each write, by triggers", sql, makes=made)]
+            changes = [Stage("triggers", "count each write, by triggers", sql, makes=made)]
         yield from changes
         scans = 2 if self.dialect.groups else 1
-        yield Part("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
+        yield Stage("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
 
     def beside(self, sql: str) -> str:
         """Return SQL that changes the table as it is run: beside writers if `online`."""
@@ -154,7 +154,7 @@ class Installing:
                 done.add(step.what)
                 pauses = self._pauses(lock_timeout)
 
-    def _run(self, step: Part, lock_timeout: float) -> None:
+    def _run(self, step: Stage, lock_timeout: float) -> None:
         with self.installer.briefly(self.store, lock_timeout, step.kind):
             self.findings.refuse_change()  # installed since by another process
             for sql in step.sql if step.kind != "count" else ():

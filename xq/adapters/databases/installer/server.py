@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.installer.installer import Installer
-from xq.adapters.databases.installer.objects import Objects
 from xq.adapters.databases.shared import QUEUES
 from xq.core.errors import ConfigurationError
 from xq.core.ports import OUTCOME_UNKNOWN, Connections
-
-
-class ServerObjects(Objects):
-    """The shared tables include those of what the server itself keeps alive."""
-
-    groups: ServerGroups | None
 
 
 class ServerInstaller(Installer):

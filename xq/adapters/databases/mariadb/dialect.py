@@ -15,6 +15,7 @@ from xq.adapters.databases.mariadb.objects import LONG, PREFIX
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import QUEUES, RATES
+from xq.adapters.databases.token_buckets import TokenBuckets
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Machine
 from xq.core.ports import BYTES, Connection, Connections, Field, Kind, Row, Run, Table, Values
@@ -25,6 +26,18 @@ HIGHEST = "\uffff"  # of the characters in names
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
+class MariadbBuckets(TokenBuckets):
+    """Charges a bucket in two statements."""
+
+    def charging(self, task: str) -> str:
+        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
+        bucket = f"(SELECT {self.bucket} FROM {self.of.table_in_schema} WHERE {task})"
+        return (
+            f"{self.adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self.charged} "
+            f"WHERE {self.my_buckets} AND bucket = {bucket} AND full_us <= {self.latest}"
+        )
+
+
 class Mariadb(MariadbLanguage, Server):
     """The dialect of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
 
@@ -32,6 +45,7 @@ class Mariadb(MariadbLanguage, Server):
     shared_kind = MariadbShared
     groups_kind = MariadbGroups
     moves_kind = MariadbMoves
+    buckets_kind = MariadbBuckets
     looks_kind = MariadbLooks
     installer_kind = MariadbInstaller
     turn = "puts = puts + 1"
@@ -109,11 +123,3 @@ class Mariadb(MariadbLanguage, Server):
             if store.execute(f"{look}{self.lock}") != store.execute(look):
                 store.execute(f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {CHANGED}, MESSAGE_TEXT = '{PUT_SINCE}'")
         super().one_at_a_time(store, within)
-
-    def charging(self, task: str) -> str:
-        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
-        bucket = f"(SELECT {self.bucket} FROM {self.table_in_schema} WHERE {task})"
-        return (
-            f"{self.adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self.charged} "
-            f"WHERE {self.my_buckets} AND bucket = {bucket} AND full_us <= {self.latest}"
-        )

@@ -8,8 +8,7 @@ from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Selector
-from xq.core.dialect import RunsQueue
-from xq.core.ports import Connections
+from xq.core.ports import Connections, Runs
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
@@ -100,7 +99,7 @@ class MariadbGroups(ServerGroups):
         rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
-    def refresh_heads(self, database: RunsQueue, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         return database.transaction(partial(self._refresh, database.store, dirty), locks=False)
 
     def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:

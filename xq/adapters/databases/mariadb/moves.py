@@ -81,7 +81,7 @@ class MariadbMoves(ServerMoves):
             f"UPDATE {table}{self.of.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
-            charge=self.of.charging(chosen) if self.of.is_charged(rows, change) else "",
+            charge=self.of.buckets.charging(chosen) if self.of.buckets.is_charged(rows, change) else "",
             # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
             back=f"SELECT {self.of.columns} FROM {table}{self.of.by_primary} WHERE {chosen}{self.of.afresh}",
         )
@@ -151,7 +151,8 @@ class MariadbMoves(ServerMoves):
             steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
         change = f"{statement.sql}; {statement.back}"
         if statement.charge:
-            unlimited = f"SELECT {self.of.bucket} IS NULL FROM {self.of.table_in_schema} WHERE {self._is_row(NAMES[0])}"
+            bucket, row = self.of.buckets.bucket, self._is_row(NAMES[0])
+            unlimited = f"SELECT {bucket} IS NULL FROM {self.of.table_in_schema} WHERE {row}"
             refused = f"SELECT {', '.join(['NULL'] * len(self.of.source.fields))}"  # the bucket has become empty
             otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
             change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"

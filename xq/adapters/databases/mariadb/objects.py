@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xq.adapters.databases.groups import GroupChange, Groups
-from xq.adapters.databases.installer.objects import Object
-from xq.adapters.databases.installer.server import ServerObjects
+from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.mariadb.groups import MariadbGroups
 from xq.core.ports import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
@@ -24,7 +23,7 @@ def part(n: int | str) -> str:
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({context}, '{PART}', {n}), '{PART}', -1)"
 
 
-class MariadbObjects(ServerObjects):
+class MariadbObjects(Objects):
     """There are no partial indexes."""
 
     groups: MariadbGroups | None

@@ -8,8 +8,7 @@ from typing import Any
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.adapters.databases.postgres.objects import dollars
 from xq.core.compile import Selector
-from xq.core.dialect import RunsQueue
-from xq.core.ports import INTEGERS, Connections
+from xq.core.ports import INTEGERS, Connections, Runs
 
 
 def _is_in(step: str) -> str:
@@ -75,7 +74,7 @@ class PostgresGroups(ServerGroups):
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
-    def refresh_heads(self, database: RunsQueue, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         if all(one.head != MISSING for one in dirty):
             return self._refresh_placed(database, dirty)
 
@@ -86,7 +85,7 @@ class PostgresGroups(ServerGroups):
 
         return database.transaction(place_and_refresh, locks=False)
 
-    def _refresh_placed(self, database: RunsQueue, dirty: Sequence[DirtyGroup]) -> int:
+    def _refresh_placed(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
         # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),

@@ -25,14 +25,14 @@ class PostgresMoves(ServerMoves):
         return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.of.is_charged(rows, change):
+        if not self.of.buckets.is_charged(rows, change):
             return super().update(rows, change)
         # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
         here = f"{self.of.key} = (SELECT * FROM xq_task)"
-        may = f"({self.of.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
+        may = f"({self.of.buckets.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
         return Statement(
             f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.of.keys), rows)}), "
-            f"xq_charged AS ({self.of.charging(here)} RETURNING 1), "
+            f"xq_charged AS ({self.of.buckets.charging(here)} RETURNING 1), "
             f"xq_taken AS (UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {here} AND {may} "
             f"RETURNING {self.of.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
             names=self.brings(change),

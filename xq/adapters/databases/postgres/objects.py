@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
-from xq.adapters.databases.installer.objects import Object
-from xq.adapters.databases.installer.server import ServerObjects
+from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.shared import ALIVE
 from xq.core.machine import ABSENT, READY
 from xq.core.ports import PART, TIMES
@@ -40,8 +40,10 @@ def dollars(text: str) -> str:
     return f"{tag} {text} {tag}"
 
 
-class PostgresObjects(ServerObjects):
+class PostgresObjects(Objects):
     """Columns of the key in other tables have its types, by CREATE TABLE AS."""
+
+    groups: ServerGroups | None
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":

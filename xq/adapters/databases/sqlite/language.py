@@ -8,15 +8,14 @@ from typing import ClassVar
 
 from xq.adapters.databases.file_liveness import FileLocks
 from xq.adapters.databases.file_notifier import FileNotifier
-from xq.adapters.databases.language import Form
+from xq.adapters.databases.language import Form, Language
 from xq.adapters.databases.shared import SESSIONS, SharedSql
 from xq.adapters.databases.sqlite.event_context import context_of
 from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
-from xq.adapters.databases.statements import Statements
 from xq.core.ports import TIMES, Connection, Connections, Kind, Liveness, Notifier
 
 
-class SqliteLanguage(Statements):
+class SqliteLanguage(Language):
     """The language of SQLite, whose database is a file, or in memory."""
 
     is_local = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from xq.adapters.databases.looks import Looks
-from xq.core.ports import Connections
 
 MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number is the id up to which others are sums
 
@@ -52,6 +51,6 @@ class SqliteLooks(Looks):
             return super().begun
         return f"{super().begun} WHERE NOT ({MARK}) UNION ALL SELECT 1 FROM {self.of.side('history')}"
 
-    def add_up_history(self, store: Connections) -> None:
-        if all(self.of.installer.columns_of(store, self.of.name(suffix)) for suffix in ("count", "history")):
-            store.execute(f"UPDATE {self.of.side('count')} SET n = {self.newest} WHERE {MARK}")
+    @property
+    def add_up_history(self) -> str:  # type: ignore[override]
+        return f"UPDATE {self.of.side('count')} SET n = {self.newest} WHERE {MARK}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from xq.adapters.databases.moves import Moves
+from xq.adapters.databases.moves import TaskMoves
 from xq.core.compile import Statement
 from xq.core.machine import Guard
 from xq.core.ports import Connection, Row, Run
 
 
-class SqliteMoves(Moves):
+class SqliteMoves(TaskMoves):
     """It has one writer at a time, so a statement chooses its rows without locking them."""
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
@@ -28,7 +28,7 @@ class SqliteMoves(Moves):
     def _charging(self, take: Run, charge: Run) -> Run:
         """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
         clock, places = (
-            self.of.query(self.of.records.time_us),
+            self.of.query(self.of.shared.time_us),
             [self.of.source.fields.index(field) for field in self.of.source.key],
         )
 

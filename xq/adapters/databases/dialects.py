@@ -1,0 +1,15 @@
+"""The dialect of each database, by the name of its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.mariadb.dialect import Mariadb
+from xq.adapters.databases.postgres.dialect import Postgres
+from xq.adapters.databases.shared import SharedSql
+from xq.adapters.databases.sqlite.dialect import Sqlite
+
+DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
+# The SQL of what all queues of a database share.
+SHARED: Mapping[str, type[SharedSql]] = {engine: kind.shared_kind for engine, kind in DIALECTS.items()}
