@@ -90,6 +90,10 @@ class Connected(Protocol):
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
 
 
+# What a queue does by itself at a time, beside its timers (`Transition.duty`). A take does what is ANY_READY.
+UNTIMED, HISTORY, DIRTY, ANY_READY = "untimed", "history", "dirty", "ready"
+
+
 class Looks(Protocol):
     """Queries of tasks, of the times of duties, of the counters and of the history."""
 
@@ -101,10 +105,6 @@ class Looks(Protocol):
     def highest_key(self) -> str: ...
     @property
     def next_due(self) -> str: ...
-    @property
-    def next_to_ready(self) -> str: ...
-    @property
-    def any_untimed(self) -> str: ...
     @property
     def counters(self) -> str: ...
     @property
@@ -178,8 +178,6 @@ class SharedTexts(ABC):
     def of_sessions(self, sql: str, uuids: Sequence[str]) -> tuple[str, dict[str, Any]]: ...
     @abstractmethod
     def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str: ...
-    @abstractmethod
-    def next_due_of(self, queues: Sequence[Any]) -> str: ...
     @abstractmethod
     def many_counters_of(self, queues: Sequence[Any], many: int) -> str: ...
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
@@ -75,6 +76,11 @@ class Transition:
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
+
+    @property
+    def duty(self) -> str:
+        """The name of a row that a timer runs, among the duties of its queue."""
+        return f"{self.source} {self.due}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +425,7 @@ class Machine:
                         f"tasks could meet: add {row.source!r} to {guard.states!r}"
                     )
 
-    @property
+    @cached_property
     def due(self) -> tuple[Transition, ...]:
         """The rows that a timer runs, taken tasks' first: the task may be due in the next state, too."""
         return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
+from xq.core.dialect import DIRTY, HISTORY, UNTIMED
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import PERMANENT
@@ -19,6 +20,7 @@ from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.engine.steps import PER_MOVE, Steps
 
+PAUSE_IN_VAIN = 0.5  # seconds of pause for the maintenance thread, after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
@@ -145,48 +147,65 @@ class Timers:
         self.store = batches.store
         self.batches = batches
         self.machine = batches.machine
-        self.swept_at = 0.0  # the monotonic time
+        self.swept_at = 0.0  # the monotonic time of the last sweep
+        self._next_at = 0.0  # the monotonic time of the maintenance thread's next batch
+        self._readying = {DIRTY, *(timer.duty for timer in self.machine.due if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
-    def seconds(self) -> float | None:
-        """Return the seconds until the next task is due: negative if one is late, None if none will be.
-
-        A dirty group is due at once.
-        """
-        seconds, is_dirty = self._next()
-        return min(seconds or 0.0, 0.0) if is_dirty else seconds
-
-    def _next(self) -> tuple[float | None, bool]:
-        """Return the seconds until the next timer passes, and whether a group is dirty."""
+    def left(self) -> dict[str, float]:
+        """Return the seconds until each duty in sight: negative if it is late."""
         asked = self.executor.dialect.looks.next_due
-        ((seconds, *is_dirty),) = self.executor.run(asked) if asked else [(None,)]
-        return None if seconds is None else float(seconds), any(is_dirty)
+        rows = self.executor.run(asked) if asked else ()
+        return {duty: float(seconds) for duty, seconds in rows if seconds is not None}
+
+    def _due(self) -> list[str]:
+        return [duty for duty, seconds in self.left().items() if seconds <= ROUNDED]
+
+    def expire(self, left: Mapping[str, float]) -> float | None:
+        """Do a batch for each duty that is due, as just read. Return the seconds until the next run, None for never.
+
+        After a batch the next run reads that again.
+        """
+        now = time.monotonic()
+        due = [duty for duty, seconds in left.items() if seconds <= 0]
+        if not due:
+            return min(left.values(), default=None)
+        if now >= self._next_at:
+            self._next_at = now + PAUSE_IN_VAIN  # the database may deny the move
+            swept, then = self._sweep_batch(due), time.monotonic()
+            # A constraint may reject every move. After a batch, other writers get as much time as it took.
+            if swept.moved or swept.forgotten or swept.refreshed:
+                self._next_at = 2 * then - now
+            self.swept_at = now = then
+        return self._next_at - now
 
     def sweep_if_any(self) -> Swept:
-        """Call `sweep_batch` if a task is due; refresh groups if only some are dirty."""
+        """Do a batch for each duty that is due."""
         with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
-            seconds, is_dirty = self._next()
-            is_due = seconds is not None and seconds <= ROUNDED
-            refreshed = self.refresh_groups() if is_dirty and not is_due else 0
-            swept = self.sweep_batch() if is_due else Swept(is_dirty, refreshed=refreshed)
+            swept = self._sweep_batch(self._due())
         self.swept_at = time.monotonic()
         return swept
 
     def sweep(self) -> int:
         """Move the due tasks until none is left, and delete old history. Return the number of moves."""
         moves = 0
-        while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == PER_MOVE:
+        while swept := self._sweep_batch([*self._due(), HISTORY]):
             moves += swept.moved
-        return moves
+            if not (swept.moved or swept.refreshed or swept.forgotten == PER_MOVE):
+                return moves
 
-    def sweep_batch(self) -> Swept:
-        """Move a batch of due tasks for each timer, and delete a batch of old history."""
-        self._time_unowned()
-        return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
+    def _sweep_batch(self, due: Collection[str]) -> Swept:
+        """Move a batch for each timer that is due, delete a batch of old history, and refresh a batch of group heads."""
+        if UNTIMED in due:
+            self._time_unowned()
+        swept = self._move_due(timer for timer in self.machine.due if timer.duty in due)
+        forgotten = self._forget() if HISTORY in due else 0
+        refreshed = self.refresh_groups() if swept.moved or DIRTY in due else 0
+        return swept._replace(due=bool(due), forgotten=forgotten, refreshed=refreshed)
 
     def ready_batch(self, only_groups: bool = False) -> Swept:
         """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
+        timers = [timer for timer in self.machine.due if timer.duty in self._readying and not only_groups]
         return self._move_due(timers)._replace(refreshed=self.refresh_groups())
 
     def _move_due(self, timers: Iterable[Transition]) -> Swept:
@@ -219,16 +238,12 @@ class Timers:
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
-        asked = self.executor.dialect.looks.next_to_ready
-        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.executor.run(asked))
+        return not self._readying.isdisjoint(self._due())
 
     def _time_unowned(self) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
-        dialect = self.executor.dialect
-        if not dialect.looks.times_unowned or not self.executor.run(dialect.looks.any_untimed):
-            return
         try:
-            self.executor.run(dialect.looks.times_unowned, caught=True)
+            self.executor.run(self.executor.dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
