@@ -169,7 +169,7 @@ NAMED = (
     *(f"records.{name}" for name in ("pauses", "time_us", "add_schedule", "schedule", "set_schedule")),
     *(f"records.{name}" for name in ("drop_schedule", "schedules", "next_firings", "due_schedule", "begin_wait")),
     *(f"records.{name}" for name in ("ends", "end_wait", "forget_waits", "waiting", "forget_cancelled")),
-    *(f"looks.{name}" for name in ("any_ready", "next_due", "next_to_ready")),
+    *(f"looks.{name}" for name in ("any_ready", "next_due")),
     "begin_writing",
     *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
     "looks.forget_history",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xq.core import time
@@ -23,6 +23,9 @@ from xq.engine.steps import PER_MOVE, Steps
 PAUSE_IN_VAIN = 0.5  # seconds of pause for the maintenance thread, after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
+
+
+Look = tuple[object, ...]  # a selector, and the values of a selector of owned tasks
 
 
 class Moved(NamedTuple):
@@ -43,7 +46,7 @@ class UnattendedMoves:
         self.steps = steps
         self.log = logging.getLogger(f"xq.{self.store.name}")
         # Keys of the tasks whose rejected move was logged, by selector and values.
-        self._stuck: dict[tuple[object, ...], set[Any]] = {}
+        self._stuck: dict[Look, set[Any]] = {}
 
     def give_back(self, ranges: Sequence[tuple[str, str]], event: str) -> None:
         """Release, recorded as `event`, all tasks with tokens in these ranges, each from a first to before an end.
@@ -75,7 +78,7 @@ class UnattendedMoves:
 
         If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
-        look = (which, *values.values()) if which.way == "owned" else (which,)
+        look = which, *(values.values() if which.way == "owned" else ())
         try:
             moved = Moved(self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True))
             if moved.moved < PER_MOVE:
@@ -83,7 +86,7 @@ class UnattendedMoves:
         except Exception as error:
             if not self.is_refused(error):
                 raise
-            moved = self._in_parts(event, which, one, transition, values)
+            moved = self._in_parts(event, which, one, transition, values, look)
         if moved.moved:
             self.log.debug("%s: %d tasks %s-%s", event, moved.moved, transition.source, transition.target)
         return moved
@@ -103,9 +106,8 @@ class UnattendedMoves:
         return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
 
     def _in_parts(
-        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
+        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any], look: Look
     ) -> Moved:
-        look = (which, *values.values()) if which.way == "owned" else (which,)
         moved, n, refused, logged = 0, PER_MOVE, dict[Parts, Exception](), self._stuck.get(look, set())
         listing = self.executor.dialect.moves.listing(which)
 
@@ -188,39 +190,31 @@ class Timers:
 
     def sweep(self) -> int:
         """Move the due tasks until none is left, and delete old history. Return the number of moves."""
-        moves = 0
-        while swept := self._sweep_batch([*self._due(), HISTORY]):
+        moves, swept = 0, None
+        while swept is None or swept.moved or swept.refreshed or swept.forgotten == PER_MOVE:
+            swept = self._sweep_batch([*self._due(), HISTORY])
             moves += swept.moved
-            if not (swept.moved or swept.refreshed or swept.forgotten == PER_MOVE):
-                return moves
-
-    def _sweep_batch(self, due: Collection[str]) -> Swept:
-        """Move a batch for each timer that is due, delete a batch of old history, and refresh a batch of group heads."""
-        if UNTIMED in due:
-            self._time_unowned()
-        swept = self._move_due(timer for timer in self.machine.due if timer.duty in due)
-        forgotten = self._forget() if HISTORY in due else 0
-        refreshed = self.refresh_groups() if swept.moved or DIRTY in due else 0
-        return swept._replace(due=bool(due), forgotten=forgotten, refreshed=refreshed)
+        return moves
 
     def ready_batch(self, only_groups: bool = False) -> Swept:
-        """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        timers = [timer for timer in self.machine.due if timer.duty in self._readying and not only_groups]
-        return self._move_due(timers)._replace(refreshed=self.refresh_groups())
+        """Move a batch for each timer whose tasks become ready, and refresh a batch of group heads."""
+        return self._sweep_batch({DIRTY} if only_groups else self._readying)
 
-    def _move_due(self, timers: Iterable[Transition]) -> Swept:
-        found = []
-        for timer in timers:
+    def _sweep_batch(self, due: Collection[str]) -> Swept:
+        """Do a batch for each of these duties, and refresh the groups of the tasks that it moves."""
+        if UNTIMED in due:
+            self._time_unowned()
+        moved = refused = readied = 0
+        for timer in [timer for timer in self.machine.due if timer.duty in due]:
             which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
             unheld = self._unheld() if (timer.source, timer.due) == (TAKEN, "runat") else {}
             if unheld is not None:
-                found.append((timer.target, *self.batches.move(timer.event, which, one, timer, unheld)))
-        return Swept(
-            due=True,
-            moved=sum(moved for _, moved, _ in found),
-            refused=sum(refused for _, _, refused in found),
-            readied=sum(moved for target, moved, _ in found if target == READY),
-        )
+                batch = self.batches.move(timer.event, which, one, timer, unheld)
+                moved, refused = moved + batch.moved, refused + batch.refused
+                readied += batch.moved if timer.target == READY else 0
+        forgotten = self._forget() if HISTORY in due else 0
+        refreshed = self.refresh_groups() if moved or DIRTY in due else 0
+        return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
     def _unheld(self) -> dict[str, Any] | None:
         """Return the values that name the sessions whose tasks may expire; None without any.

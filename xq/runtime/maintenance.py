@@ -301,7 +301,8 @@ class Maintenance:
         for queue in queues:
             try:
                 found[queue] = call(queue)
-                self._failing.discard((queue.source_name, duty.name))
+                if self._failing:
+                    self._failing.discard((queue.source_name, duty.name))
             except Exception as error:
                 self._failed(duty, queue, error)
         return found

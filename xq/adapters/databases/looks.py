@@ -135,13 +135,13 @@ class Looks:
         """A query of the earliest time, `at`, for each timer: one row, or none."""
         of = self.of
         return {
-            row.duty: f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} WHERE "
-            f"{of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
+            row.duty: f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
+            f"WHERE {of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
             for row in of.machine.due
         }
 
     def _left(self, now: str) -> list[str]:
-        """Return queries, after SELECT, of each duty of this queue, and of the seconds until then, if it is in sight."""
+        """Return a query for each duty of this queue, after SELECT, of the seconds until then, if it is in sight."""
         times = {**self._timers}
         if self.of.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
