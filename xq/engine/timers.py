@@ -18,6 +18,7 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import PERMANENT
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
+from xq.engine.binding import Binding
 from xq.engine.steps import PER_MOVE, Steps
 
 PAUSE_IN_VAIN = 0.5  # seconds of pause for the maintenance thread, after a batch that moved nothing
@@ -202,31 +203,30 @@ class Timers:
 
     def _sweep_batch(self, due: Collection[str]) -> Swept:
         """Do a batch for each of these duties, and refresh the groups of the tasks that it moves."""
+        binding, moved, refused, readied = self.executor.open(), 0, 0, 0
         if UNTIMED in due:
-            self._time_unowned()
-        moved = refused = readied = 0
+            self._time_unowned(binding)
         for timer in [timer for timer in self.machine.due if timer.duty in due]:
             which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
-            unheld = self._unheld() if (timer.source, timer.due) == (TAKEN, "runat") else {}
+            of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
+            unheld = self._unheld(binding) if of_sessions else {}
             if unheld is not None:
                 batch = self.batches.move(timer.event, which, one, timer, unheld)
                 moved, refused = moved + batch.moved, refused + batch.refused
                 readied += batch.moved if timer.target == READY else 0
-        forgotten = self._forget() if HISTORY in due else 0
-        refreshed = self.refresh_groups() if moved or DIRTY in due else 0
+        forgotten = self._forget(binding) if HISTORY in due else 0
+        is_dirty = DIRTY in due or (moved and binding.dialect.moves.has_dirty_groups)
+        refreshed = self.refresh_groups() if is_dirty else 0
         return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
-    def _unheld(self) -> dict[str, Any] | None:
+    def _unheld(self, binding: Binding) -> dict[str, Any] | None:
         """Return the values that name the sessions whose tasks may expire; None without any.
 
         Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
-        dialect = self.executor.dialect
-        if not dialect.is_local:
-            return {}
-        rows = self.executor.run(dialect.looks.expired, {"n": PER_MOVE})
-        liveness, locks = self.executor.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
+        rows = self.executor.run(binding.dialect.looks.expired, {"n": PER_MOVE})
+        liveness, locks = binding.sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 
@@ -234,10 +234,10 @@ class Timers:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
         return not self._readying.isdisjoint(self._due())
 
-    def _time_unowned(self) -> None:
+    def _time_unowned(self, binding: Binding) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         try:
-            self.executor.run(self.executor.dialect.looks.times_unowned, caught=True)
+            self.executor.run(binding.dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -249,9 +249,8 @@ class Timers:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
         return self.executor.dialect.looks.refresh_groups(self.executor, mine)
 
-    def _forget(self) -> int:
+    def _forget(self, binding: Binding) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
-        binding = self.executor.open()
         if not (forget := binding.dialect.looks.forget_history):
             return 0
         values = self.executor.values() | {"n": PER_MOVE}
