@@ -104,11 +104,12 @@ def walks(queue: Any) -> dict[str, list[Call]]:
 def expiry(queue: Xq) -> list[Call]:
     """Return the calls of xq in the shortest cycle of the maintenance thread that moves a task whose ttr has passed."""
     calls: list[Call] = []
+    model: Any = queue.queue.model
     threading.setprofile(noting(calls))  # of threads that begin from now on: the first take starts the one of xq
     for _ in range(WARM + 3):
         queue.queue.put({"payload": PAYLOAD})
         queue.queue.take(ttr=0.3)
-        while not queue.model.select().where(queue.model.status == "R").exists():
+        while not model.select().where(model.status == "R").exists():
             time.sleep(0.05)
         queue.queue.ack(queue.queue.take())
     threading.setprofile(None)

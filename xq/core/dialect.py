@@ -90,7 +90,7 @@ class Connected(Protocol):
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
 
 
-# What a queue does by itself at a time, beside its timers (`Transition.duty`). A take does what is ANY_READY.
+# What a queue does by itself at a time, beside its timers (`Transition.duty`); and that a take might find a task.
 UNTIMED, HISTORY, DIRTY, ANY_READY = "untimed", "history", "dirty", "ready"
 
 

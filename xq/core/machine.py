@@ -79,7 +79,7 @@ class Transition:
 
     @property
     def duty(self) -> str:
-        """The name of a row that a timer runs, among the duties of its queue."""
+        """The name of this row, which a timer runs, among the duties that a sweep does."""
         return f"{self.source} {self.due}"
 
 

@@ -21,12 +21,12 @@ from xq.core.values import Parts, named
 from xq.engine.binding import Binding
 from xq.engine.steps import PER_MOVE, Steps
 
-PAUSE_IN_VAIN = 0.5  # seconds of pause for the maintenance thread, after a batch that moved nothing
+PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
 
-Look = tuple[object, ...]  # a selector, and the values of a selector of owned tasks
+Look = tuple[object, ...]  # a selector, and its values if it selects owned tasks
 
 
 class Moved(NamedTuple):
@@ -150,8 +150,8 @@ class Timers:
         self.store = batches.store
         self.batches = batches
         self.machine = batches.machine
-        self.swept_at = 0.0  # the monotonic time of the last sweep
-        self._next_at = 0.0  # the monotonic time of the maintenance thread's next batch
+        self.swept_at = 0.0  # when it last swept, on the monotonic clock
+        self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
         self._readying = {DIRTY, *(timer.duty for timer in self.machine.due if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
@@ -202,7 +202,7 @@ class Timers:
         return self._sweep_batch({DIRTY} if only_groups else self._readying)
 
     def _sweep_batch(self, due: Collection[str]) -> Swept:
-        """Do a batch for each of these duties, and refresh the groups of the tasks that it moves."""
+        """Do a batch for each of these duties, and refresh the groups whose tasks it moves."""
         binding, moved, refused, readied = self.executor.open(), 0, 0, 0
         if UNTIMED in due:
             self._time_unowned(binding)

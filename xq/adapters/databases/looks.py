@@ -132,7 +132,7 @@ class Looks:
 
     @cached_property
     def _timers(self) -> dict[str, str]:
-        """A query of the earliest time, `at`, for each timer: one row, or none."""
+        """A query for each timer that finds its earliest time, `at`: one row, or none."""
         of = self.of
         return {
             row.duty: f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
@@ -141,7 +141,7 @@ class Looks:
         }
 
     def _left(self, now: str) -> list[str]:
-        """Return a query for each duty of this queue, after SELECT, of the seconds until then, if it is in sight."""
+        """Return for each duty what follows SELECT to find the seconds until it is due, if it is in sight."""
         times = {**self._timers}
         if self.of.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
@@ -157,7 +157,7 @@ class Looks:
 
     @cached_property
     def next_due(self) -> str:
-        """A query of the duties of this queue, and of the seconds until each is due: negative if it is late, or ""."""
+        """A query that finds each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
         return " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.of.now))
 
     @cached_property

@@ -97,10 +97,10 @@ class SharedTexts(interface.SharedTexts):
 
     @staticmethod
     def upkeep_of(queues: Sequence[tuple[Any, bool, bool]]) -> str:
-        """Return a query of (index of the queue, duty, seconds until that is due) for several queues, or "".
+        """Return a query that finds (index of the queue, duty, seconds until that is due) for several queues, or "".
 
         The first flag asks for the duties in sight, the second for ANY_READY, if a take might find a task. The query
-        uses the clock of the database, and no named values.
+        uses the database's clock, and no named values.
         """
         found = [
             f"SELECT {place} AS place, {look}"
