@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 from xq.core.clock import Clock
 from xq.core.compile import Change, Selector, Statement
 from xq.core.errors import NotInstalled
-from xq.core.machine import Guard, Machine
+from xq.core.machine import Guard, Machine, Transition
 from xq.core.ports import (
     Connection,
     Connections,
@@ -90,8 +90,13 @@ class Connected(Protocol):
         """Return whether the database reports this connection as read-only. Some users may write all the same."""
 
 
-# What a queue does by itself at a time, beside its timers (`Transition.duty`); and that a take might find a task.
+# Duties: what a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task.
 UNTIMED, HISTORY, DIRTY, ANY_READY = "untimed", "history", "dirty", "ready"
+
+
+def duty_of(timer: Transition) -> str:
+    """Return the name by which the looks and a sweep know a timer."""
+    return f"{timer.source} {timer.due}"
 
 
 class Looks(Protocol):

@@ -77,11 +77,6 @@ class Transition:
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
 
-    @property
-    def duty(self) -> str:
-        """The name of this row, which a timer runs, among the duties that a sweep does."""
-        return f"{self.source} {self.due}"
-
 
 @dataclass(frozen=True, slots=True)
 class Timer:

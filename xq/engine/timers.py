@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
-from xq.core.dialect import DIRTY, HISTORY, UNTIMED
+from xq.core.dialect import DIRTY, HISTORY, UNTIMED, duty_of
 from xq.core.errors import BadValue
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.ports import PERMANENT
@@ -152,7 +152,7 @@ class Timers:
         self.machine = batches.machine
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
-        self._readying = {DIRTY, *(timer.duty for timer in self.machine.due if timer.target == READY)}
+        self._readying = {DIRTY, *(duty_of(timer) for timer in self.machine.due if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
     def left(self) -> dict[str, float]:
@@ -206,7 +206,7 @@ class Timers:
         binding, moved, refused, readied = self.executor.open(), 0, 0, 0
         if UNTIMED in due:
             self._time_unowned(binding)
-        for timer in [timer for timer in self.machine.due if timer.duty in due]:
+        for timer in [timer for timer in self.machine.due if duty_of(timer) in due]:
             which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
             of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
             unheld = self._unheld(binding) if of_sessions else {}

@@ -13,7 +13,7 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
-from xq.core.dialect import ANY_READY, DIRTY, HISTORY, UNTIMED, RunsQueue
+from xq.core.dialect import ANY_READY, DIRTY, HISTORY, UNTIMED, RunsQueue, duty_of
 from xq.core.machine import ABSENT, LONGEST, READY, TAKEN
 from xq.core.ports import Connections
 
@@ -135,7 +135,7 @@ class Looks:
         """A query for each timer that finds its earliest time, `at`: one row, or none."""
         of = self.of
         return {
-            row.duty: f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
+            duty_of(row): f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
             f"WHERE {of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
             for row in of.machine.due
         }
