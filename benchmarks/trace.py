@@ -1,12 +1,15 @@
 """make trace: every Python call of put, take, ack(update=) and put_many, on each database, and what they send.
 
-With --walks: how many functions of xq a warm put, take and ack enter, in how many files of how many lines.
+With --walks: how many functions of xq a warm put, take and ack enter, in how many files of how many lines; and the
+maintenance thread, for a task whose ttr has passed.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -38,9 +41,8 @@ class Call(NamedTuple):
         return self.path.name
 
 
-def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
-    """Return what a call returns, and each Python call that it makes."""
-    calls: list[Call] = []
+def noting(calls: list[Call]) -> Callable[[FrameType, str, Any], None]:
+    """Return a profiler that appends each Python call."""
     depth = 0
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -54,7 +56,13 @@ def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
         elif event == "return":
             depth -= 1
 
-    sys.setprofile(note)
+    return note
+
+
+def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
+    """Return what a call returns, and each Python call that it makes."""
+    calls: list[Call] = []
+    sys.setprofile(noting(calls))
     try:
         result = call()
     finally:
@@ -93,8 +101,30 @@ def walks(queue: Any) -> dict[str, list[Call]]:
     return shortest
 
 
+def expiry(queue: Xq) -> list[Call]:
+    """Return the calls of xq in the shortest cycle of the maintenance thread that moves a task whose ttr has passed."""
+    calls: list[Call] = []
+    model: Any = queue.queue.model
+    threading.setprofile(noting(calls))  # of threads that begin from now on: the first take starts the one of xq
+    for _ in range(WARM + 3):
+        queue.queue.put({"payload": PAYLOAD})
+        queue.queue.take(ttr=0.3)
+        while not model.select().where(model.status == "R").exists():
+            time.sleep(0.05)
+        queue.queue.ack(queue.queue.take())
+    threading.setprofile(None)
+    cycles: list[list[Call]] = [[]]
+    for call in list(calls):
+        if call.name.endswith("._wait_and_work"):
+            cycles.append([])
+        cycles[-1].append(call)
+    moving = [cycle for cycle in cycles if any(call.name == "UnattendedMoves.move" for call in cycle)]
+    return [call for call in min(moving, key=len) if call.is_xq]
+
+
 def print_walks(title: str, found: Mapping[str, Sequence[Call]], summary: bool) -> None:
-    for verb, calls in {**found, "all three": [call for each in found.values() for call in each]}.items():
+    together = {"all three": [call for each in found.values() for call in each]} if len(found) > 1 else {}
+    for verb, calls in {**found, **together}.items():
         files = {call.path for call in calls if call.path.exists()}  # not the generated functions
         lines = sum(len(path.read_text().splitlines()) for path in files)
         print(f"{title}, {verb}: {len(calls)} functions of xq, in {len(files)} files of {lines:,} lines")
@@ -125,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     opened: Callable[..., Any] = opens
                     with closing(opened(Place(home.new("walked")), roles=("owner",))) as walked:
                         print_walks(f"{orm} on {home.title}", walks(walked), asked.summary)
+                with closing(Xq(Place(home.new("expired")), ("owner", "runat"), {"ttr": True})) as expired:
+                    print_walks(f"Peewee on {home.title}", {"a ttr that has passed": expiry(expired)}, asked.summary)
             continue
         with pytest.MonkeyPatch.context() as patch, closing(kind()) as home:
             counter = Counter(patch) if asked.sql else None  # else its wrappers would be among the calls

@@ -636,25 +636,16 @@ SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R' LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+SELECT 'T runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
+    SELECT 'W runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT "runat" FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT 0 AS at FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times;
 
 -- begin writing
 UPDATE xq_session
@@ -707,19 +698,18 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "page" INDEXED BY "page_xq_runat"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT 0 FROM "page" INDEXED BY "page_xq_runat"
-    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT 0 AS at FROM "page" INDEXED BY "page_xq_runat"
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"
     WHERE "status" = 'R' LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

@@ -172,7 +172,7 @@ NAMED = (
     *(f"records.{name}" for name in ("next_firings", "due_schedule", "begin_wait", "ends", "end_wait")),
     *(f"records.{name}" for name in ("forget_waits", "waiting")),
     "shared.forget_cancelled",
-    *(f"looks.{name}" for name in ("any_ready", "next_due", "next_to_ready")),
+    *(f"looks.{name}" for name in ("any_ready", "next_due")),
     "begin_writing",
     *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
     "looks.forget_history",

@@ -951,37 +951,28 @@ SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+SELECT 'T runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 'W runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 'Z runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'Z' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 'R runat' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'R' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT at_us FROM "mail_xq_history"
+    SELECT 'history' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) FROM (SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT "runat" FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT 0 AS at FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times;
 
 -- begin writing
 UPDATE xq_session
@@ -1069,31 +1060,30 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE substr(name, 1, 10) = 'cancelled:';
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 0 AS place, 'Z runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'Z' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
+    SELECT 0 AS place, 'R runat' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT "runat" AS at FROM "mail" INDEXED BY "mail_xq_runat"
     WHERE "status" = 'R' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT at_us FROM "mail_xq_history"
+    SELECT 0 AS place, 'history' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT (SELECT 0 FROM "mail" INDEXED BY "mail_xq_runat"
-    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0) AS seconds FROM (SELECT 0 AS at FROM "mail" INDEXED BY "mail_xq_runat"
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(NULL, (julianday('now') - 2440587.5) * 86400.0)) LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

@@ -291,8 +291,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "what is due at this very moment is not moved",
         "xq/adapters/databases/rows.py",
-        '{self.roles[rows.column]} <= {self.bound(',
-        '{self.roles[rows.column]} < {self.bound(',
+        "{self.roles[rows.column]} <= {self.bound(",
+        "{self.roles[rows.column]} < {self.bound(",
         "contract/core/test_take.py contract/core/test_transitions.py",
     ),
     Mutant(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
@@ -75,6 +76,15 @@ class Transition:
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
+
+
+# What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task.
+UNTIMED, OLD_HISTORY, DIRTY_GROUPS, ANY_READY = "untimed", "history", "dirty", "ready"
+
+
+def duty_of(timer: Transition) -> str:
+    """Return the name by which the looks and a sweep know a timer."""
+    return f"{timer.source} {timer.due}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +428,7 @@ class Machine:
                         f"tasks could meet: add {row.source!r} to {guard.states!r}"
                     )
 
-    @property
+    @cached_property
     def due(self) -> tuple[Transition, ...]:
         """The rows that a timer runs, taken tasks' first: the task may be due in the next state, too."""
         return tuple(sorted((row for row in self.rows if row.due), key=lambda row: row.source != TAKEN))

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
-from xq.core.machine import READY, TAKEN, Transition
+from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, READY, TAKEN, UNTIMED, Transition, duty_of
 from xq.core.ports import PERMANENT
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
+from xq.engine.binding import Binding
 from xq.engine.steps import PER_MOVE, Steps
 
+PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
+
+
+Look = tuple[object, ...]  # a selector, and its values if it selects owned tasks
 
 
 class Moved(NamedTuple):
@@ -41,7 +46,7 @@ class UnattendedMoves:
         self.steps = steps
         self.log = logging.getLogger(f"xq.{self.store.name}")
         # Keys of the tasks whose rejected move was logged, by selector and values.
-        self._stuck: dict[tuple[object, ...], set[Any]] = {}
+        self._stuck: dict[Look, set[Any]] = {}
 
     def give_back(self, ranges: Sequence[tuple[str, str]], event: str) -> None:
         """Release, recorded as `event`, all tasks with tokens in these ranges, each from a first to before an end.
@@ -73,7 +78,7 @@ class UnattendedMoves:
 
         If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
-        look = (which, *values.values()) if which.way == "owned" else (which,)
+        look = which, *(values.values() if which.way == "owned" else ())
         try:
             moved = Moved(self._run(event, which, transition, {**values, "n": PER_MOVE}, caught=True))
             if moved.moved < PER_MOVE:
@@ -81,7 +86,7 @@ class UnattendedMoves:
         except Exception as error:
             if not self.is_refused(error):
                 raise
-            moved = self._in_parts(event, which, one, transition, values)
+            moved = self._in_parts(event, which, one, transition, values, look)
         if moved.moved:
             self.log.debug("%s: %d tasks %s-%s", event, moved.moved, transition.source, transition.target)
         return moved
@@ -101,9 +106,8 @@ class UnattendedMoves:
         return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
 
     def _in_parts(
-        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
+        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any], look: Look
     ) -> Moved:
-        look = (which, *values.values()) if which.way == "owned" else (which,)
         moved, n, refused, logged = 0, PER_MOVE, dict[Parts, Exception](), self._stuck.get(look, set())
         listing = self.executor.dialect.moves.listing(which)
 
@@ -145,90 +149,94 @@ class Timers:
         self.store = batches.store
         self.batches = batches
         self.machine = batches.machine
-        self.swept_at = 0.0  # the monotonic time
+        self.swept_at = 0.0  # when it last swept, on the monotonic clock
+        self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
+        self._readying = {DIRTY_GROUPS, *(duty_of(timer) for timer in self.machine.due if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
-    def seconds(self) -> float | None:
-        """Return the seconds until the next task is due: negative if one is late, None if none will be.
-
-        A dirty group is due at once.
-        """
-        seconds, is_dirty = self._next()
-        return min(seconds or 0.0, 0.0) if is_dirty else seconds
-
-    def _next(self) -> tuple[float | None, bool]:
-        """Return the seconds until the next timer passes, and whether a group is dirty."""
+    def left(self) -> dict[str, float]:
+        """Return the seconds until each duty in sight: negative if it is late."""
         asked = self.executor.dialect.looks.next_due
-        ((seconds, *is_dirty),) = self.executor.run(asked) if asked else [(None,)]
-        return None if seconds is None else float(seconds), any(is_dirty)
+        rows = self.executor.run(asked) if asked else ()
+        return {duty: float(seconds) for duty, seconds in rows if seconds is not None}
+
+    def _due(self) -> list[str]:
+        return [duty for duty, seconds in self.left().items() if seconds <= ROUNDED]
+
+    def expire(self, left: Mapping[str, float]) -> float | None:
+        """Do a batch for each duty that is due, as just read. Return the seconds until the next run, None for never.
+
+        After a batch the next run reads that again.
+        """
+        now = time.monotonic()
+        due = [duty for duty, seconds in left.items() if seconds <= 0]
+        if not due:
+            return min(left.values(), default=None)
+        if now >= self._next_at:
+            self._next_at = now + PAUSE_IN_VAIN  # the database may deny the move
+            swept, then = self._sweep_batch(due), time.monotonic()
+            # A constraint may reject every move. After a batch, other writers get as much time as it took.
+            if swept.moved or swept.forgotten or swept.refreshed:
+                self._next_at = 2 * then - now
+            self.swept_at = now = then
+        return self._next_at - now
 
     def sweep_if_any(self) -> Swept:
-        """Call `sweep_batch` if a task is due; refresh groups if only some are dirty."""
+        """Do a batch for each duty that is due."""
         with self.store.bookkeeping():  # the maintenance thread does it as well, so it depends on the time
-            seconds, is_dirty = self._next()
-            is_due = seconds is not None and seconds <= ROUNDED
-            refreshed = self.refresh_groups() if is_dirty and not is_due else 0
-            swept = self.sweep_batch() if is_due else Swept(is_dirty, refreshed=refreshed)
+            swept = self._sweep_batch(self._due())
         self.swept_at = time.monotonic()
         return swept
 
     def sweep(self) -> int:
         """Move the due tasks until none is left, and delete old history. Return the number of moves."""
-        moves = 0
-        while (swept := self.sweep_batch()).moved or swept.refreshed or swept.forgotten == PER_MOVE:
+        moves, swept = 0, None
+        while swept is None or swept.moved or swept.refreshed or swept.forgotten == PER_MOVE:
+            swept = self._sweep_batch([*self._due(), OLD_HISTORY])
             moves += swept.moved
         return moves
 
-    def sweep_batch(self) -> Swept:
-        """Move a batch of due tasks for each timer, and delete a batch of old history."""
-        self._time_unowned()
-        return self._move_due(self.machine.due)._replace(forgotten=self._forget(), refreshed=self.refresh_groups())
-
     def ready_batch(self, only_groups: bool = False) -> Swept:
-        """Move a batch of due tasks for each timer whose tasks become ready, and refresh a batch of group heads."""
-        timers = [timer for timer in self.machine.due if timer.target == READY and not only_groups]
-        return self._move_due(timers)._replace(refreshed=self.refresh_groups())
+        """Move a batch for each timer whose tasks become ready, and refresh a batch of group heads."""
+        return self._sweep_batch({DIRTY_GROUPS} if only_groups else self._readying)
 
-    def _move_due(self, timers: Iterable[Transition]) -> Swept:
-        found = []
-        for timer in timers:
+    def _sweep_batch(self, due: Collection[str]) -> Swept:
+        """Do a batch for each of these duties, and refresh the groups whose tasks it moves."""
+        binding, moved, refused, readied = self.executor.open(), 0, 0, 0
+        if UNTIMED in due:
+            self._time_unowned(binding)
+        for timer in [timer for timer in self.machine.due if duty_of(timer) in due]:
             which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
-            unheld = self._unheld() if (timer.source, timer.due) == (TAKEN, "runat") else {}
+            of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
+            unheld = self._unheld(binding) if of_sessions else {}
             if unheld is not None:
-                found.append((timer.target, *self.batches.move(timer.event, which, one, timer, unheld)))
-        return Swept(
-            due=True,
-            moved=sum(moved for _, moved, _ in found),
-            refused=sum(refused for _, _, refused in found),
-            readied=sum(moved for target, moved, _ in found if target == READY),
-        )
+                batch = self.batches.move(timer.event, which, one, timer, unheld)
+                moved, refused = moved + batch.moved, refused + batch.refused
+                readied += batch.moved if timer.target == READY else 0
+        forgotten = self._forget(binding) if OLD_HISTORY in due else 0
+        is_dirty = DIRTY_GROUPS in due or (moved and binding.dialect.moves.has_dirty_groups)
+        refreshed = self.refresh_groups() if is_dirty else 0
+        return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
-    def _unheld(self) -> dict[str, Any] | None:
+    def _unheld(self, binding: Binding) -> dict[str, Any] | None:
         """Return the values that name the sessions whose tasks may expire; None without any.
 
         Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
-        dialect = self.executor.dialect
-        if not dialect.is_local:
-            return {}
-        rows = self.executor.run(dialect.looks.expired, {"n": PER_MOVE})
-        liveness, locks = self.executor.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
+        rows = self.executor.run(binding.dialect.looks.expired, {"n": PER_MOVE})
+        liveness, locks = binding.sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 
     def any_to_ready(self) -> bool:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
-        asked = self.executor.dialect.looks.next_to_ready
-        return bool(asked) and any(at is not None and at <= ROUNDED for (at,) in self.executor.run(asked))
+        return not self._readying.isdisjoint(self._due())
 
-    def _time_unowned(self) -> None:
+    def _time_unowned(self, binding: Binding) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
-        dialect = self.executor.dialect
-        if not dialect.looks.times_unowned or not self.executor.run(dialect.looks.any_untimed):
-            return
         try:
-            self.executor.run(dialect.looks.times_unowned, caught=True)
+            self.executor.run(binding.dialect.looks.times_unowned, caught=True)
         except Exception as error:
             if not self.batches.is_refused(error):
                 raise
@@ -240,9 +248,8 @@ class Timers:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
         return self.executor.dialect.looks.refresh_groups(self.executor, mine)
 
-    def _forget(self) -> int:
+    def _forget(self, binding: Binding) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
-        binding = self.executor.open()
         if not (forget := binding.dialect.looks.forget_history):
             return 0
         values = self.executor.values() | {"n": PER_MOVE}

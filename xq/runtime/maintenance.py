@@ -10,13 +10,14 @@ import math
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 from xq.core import time
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
+from xq.core.machine import ANY_READY
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, Runs, keep
 from xq.database import sessions
 from xq.database.database import Database
@@ -69,7 +70,7 @@ class Maintained(Protocol):
     def home(self) -> Database | None: ...
     @property
     def source_name(self) -> str: ...
-    def expire(self, seconds: float | None) -> float | None: ...
+    def expire(self, left: Mapping[str, float]) -> float | None: ...
     def log_writes(self) -> None: ...
     def leave(self) -> None: ...
     def forked(self) -> None: ...
@@ -300,7 +301,8 @@ class Maintenance:
         for queue in queues:
             try:
                 found[queue] = call(queue)
-                self._failing.discard((queue.source_name, duty.name))
+                if self._failing:
+                    self._failing.discard((queue.source_name, duty.name))
             except Exception as error:
                 self._failed(duty, queue, error)
         return found
@@ -435,8 +437,12 @@ class Maintenance:
         if count is not None and maintains:
             count("sweep")
         rows = self._rows_of(self.expire, self._due_and_ready)
-        left = {queue: None if seconds is None else float(seconds) for queue, seconds, ready in rows if not ready}
-        ready = {queue for queue, _, ready in rows if ready}
+        left, ready = defaultdict[Maintained, dict[str, float]](dict), set[Maintained]()
+        for queue, duty, seconds in rows:
+            if duty == ANY_READY:
+                ready.add(queue)
+            elif seconds is not None:
+                left[queue][duty] = float(seconds)
         woken = self._each(
             self.look, lambda queue: queue.waiters.committed_elsewhere(ready=queue in ready), self._queues
         )

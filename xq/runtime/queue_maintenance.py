@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from xq.core import time
@@ -21,7 +21,7 @@ from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.timers import Timers
-from xq.runtime.maintenance import LOOK, RETRY, Maintenance, maintenance_of, queues
+from xq.runtime.maintenance import LOOK, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 
@@ -47,7 +47,6 @@ class QueueMaintenance(Owner):
         self.machine = finish.machine
         self.maintained: object = None  # the binding that has a maintenance thread, or cannot have one
         self._maintenance: Maintenance | None = None
-        self._expire_at = 0.0  # the monotonic time of the next move of due tasks
         self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
         queues.add(self)
@@ -154,22 +153,9 @@ class QueueMaintenance(Owner):
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
         return self.executor.clock is None and self.home not in Maintenance.supervised
 
-    def expire(self, seconds: float | None) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
-
-        `seconds`: until the next task is due, as just read. After a batch the next run reads that again.
-        """
-        now = time.monotonic()
-        if seconds is None or seconds > 0:
-            return seconds
-        if now >= self._expire_at:
-            self._expire_at = now + RETRY  # the database may deny the move
-            swept = self.timers.sweep_if_any()
-            # A constraint may reject every move. After a batch, other writers get as much time as it took.
-            in_vain = swept.due and not (swept.moved or swept.forgotten or swept.refreshed)
-            then = time.monotonic()
-            self._expire_at, now = now + RETRY if in_vain else 2 * then - now, then
-        return self._expire_at - now
+    def expire(self, left: Mapping[str, float]) -> float | None:
+        """Call `Timers.expire`."""
+        return self.timers.expire(left)
 
     def log_writes(self) -> None:
         """Log, if the feature guard says so, what other programs have written since the last call."""

@@ -142,7 +142,8 @@ class UnopenedTubes(Unopened):
         dialect, searches = self._queue.parts.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
-        for tube, seconds in self._rows(dialect.shared.next_due_of):
+        upkeep_of = dialect.shared.upkeep_of
+        for tube, _, seconds in self._rows(lambda dialects: upkeep_of([(each, True, False) for each in dialects])):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
         for tube, _ in self._rows(dialect.shared.orphans_of) if searches else ():
@@ -172,4 +173,4 @@ class UnopenedTubes(Unopened):
 
     @staticmethod
     def _expire(queue: QueueMaintenance) -> float | None:
-        return None if queue.maintained else queue.expire(queue.timers.seconds())  # the thread attends it anyway
+        return None if queue.maintained else queue.expire(queue.timers.left())  # the thread attends it anyway

@@ -840,25 +840,16 @@ SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+SELECT 'T runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    SELECT 'W runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT 0 AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS times;
 
 -- taken
 SELECT `id`, `xq_owner` FROM `page`
@@ -900,9 +891,9 @@ DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5;
 REPEAT DO SLEEP(xq_pause);
     SET xq_pause = LEAST(xq_pause * 1.04, 0.02);
     SELECT EXISTS (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1) OR COALESCE((SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1) OR COALESCE((SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `page` FORCE INDEX (`page_xq_runat`)
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) INTO xq_found;
 UNTIL xq_found OR @@timestamp > xq_end END REPEAT;
@@ -926,19 +917,18 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `page` FORCE INDEX (`page_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `page` FORCE INDEX (`page_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT 0 AS at FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`xq_owner` IS NULL OR substr(`xq_owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

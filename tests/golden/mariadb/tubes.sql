@@ -1187,37 +1187,28 @@ SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+SELECT 'T runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 'W runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 'Z runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 'R runat' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
+    ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT at_us FROM `mail_xq_history`
+    SELECT 'history' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM `mail_xq_history`
     WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(:now, (@@timestamp * 1e0)) FROM (SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(:now, (@@timestamp * 1e0)) AS seconds FROM (SELECT 0 AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS times;
 
 -- taken
 SELECT `id`, `owner` FROM `mail`
@@ -1274,13 +1265,13 @@ DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5;
 REPEAT DO SLEEP(xq_pause);
     SET xq_pause = LEAST(xq_pause * 1.04, 0.02);
     SELECT EXISTS (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
-    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(NULL, (@@timestamp * 1e0))) LIMIT 1) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(NULL, (@@timestamp * 1e0))) LIMIT 1) OR COALESCE((SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
-    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) OR COALESCE((SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) <= COALESCE(NULL, (@@timestamp * 1e0)), FALSE) INTO xq_found;
 UNTIL xq_found OR @@timestamp > xq_end END REPEAT;
@@ -1304,31 +1295,30 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF');
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 0 AS place, 'Z runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    SELECT 0 AS place, 'R runat' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT `runat` AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` IS NOT NULL
     ORDER BY `runat` LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT at_us FROM `mail_xq_history`
+    SELECT 0 AS place, 'history' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM `mail_xq_history`
     WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT (SELECT 0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
-    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(NULL, (@@timestamp * 1e0)) AS seconds FROM (SELECT 0 AS at FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND (`owner` IS NULL OR substr(`owner`, 1, 1) = '-') AND `runat` IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
     WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(NULL, (@@timestamp * 1e0))) LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

@@ -695,25 +695,16 @@ SELECT 1 FROM "page"
     WHERE "status" = 'R' LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
+SELECT 'T runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "page"
+    SELECT 'W runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "page"
-    WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT "runat" FROM "page"
-    WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT 0 AS at FROM "page"
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times;
 
 -- taken
 SELECT "id", "xq_owner" FROM "page"
@@ -764,19 +755,18 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "page"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "page"
-    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT 0 AS at FROM "page"
+    WHERE "status" = 'T' AND ("xq_owner" IS NULL OR substr("xq_owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "page"
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM "page"
     WHERE "status" = 'R' LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

@@ -943,37 +943,28 @@ SELECT 1 FROM "mail"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) LIMIT 1;
 
 -- next due
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
+SELECT 'T runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail"
+    SELECT 'W runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail"
+    SELECT 'Z runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'Z' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT "runat" FROM "mail"
+    SELECT 'R runat' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'R' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
+    ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT at_us FROM "mail_xq_history"
+    SELECT 'history' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times;
-
--- next to ready
-SELECT MIN(at) - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) FROM (SELECT (SELECT "runat" FROM "mail"
-    WHERE "status" = 'T' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at
-    UNION ALL
-    SELECT (SELECT "runat" FROM "mail"
-    WHERE "status" = 'W' AND "runat" IS NOT NULL
-    ORDER BY "runat" LIMIT 1) AS at) AS times;
+    SELECT 'untimed' AS duty, at - COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT 0 AS at FROM "mail"
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times;
 
 -- taken
 SELECT "id", "owner" FROM "mail"
@@ -1039,31 +1030,30 @@ SELECT 'queue' AS kind, name AS queue, version AS name, fingerprint AS text, 0 A
     WHERE pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean);
 
 -- maintenance, for this queue and others: when is a task due, and is one ready
-SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM (SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+SELECT 0 AS place, 'T runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'T' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    SELECT 0 AS place, 'W runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'W' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    SELECT 0 AS place, 'Z runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'Z' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
+    SELECT 0 AS place, 'R runat' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT "runat" AS at FROM "mail"
     WHERE "status" = 'R' AND "runat" IS NOT NULL
     ORDER BY "runat" LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT at_us FROM "mail_xq_history"
+    SELECT 0 AS place, 'history' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT at_us / 1000000.0 + 660.0 AS at FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
-    ORDER BY id LIMIT 1) / 1000000.0 + 660.0 AS at) AS times
+    ORDER BY id LIMIT 1) AS times
     UNION ALL
-    SELECT 0 AS place, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT (SELECT 0 FROM "mail"
-    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS at) AS times) AS due
-    GROUP BY place
+    SELECT 0 AS place, 'untimed' AS duty, at - COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) AS seconds FROM (SELECT 0 AS at FROM "mail"
+    WHERE "status" = 'T' AND ("owner" IS NULL OR substr("owner", 1, 1) = '-') AND "runat" IS NULL LIMIT 1) AS times
     UNION ALL
-    SELECT 0, 0.0, 1 FROM (SELECT 1 FROM "mail"
+    SELECT 0 AS place, 'ready' AS duty, 0.0 AS seconds FROM (SELECT 1 FROM "mail"
     WHERE "status" = 'R' AND ("runat" IS NULL OR "runat" > COALESCE(CAST(NULL AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) LIMIT 1) AS ready;
 
 -- maintenance, for this queue and others: who owns tasks and is not registered

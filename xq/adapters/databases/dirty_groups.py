@@ -86,7 +86,7 @@ class ServerGroups(Groups):
 
     @property
     def any_dirty(self) -> str:  # type: ignore[override]
-        return f"SELECT 0 FROM {self.dirty_groups} LIMIT 1"
+        return f"SELECT 0 AS at FROM {self.dirty_groups} LIMIT 1"
 
     def unless_dirty(self, utube: str) -> str:
         return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"

@@ -13,7 +13,7 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
-from xq.core.machine import ABSENT, LONGEST, READY, TAKEN, Transition
+from xq.core.machine import ABSENT, ANY_READY, DIRTY_GROUPS, LONGEST, OLD_HISTORY, READY, TAKEN, UNTIMED, duty_of
 from xq.core.ports import Connections, Runs
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
@@ -97,14 +97,14 @@ class Looks:
         """A query of the number of taken tasks without an owner: another program wrote their status."""
         return f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self._is_unowned}"
 
-    @property
+    @cached_property
     def expired(self) -> str:
         """A query of the sessions of up to `:n` taken tasks whose ttr has passed, and of the time."""
         due = f"{self.of.is_state(TAKEN)} AND {self.of.roles['runat']} <= {self.of.bound(self.of.kind('runat'))}"
         found = f"SELECT {self.of.session_of_owner}, {self.of.now} FROM {self.of.read_by('runat')}"
         return f"{found} WHERE {due} ORDER BY {self.of.roles['runat']} LIMIT :n"
 
-    @property
+    @cached_property
     def times_unowned(self) -> str:
         """SQL that lets the ttr of the queue begin for such tasks; "" if it has none."""
         return self._times(TAKEN, self._is_unowned)
@@ -123,85 +123,56 @@ class Looks:
         return f"UPDATE {self.of.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
 
     @property
-    def any_untimed(self) -> str:
-        """A query that finds a row, with a 0, if `times_unowned` would change one."""
-        return f"SELECT 0 FROM {self.of.read_by('runat')} WHERE {self._is_untimed} LIMIT 1"
-
-    @property
-    def _is_untimed(self) -> str:
-        return f"{self._is_unowned} AND {self.of.roles['runat']} IS NULL"
-
-    @property
     def _is_unowned(self) -> str:
         owner = self.of.roles["owner"]  # with a dash: of an earlier take, ended by its token
         return f"{self.of.is_state(TAKEN)} AND ({owner} IS NULL OR substr({owner}, 1, 1) = '-')"
 
     # when tasks are due, and when the history is to be pruned
 
-    def _first_due(self, timers: Iterable[Transition], alias: str = "") -> list[str]:
-        """Return queries of the earliest time of each timer: one row, or none."""
+    @cached_property
+    def _timers(self) -> dict[str, str]:
+        """A query for each timer that finds its earliest time, `at`: one row, or none."""
         of = self.of
-        return [
-            f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])}{alias} FROM {of.read_by(row.due)} WHERE "
-            f"{of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
-            for row in timers
-        ]
+        return {
+            duty_of(row): f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
+            f"WHERE {of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
+            for row in of.machine.due
+        }
 
-    def _due_beside(self) -> list[str]:
-        """Return queries of the times of other duties, as `at`."""
-        times = []
+    def _left(self, now: str) -> list[str]:
+        """Return for each duty what follows SELECT to find the seconds until it is due, if it is in sight."""
+        times = {**self._timers}
         if self.of.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
             late = self.of.history_kept + max(1.0, self.of.history_kept / 10)
-            history = self.of.side("history")
-            oldest = f"SELECT at_us FROM {history} WHERE {self._not_newest} ORDER BY id LIMIT 1"
-            times.append(f"SELECT ({oldest}) / 1000000.0 + {late!r} AS at")
+            oldest = f"{self.of.side('history')} WHERE {self._not_newest} ORDER BY id LIMIT 1"
+            times[OLD_HISTORY] = f"SELECT at_us / 1000000.0 + {late!r} AS at FROM {oldest}"
         if self.times_unowned:
-            times.append(f"SELECT ({self.any_untimed}) AS at")
-        return times
-
-    @property
-    def _any_dirty(self) -> str:
-        return self.groups.any_dirty if self.groups else ""
+            untimed = f"{self._is_unowned} AND {self.of.roles['runat']} IS NULL"
+            times[UNTIMED] = f"SELECT 0 AS at FROM {self.of.read_by('runat')} WHERE {untimed} LIMIT 1"
+        if self.groups and self.groups.any_dirty:
+            times[DIRTY_GROUPS] = self.groups.any_dirty
+        return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
 
     @cached_property
     def next_due(self) -> str:
-        """A query of the seconds until the next duty of this queue: negative if it is late, NULL for never.
-
-        If groups may be dirty, a second column is whether one is. Returns "" if the queue has no timers.
-        """
-        is_dirty = f", EXISTS ({self._any_dirty})" if self._any_dirty else ""
-        return self._soonest(self._first_due(self.of.machine.due), self._due_beside(), is_dirty)
-
-    @cached_property
-    def next_to_ready(self) -> str:
-        """A query of the seconds until a task becomes ready by itself; a dirty group is late, "" is never."""
-        is_dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
-        return self._soonest(self._first_due(timer for timer in self.of.machine.due if timer.target == READY), is_dirty)
-
-    def _soonest(self, first: Iterable[str], beside: Iterable[str], more: str = "") -> str:
-        times = " UNION ALL ".join([*(f"SELECT ({time}) AS at" for time in first), *beside])
-        if not times:
-            return f"SELECT NULL{more}" if more else ""
-        return f"SELECT MIN(at) - {self.of.now}{more} FROM ({times}) AS times"
+        """A query that finds each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
+        return " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.of.now))
 
     @cached_property
     def times_left(self) -> list[str]:
-        """The parts of queries, after SELECT, of the seconds until each duty of this queue."""
-        now = filled(self.of.now, now="NULL")
-        dirty = [f"SELECT ({self._any_dirty}) AS at"] if self._any_dirty else []
-        times = [*self._first_due(self.of.machine.due, " AS at"), *self._due_beside(), *dirty]
-        return [f"at - {now} AS seconds FROM ({time}) AS times" for time in times]
+        """Queries as `next_due`, after SELECT and without named values."""
+        return self._left(filled(self.of.now, now="NULL"))
 
     @cached_property
     def found_ready(self) -> str:
-        return f"0.0, 1 FROM ({filled(self.any_ready, now='NULL')}) AS ready"
+        return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready, now='NULL')}) AS ready"
 
     @cached_property
     def anything(self) -> str:
         """A condition that is true if a take might find a task, or a timer has passed."""
         now = filled(self.of.now, now="NULL")
-        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._first_due(self.of.machine.due))
+        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers.values())
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
 
     @property
@@ -320,7 +291,7 @@ class Looks:
         """The condition that a row is not the newest. The newest stays, so that no id is used twice."""
         return f"id < (SELECT MAX(id) FROM {self.of.side('history')})"
 
-    @property
+    @cached_property
     def forget_history(self) -> str:
         """SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
         if self.of.history_kept == math.inf:

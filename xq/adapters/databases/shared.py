@@ -123,24 +123,19 @@ class SharedSql(Language):
         """Return one of these statements for some sessions, and its values. There are two texts: for one, for many."""
         return listed(sql, "uuids", in_full(uuids))
 
-    def next_due_of(self, queues: Sequence[Any]) -> str:
-        """Return a query of (index of the queue, seconds until a duty) for several queues; a None is left out.
+    @staticmethod
+    def upkeep_of(queues: Sequence[tuple[Any, bool, bool]]) -> str:
+        """Return a query that finds (index of the queue, duty, seconds until that is due) for several queues, or "".
 
-        Each queue has any number of rows. It uses the clock of the database, and no named values.
+        The first flag asks for the duties in sight, the second for ANY_READY, if a take might find a task. The query
+        uses the database's clock, and no named values.
         """
-        times = [(place, seconds) for place, queue in enumerate(queues) if queue for seconds in queue.looks.times_left]
-        return " UNION ALL ".join(f"SELECT {place} AS place, {seconds}" for place, seconds in times)
-
-    def upkeep_of(self, queues: Sequence[tuple[Any, bool, bool]]) -> str:
-        """Return a query of (index of the queue, seconds, whether it is about ready tasks) for several queues, or "".
-
-        A queue has a row with the seconds until its next duty (NULL for never) if the first flag is set; if the second
-        one is, and a take might find a task, it has a row for that.
-        """
-        due = self.next_due_of([queue if timed else None for queue, timed, _ in queues])
-        left = [f"SELECT place, MIN(seconds) AS seconds, 0 AS ready FROM ({due}) AS due GROUP BY place"] if due else []
-        asked = [(place, queue) for place, (queue, _, asks) in enumerate(queues) if asks]
-        return " UNION ALL ".join(left + [f"SELECT {place}, {queue.looks.found_ready}" for place, queue in asked])
+        found = [
+            f"SELECT {place} AS place, {look}"
+            for place, (queue, timed, asks) in enumerate(queues)
+            for look in queue.looks.times_left * timed + [queue.looks.found_ready] * asks
+        ]
+        return " UNION ALL ".join(found)
 
     def many_counters_of(self, queues: Sequence[Any], many: int) -> str:
         """Return a query of the indexes of the queues with more rows of counters than that; "" if rows never add up."""
