@@ -16,8 +16,8 @@ from xq.core.errors import ConfigurationError
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.serve import charts
+from xq.workers.attempt import Lines
 from xq.workers.kinds import KINDS
-from xq.workers.lines import Lines
 from xq.workers.options import Options, WorkerKind
 
 
@@ -95,7 +95,7 @@ def test_type_checkers_know_each_kind_of_worker():
 
 
 def test_a_kind_of_worker_says_which_option_it_refuses():
-    kind = KINDS["thread"]._replace(refuses={"workers": "one at a time"})
+    kind = type("OneThread", (KINDS["thread"],), {"refuses": {"workers": "one at a time"}})
     kind.check(Options(workers=1))
     with pytest.raises(ConfigurationError, match="one at a time"):
         kind.check(Options(workers=2))

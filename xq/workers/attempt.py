@@ -1,24 +1,27 @@
-"""An attempt at a task, and the calls that finish tasks, repeated while the database fails."""
+"""An attempt at a task, a call of the worker's function, and the calls and the log of a worker."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
+from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
 from xq.core.ports import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.finish import NamedMoves
 from xq.engine.one import Locked
-from xq.runtime.lease import LOST
+from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
 STAYS = 30  # failures of the same unknown error, without a take between them, after which it stays
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
 LONGEST_LINE = 500  # characters of an error in a line of the log
+PER_SECOND: Final = 20  # lines of one sum within a second: a line costs a tenth of a fast worker's job
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -57,6 +60,40 @@ class Attempt:
         if ended:
             self.finished, self.in_doubt = ended, False
         return bool(ended)
+
+
+class Batch(list[T]):
+    """The tasks that a handler of `worker(batch=)` gets. When it returns, all that have not failed are acked."""
+
+    def __init__(self, tasks: Collection[T]) -> None:
+        super().__init__(tasks)
+        self._given = tuple(tasks)  # the function may change the list
+        self.failed: dict[int, BaseException] = {}  # by the place at which the task was given
+
+    def fail(self, task: T, error: BaseException | str) -> None:
+        """Mark one task as failed. It is released or buried, as if a handler of its own had raised the error."""
+        place = next((place for place, each in enumerate(self._given) if each is task), None)
+        if place is None:
+            raise NotFound("this batch", task)
+        self.failed[place] = error if isinstance(error, BaseException) else RuntimeError(error)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class WorkerJob(Lease):
+    """One call of a worker's function: the lease of its task, or of its batch."""
+
+    taken: list[Attempt]
+
+    @property
+    def failed(self) -> Mapping[int, BaseException]:
+        """The errors of the tasks that the function has marked in its batch, by their places."""
+        return self.task.failed if isinstance(self.task, Batch) else {}
+
+    @property
+    def done(self) -> list[Attempt]:
+        """The attempts that the function has not marked as failed."""
+        failed = self.failed
+        return [each for place, each in enumerate(self.taken) if place not in failed] if failed else self.taken
 
 
 class RetriedCalls(Generic[T]):
@@ -158,3 +195,31 @@ def text_of(error: BaseException) -> str:
 def line_of(error: BaseException) -> str:
     """Return an error as one line for the log."""
     return next(iter(f"{type(error).__name__}: {text_of(error)}".splitlines()))[:LONGEST_LINE]
+
+
+class Lines:
+    """Decides which of a worker's ended attempts have a line of their own in its log, and counts the others."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log, self._lock = log, threading.RLock()
+        # The second that runs, by the monotonic clock, and the attempts that ended in it, by level and text of the sum.
+        self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
+
+    def level(self, ended: str, usual: int = logging.INFO) -> int:
+        """Return the level of the line of one more attempt. `ended` is what the sum says: "tasks are finished"."""
+        if not self._log.isEnabledFor(usual):
+            return logging.DEBUG
+        with self._lock:
+            if (now := time.monotonic()) >= self._ends_at:
+                self.sum_up()
+                self._ends_at = now + 1
+            self._n[usual, ended] = n = self._n[usual, ended] + 1
+            return usual if n <= PER_SECOND else logging.DEBUG
+
+    def sum_up(self) -> None:
+        """Log how many attempts had no line of their own. Call it when no task is left, and at the end."""
+        with self._lock:
+            for (level, ended), n in self._n.items():
+                if n > PER_SECOND:
+                    self._log.log(level, "%d more %s", n - PER_SECOND, ended)
+            self._n.clear()

@@ -16,8 +16,7 @@ from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
-from xq.workers.attempt import Attempt, RetriedCalls, line_of, text_of
-from xq.workers.lines import Lines
+from xq.workers.attempt import Attempt, Lines, RetriedCalls, line_of, text_of
 from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry
 from xq.workers.worker import Hook, Worker
 
@@ -64,7 +63,7 @@ class FailedAttempts(Generic[T]):
         last = f", the last of {DEATHS} deaths" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
         if ends and not self._buries:
-            self._worker.queue.parts.takes.unmovable.pass_over(key)
+            self._worker.waiting.takes.unmovable.pass_over(key)
             self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
         attempt.why = why
         self.failed(attempt, ProcessDied(why), ends)

@@ -10,27 +10,14 @@ from typing import Any, Final
 from xq.core.errors import ConfigurationError, shown
 from xq.workers.coroutines import Coroutines
 from xq.workers.options import USUAL, Options
-from xq.workers.pool import Kind
-from xq.workers.threads import Threads
+from xq.workers.pool import Pool
+from xq.workers.threads import ProcessThreads, Threads
 from xq.workers.worker import WorkedQueue, is_async
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "thread": Kind(
-        "threads",
-        Threads,
-        refuses={"timeout": 'timeout= needs kind="process" or an async def: Python cannot stop a thread'},
-    ),
-    "process": Kind("processes", Threads, forks=True),
-    "asyncio": Kind(
-        "coroutines",
-        Coroutines,
-        awaits=True,
-        refuses={"prefetch": "an async def takes no prefetch=: give it more workers="},
-    ),
-}
+KINDS: Final[Mapping[str, type[Pool]]] = {"thread": Threads, "process": ProcessThreads, "asyncio": Coroutines}
 
 
-def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options:
+def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
     """Return the options for a function of a queue, with the kind of an `async def`. Raises ConfigurationError."""
     if not callable(function):
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")

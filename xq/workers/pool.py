@@ -9,34 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
+from xq.core.machine import READY
 from xq.core.ports import Connections
 from xq.runtime.lease import Heartbeat
 from xq.workers.attempts import Attempts
 from xq.workers.child import InHand, SharedMemory
 from xq.workers.options import USUAL, Options
-from xq.workers.worker import LISTEN, Supply, Worker
+from xq.workers.worker import POLL_EVERY, TaskSource, Worker
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
-
-
-class Kind(NamedTuple):
-    """A kind of worker."""
-
-    running: str  # what runs its functions, for the log
-    pool: Callable[[Assignment, Program], Pool]
-    awaits: bool = False  # whether its functions are `async def`, all in one thread
-    forks: bool = False  # whether each function runs in a process of its own
-    refuses: Mapping[str, str] = {}  # the options that it cannot have, and why
-
-    def check(self, options: Options) -> None:
-        """Raise ConfigurationError for an option that this kind refuses."""
-        for option, why in self.refuses.items():
-            if getattr(options, option) != getattr(USUAL, option):
-                raise ConfigurationError(why)
 
 
 @dataclass(frozen=True)
@@ -44,9 +29,9 @@ class Assignment:
     """A worker, where it takes its tasks from, and its options in this program."""
 
     worker: Worker[Any]
-    sources: Sequence[Supply[Any]]
+    sources: Sequence[TaskSource]
     options: Options
-    kind: Kind
+    kind: type[Pool]
 
     @property
     def size(self) -> int:
@@ -56,7 +41,7 @@ class Assignment:
     def __str__(self) -> str:
         tubes = [repr(source.tube) for source in self.sources if source.tube is not None]
         place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {self.kind.running}={self.size} ({_place(self.worker.queue.parts.store)})"
+        return f"{place} with {self.kind.runs}={self.size} ({_place(self.worker.store)})"
 
 
 def _place(store: Connections) -> str:
@@ -119,7 +104,12 @@ class Program:
 
 
 class Pool(ABC):
-    """The running workers of an assignment."""
+    """The running workers of an assignment. Each kind of worker is a subclass."""
+
+    runs: str  # what runs its functions, for the log
+    awaits = False  # whether its functions are `async def`, all in one thread
+    forks = False  # whether each function runs in a process of its own
+    refuses: ClassVar[Mapping[str, str]] = {}  # the options that it cannot have, and why
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
         ends, shared = program.until_empty or program.budget.is_limited, program.shared
@@ -129,9 +119,16 @@ class Pool(ABC):
         self._sources = assignment.sources
         self._program = program
         self._stop = program.stop
-        self._store = assignment.worker.queue.parts.store
+        self._worker, self._store = assignment.worker, assignment.worker.store
         # A worker that waits keeps others from the tasks it has reserved of a budget.
-        self._patience = LISTEN if program.budget.is_limited else WAIT
+        self._patience = POLL_EVERY if program.budget.is_limited else WAIT
+
+    @classmethod
+    def check(cls, options: Options) -> None:
+        """Raise ConfigurationError for an option that this kind refuses."""
+        for option, why in cls.refuses.items():
+            if getattr(options, option) != getattr(USUAL, option):
+                raise ConfigurationError(why)
 
     @abstractmethod
     def start(self) -> None:
@@ -148,8 +145,7 @@ class Pool(ABC):
 
     def stopped(self) -> None:
         """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
-        for source in self._sources:
-            source.queue.parts.waiters.takers.wake_all()
+        self._worker.waiting.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
             if self._program.shared is None:  # else the parent does it, also while C code keeps the GIL
                 self.attempts.uncount()
@@ -163,6 +159,11 @@ class Pool(ABC):
         """Clean up after the last worker has ended."""
         self.attempts.lines.sum_up()
         self.attempts.heart.end()
+
+    def _wait_at_end(self) -> float:
+        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
+        rates = self._worker.waiting.takes.steps.rates
+        return POLL_EVERY if rates and rates.opens_at < math.inf and self._worker.queue.count(READY) else 0.0
 
     def _failed(self, error: BaseException) -> None:
         """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.

@@ -18,7 +18,6 @@ from typing import Any
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import T
 from xq.core.values import Parts
 from xq.database import sessions
 from xq.database.database import Database
@@ -29,23 +28,21 @@ from xq.workers.kinds import KINDS, checked
 from xq.workers.options import Options
 from xq.workers.pool import Assignment, Budget, Program
 from xq.workers.processes import Processes, exit_by, handled_by
-from xq.workers.worker import LISTEN, Supply, WorkedQueue, Worker
+from xq.workers.worker import POLL_EVERY, TaskSource, WorkedQueue, Worker, as_it_is
 
 log = logging.getLogger("xq")
 ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
 
 
 def worker_of(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
-) -> Worker[T]:
+    queue: WorkedQueue, function: Any, options: Options, given: Callable[[Any], Any] = as_it_is
+) -> Worker[Any]:
     """Return a worker whose function gets what `given` returns for a task. Raises ConfigurationError."""
     function = function.function if isinstance(function, Worker) else function
-    return Worker(queue, function, checked(queue, function, options), given, run)
+    return Worker(queue, function, checked(queue, function, options), run, given)
 
 
-def add_worker(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
-) -> Any:
+def add_worker(queue: WorkedQueue, function: Any, options: Options, given: Callable[[Any], Any] = as_it_is) -> Any:
     """Make a function a worker that its queue knows; without one, return a decorator. Raises ConfigurationError."""
     if function is None:
         return lambda function: add_worker(queue, function, options, given)
@@ -60,7 +57,7 @@ def add_worker(
     return made
 
 
-def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
+def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
     """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
     found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
     own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]
@@ -78,7 +75,7 @@ def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence
 
 def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Assignment:
     """Return the assignment of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
-    queue, store = worker.queue, worker.queue.parts.store
+    queue, store = worker.queue, worker.store
     if store.in_transaction():
         raise InTransaction(
             "run",
@@ -96,7 +93,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     options = worker.options if workers is None else replace(worker.options, workers=workers)
     kind = KINDS[options.kind]
     kind.check(options)
-    assignment = Assignment(worker, [supply_of(worker, tube) for tube in named], options, kind)
+    assignment = Assignment(worker, [source_of(worker, tube) for tube in named], options, kind)
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
     threads = 1 if kind.awaits else assignment.size
@@ -110,10 +107,10 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     return assignment
 
 
-def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
+def source_of(worker: Worker[Any], tube: str | None) -> TaskSource:
     """Return where a worker takes from; without a tube it leaves out those with a function of their own."""
     others = worker.queue.handlers if tube is None else ()
-    return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
+    return TaskSource(tube, tuple(sorted(each for each in others if each is not None)))
 
 
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
@@ -187,8 +184,7 @@ def _shown_log() -> Iterator[None]:
 def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = True) -> None:
     """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
-        parts = assignment.worker.queue.parts
-        schedules, log = parts.maintenance.schedules, parts.finish.log
+        schedules, log = assignment.worker.waiting.maintenance.schedules, assignment.worker.moves.log
         schedules.pending = until_empty or schedules.declared is not None
         if tells:
             log.info("working on %s", assignment)
@@ -220,7 +216,7 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
     """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [assignment.worker.queue.parts.maintenance.executor.sessions for assignment in assignments]
+    found = [assignment.worker.moves.executor.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
@@ -228,7 +224,7 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    Maintenance.supervised.add(home := Database.of(part.worker.queue.parts.store))
+    Maintenance.supervised.add(home := Database.of(part.worker.store))
     mine, parent = sessions.of(home), multiprocessing.parent_process()
     mine.open.own = own = mine.open.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
@@ -244,13 +240,13 @@ class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
     def __init__(self, assignments: Sequence[Assignment], program: Program) -> None:
-        self._log = assignments[0].worker.queue.parts.finish.log
+        self._log = assignments[0].worker.moves.log
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
         self._program = program
         _log_sessions(assignments)
-        self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
+        self._pools = [assignment.kind(assignment, program) for assignment in assignments]
         self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
@@ -284,7 +280,7 @@ class Running:
                 lease.lose()
 
     def _pass_over(self, parts: Parts) -> None:
-        self._assignments[0].worker.queue.parts.takes.unmovable.pass_over(parts)
+        self._assignments[0].worker.waiting.takes.unmovable.pass_over(parts)
 
     def _obey(self, orders: Connection) -> None:
         with suppress(EOFError, OSError):  # the parent has ended
@@ -329,7 +325,7 @@ class Running:
             for pool in self._pools:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
-                running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
+                running[0].join(POLL_EVERY)  # a join without a timeout would block the signal handlers
                 if program.has_lost_parent():
                     os._exit(LOST)
             program.stop.set()  # for `stopped`

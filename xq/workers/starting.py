@@ -24,7 +24,7 @@ from xq.workers.child import UNFIT, SharedMemory, begin
 from xq.workers.kinds import KINDS
 from xq.workers.options import Options
 from xq.workers.pool import Assignment
-from xq.workers.worker import Supply, Worker
+from xq.workers.worker import Worker
 
 log = logging.getLogger("xq")
 
@@ -47,7 +47,7 @@ class Launch:
         if self.why:
             made: BaseProcess = self.context.Process(target=_run, args=(shared, lambda: self.part, *self._run))
             return made
-        worker, sources = self.part.worker, [(source.tube, source.but) for source in self.part.sources]
+        worker, sources = self.part.worker, self.part.sources
         options = replace(self.part.options, backoff=None)  # which may be any function
         make = partial(_made, _names(worker), sources, options, worker.in_child, _facts(worker))
         return _Process(target=_run, args=(shared, make, *self._run))
@@ -96,12 +96,12 @@ def _made(names: list[str], sources: Any, options: Options, prepare: Any, facts:
             "module is imported, not in main(); or choose multiprocessing.set_start_method('fork')"
         ) from error
     options = replace(options, backoff=worker.options.backoff)
-    return Assignment(worker, [Supply(worker.queue, *each) for each in sources], options, KINDS[options.kind])
+    return Assignment(worker, sources, options, KINDS[options.kind])
 
 
 def _facts(worker: Worker[Any]) -> str:
     """Return what must be the same in the program and in its processes."""
-    address, hooks = worker.queue.parts.store.address(), [worker._around, *worker.hooks.values()]
+    address, hooks = worker.store.address(), [worker._around, *worker.hooks.values()]
     place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
     backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
     return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
@@ -109,7 +109,7 @@ def _facts(worker: Worker[Any]) -> str:
 
 def _names(worker: Worker[Any]) -> list[str]:
     """Return where the function of a worker stands, and its model."""
-    things = worker.function, worker.queue.parts.store.model
+    things = worker.function, worker.store.model
     return [f"{getattr(each, '__module__', '')}:{getattr(each, '__qualname__', '')}" for each in things]
 
 
@@ -121,7 +121,7 @@ def _found(names: list[str], tube: str | None) -> Worker[Any]:
     queue = resolve_name(model).xq
     known: Worker[Any] | None = queue.handlers.get(tube)
     known = known if known is not None and _names(known)[0] == function else None
-    return known or Worker(queue, found, Options(), lambda task: task, lambda *_: None)
+    return known or Worker(queue, found, Options(), lambda *_: None)
 
 
 def _why_fork(worker: Worker[Any]) -> str:

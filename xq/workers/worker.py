@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import READY, Machine
+from xq.core.machine import Machine
 from xq.core.ports import Store, T
 from xq.core.values import Parts
 from xq.engine.finish import NamedMoves
-from xq.engine.observers import Observers
-from xq.engine.take import Takes
-from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff
@@ -27,24 +21,10 @@ from xq.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
-LISTEN = 0.5  # seconds until a worker asks anew: nothing wakes it for a task that another worker gives back
+POLL_EVERY = 0.5  # seconds between two looks for what wakes no worker: a task that another gives back, a process
 
 
-class WorkedParts(Protocol[T]):
-    """What workers use of `Page.xq.parts`."""
-
-    store: Store[T]
-    waiting: Waiting[T]
-    waiters: Waiters
-    takes: Takes[T]
-    finish: NamedMoves[T]
-    maintenance: QueueMaintenance
-    observers: Observers[T]
-
-    def tube(self, name: object, call: str = ...) -> str | None: ...
-
-
-class WorkedQueue(Protocol[T]):
+class WorkedQueue(Protocol):
     """What workers use of a queue."""
 
     @property
@@ -54,22 +34,19 @@ class WorkedQueue(Protocol[T]):
     @property
     def handlers(self) -> dict[str | None, Any]: ...
     @property
-    def parts(self) -> WorkedParts[T]: ...
+    def parts(self) -> Any: ...  # an `xq.parts.Parts`
     def count(self, state: str) -> int: ...
 
 
-@dataclass(frozen=True)
-class Supply(Generic[T]):
-    """Where a worker takes its tasks from: a queue, or one of its tubes."""
+class TaskSource(NamedTuple):
+    """Which tasks of its queue a worker takes: those of a tube, or without one all but those of the tubes `but`."""
 
-    queue: WorkedQueue[T]
     tube: str | None
-    but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
+    but: tuple[str, ...] = ()  # that have functions of their own
 
-    def patience(self) -> float:
-        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
-        rates = self.queue.parts.takes.steps.rates
-        return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
+
+def as_it_is(task: Any) -> Any:
+    return task
 
 
 class Worker(Generic[T]):
@@ -79,13 +56,17 @@ class Worker(Generic[T]):
 
     def __init__(
         self,
-        queue: WorkedQueue[T],
+        queue: WorkedQueue,
         function: Callable[..., Any],
         options: Options,
-        given: Callable[[T], Any],  # what the function gets for a task of the queue
         run: Callable[..., None],  # runs workers in one program
+        given: Callable[[T], Any] = as_it_is,  # what the function gets for a task of the queue
     ) -> None:
+        functools.update_wrapper(self, function)  # first: the function may have attributes of these names
         self.queue = queue
+        self.store: Store[T] = queue.parts.store
+        self.waiting: Waiting[T] = queue.parts.waiting
+        self.moves: NamedMoves[T] = queue.parts.finish
         self.function = function
         self.options = options
         self.given = given
@@ -98,8 +79,7 @@ class Worker(Generic[T]):
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
         self._run = run
         self._around: list[Callable[..., Any]] = []
-        functools.update_wrapper(self, function)
-        if (around := queue.parts.observers.around_work) is not None:
+        if (around := self.moves.executor.observers.around_work) is not None:
             self.around(around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
