@@ -54,22 +54,22 @@ class NamedMoves(One[T]):
         if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self._find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
-    def ack_those(self, taken: Sequence[Taken]) -> list[list[Row]]:
+    def ack_those(self, taken: Sequence[Taken], begun: Begun | None = None) -> list[list[Row]]:
         """Ack the tasks that still belong to their takes, and return their rows, by statement.
 
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        begun, transition = self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
+        begun, transition = begun or self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
         return [rows for batch in chunks(taken, PER_MOVE) for rows in self._move_all(begun, ACK, transition, batch)]
 
     def ack_and(self, taken: Sequence[Taken], take: Callable[[], R]) -> tuple[list[list[Row]], R]:
         """Ack as `ack_those` and call `take` in one transaction. Return the rows of the acks and what it returned."""
-        connection, _ = self.executor.begin()
-        ack, observers = partial(self.ack_those, taken), self.executor.observers
+        connection, _ = begun = self.executor.begin()
+        observers = self.executor.observers
         if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
-            return self.executor.transaction(lambda: (ack(), take()), locks=False, caught=True)
-        acked, found = connection.as_one(ack, take)
+            return self.executor.transaction(lambda: (self.ack_those(taken), take()), locks=False, caught=True)
+        acked, found = connection.as_one(partial(self.ack_those, taken, begun), take)
         if observers.anybody:
             target = self.tasks.options.choose(TAKEN, "ack", NONE).target
             for rows in filter(None, acked):  # there were none yet when each ack was sent

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
 from xq.core import time
@@ -83,11 +83,7 @@ class WorkerJob(Lease):
     """One call of a worker's function: the lease of its task, or of its batch."""
 
     taken: list[Attempt]
-
-    @property
-    def failed(self) -> Mapping[int, BaseException]:
-        """The errors of the tasks that the function has marked in its batch, by their places."""
-        return self.task.failed if isinstance(self.task, Batch) else {}
+    failed: Mapping[int, BaseException] = field(default_factory=dict)  # of its batch
 
     @property
     def done(self) -> list[Attempt]:

@@ -14,7 +14,7 @@ from xq.core.values import Taken
 from xq.core.words import lasting
 from xq.engine.finish import cancelled
 from xq.engine.one import LOCKED, Locked
-from xq.runtime.lease import LOST, Heartbeat, ttr_of, ttr_timer
+from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
 from xq.workers.attempt import AGAIN, Attempt, Batch, Lines, RetriedCalls, WorkerJob, line_of
 from xq.workers.concurrency import Slots
@@ -115,9 +115,13 @@ class Attempts(Generic[T]):
         if not attempts:
             return None
         given, first = self.worker.given, attempts[0]
-        handed = Batch([given(each.task) for each in attempts]) if self.options.batch else given(first.task)
         ttr = min((each for each in ttrs if each is not None), default=None)
-        job = WorkerJob(self.heart, handed, attempts, ttr, first.number, partial(self._finish_now, first.taken))
+        job = WorkerJob(self.heart, None, attempts, ttr, first.number, partial(self._finish_now, first.taken))
+        if self.options.batch:
+            job.task = batch = Batch([given(each.task) for each in attempts])
+            job.failed = batch.failed
+        else:
+            job.task = given(first.task)
         self.heart.add(job)
         return job
 
@@ -332,7 +336,7 @@ class Attempts(Generic[T]):
             ended = told or ended + (counted if event in ("release", "bury") else "")
             self.log.log(level, "task %s %s after %s", name, ended, took, extra=extra)
 
-    def drop(self, *jobs: WorkerJob) -> None:
+    def drop(self, *jobs: Lease) -> None:
         """End jobs, and free the slots of their tasks."""
         working, held = self._moves.working, self.heart.leases
         slots = sum(len(job.taken) for job in jobs if job in held) if self.slots else 0
@@ -341,7 +345,8 @@ class Attempts(Generic[T]):
             for attempt in job.taken:
                 if working.get(key := attempt.taken.parts) is attempt:  # else the task was taken again
                     del working[key]
-        self._leave_slots(slots)
+        if slots:
+            self._leave_slots(slots)
 
     # giving back
 

@@ -8,7 +8,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
@@ -16,7 +15,6 @@ from xq.core.machine import READY
 from xq.core.ports import Connections
 from xq.runtime.lease import Heartbeat
 from xq.workers.attempts import Attempts
-from xq.workers.child import InHand, SharedMemory
 from xq.workers.options import USUAL, Options
 from xq.workers.worker import POLL_EVERY, TaskSource, Worker
 
@@ -97,7 +95,8 @@ class Program:
     until_empty: bool = False
     budget: Budget = field(default_factory=Budget)
     loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
-    shared: SharedMemory | None = None  # of a child with its parent
+    heart: Callable[..., Heartbeat] = Heartbeat
+    is_child: bool = False  # whether it runs in a worker process, which its parent ends
     has_lost_parent: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
@@ -112,9 +111,8 @@ class Pool(ABC):
     refuses: ClassVar[Mapping[str, str]] = {}  # the options that it cannot have, and why
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
-        ends, shared = program.until_empty or program.budget.is_limited, program.shared
-        heart = partial(InHand, shared) if shared is not None and shared.numbers else Heartbeat
-        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, heart=heart)
+        ends = program.until_empty or program.budget.is_limited
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, heart=program.heart)
         self._options = assignment.options
         self._sources = assignment.sources
         self._program = program
@@ -147,7 +145,7 @@ class Pool(ABC):
         """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
         self._worker.waiting.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
-            if self._program.shared is None:  # else the parent does it, also while C code keeps the GIL
+            if not self._program.is_child:  # else the parent does it, also while C code keeps the GIL
                 self.attempts.uncount()
             self.attempts.failures.uncounted = True
             self._store.disconnect()

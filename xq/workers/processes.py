@@ -26,9 +26,8 @@ from xq.database import sessions
 from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
+from xq.workers.child import FORKED, LOST, PASSED_ON, UNFIT, Launch, SharedMemory, program_of
 from xq.workers.pool import Assignment
-from xq.workers.starting import FORKED, Launch
 from xq.workers.worker import POLL_EVERY
 
 log = logging.getLogger("xq")

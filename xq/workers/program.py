@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Final
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
@@ -22,16 +23,19 @@ from xq.core.values import Parts
 from xq.database import sessions
 from xq.database.database import Database
 from xq.database.process import this_process
+from xq.runtime.lease import Heartbeat
 from xq.runtime.maintenance import Maintenance
-from xq.workers.child import LOST, SharedMemory
-from xq.workers.kinds import KINDS, checked
-from xq.workers.options import Options
-from xq.workers.pool import Assignment, Budget, Program
+from xq.workers.child import LOST, InHand, SharedMemory
+from xq.workers.coroutines import Coroutines
+from xq.workers.options import USUAL, Options
+from xq.workers.pool import Assignment, Budget, Pool, Program
 from xq.workers.processes import Processes, exit_by, handled_by
-from xq.workers.worker import POLL_EVERY, TaskSource, WorkedQueue, Worker, as_it_is
+from xq.workers.threads import ProcessThreads, Threads
+from xq.workers.worker import POLL_EVERY, TaskSource, WorkedQueue, Worker, as_it_is, is_async
 
 log = logging.getLogger("xq")
 ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
+KINDS: Final[Mapping[str, type[Pool]]] = {"thread": Threads, "process": ProcessThreads, "asyncio": Coroutines}
 
 
 def worker_of(
@@ -55,6 +59,45 @@ def add_worker(queue: WorkedQueue, function: Any, options: Options, given: Calla
         )
     queue.handlers[tube] = made
     return made
+
+
+def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
+    """Return the options for a function of a queue, with the kind of an `async def`. Raises ConfigurationError."""
+    if not callable(function):
+        raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
+    if options.kind not in [*KINDS]:
+        raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
+    queue.parts.tube(options.tube, "worker(tube=)")
+    _check_arguments(function)
+    machine = queue.machine
+    attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
+    lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
+    if options.max_attempts and lacking:
+        raise ConfigurationError(f"max_attempts of {queue.name} needs {' and '.join(lacking)}")
+    awaits = is_async(function)
+    kind = KINDS[name := "asyncio" if awaits and options.kind == USUAL.kind else options.kind]
+    if awaits and not kind.awaits:
+        raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
+    if kind.awaits and not awaits:
+        raise ConfigurationError('a worker of kind="asyncio" is an async def')
+    kind.check(options)
+    prefetch = 1 if options.max_attempts == 1 else options.prefetch  # as Attempts.keep decides
+    return replace(options, kind=name, prefetch=prefetch)
+
+
+def _check_arguments(function: Callable[..., Any]) -> None:
+    """Raise ConfigurationError unless a function can be called with one argument, as far as its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(function, "__name__", function)
+        raise ConfigurationError(
+            f"a worker's function gets the task, or a batch of tasks: {name}{signature} cannot be called so ({error})"
+        ) from error
 
 
 def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
@@ -229,7 +272,8 @@ def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared
     mine.open.own = own = mine.open.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
     lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
-    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, has_lost_parent=lost))
+    heart = partial(InHand, shared) if shared.numbers else Heartbeat
+    running = Running([part], Program(until_empty, Budget(max_tasks), heart=heart, is_child=True, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     with _shown_log():
         running._work()
@@ -319,7 +363,7 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            _begin(given, program.until_empty, tells=program.shared is None)
+            _begin(given, program.until_empty, tells=not program.is_child)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
             for pool in self._pools:
@@ -332,7 +376,7 @@ class Running:
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if program.shared is None:
+            if not program.is_child:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)

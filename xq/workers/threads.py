@@ -161,7 +161,7 @@ class Threads(Pool):
                 finally:
                     attempts.heart.began(job, math.inf)
         except (SystemExit, KeyboardInterrupt) as error:
-            if self._program.shared and (code := getattr(error, "code", 1)):
+            if self._program.is_child and (code := getattr(error, "code", 1)):
                 self._exit(job, mine, code if isinstance(code, int) else 1)
             mine.waiting.append(job)  # it has not failed: it is released with those that have not begun
             raise
