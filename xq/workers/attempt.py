@@ -1,4 +1,4 @@
-"""An attempt at a task, a call of the worker's function, and the calls and the log of a worker."""
+"""What a worker knows while its function runs, how it calls the database, and which lines it logs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from xq.engine.one import Locked
 from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
-STAYS = 30  # failures of the same unknown error, without a take between them, after which it stays
+STAYS = 30  # times that the same unknown error is retried, without a take between them
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
-LONGEST_LINE = 500  # characters of an error in a line of the log
-PER_SECOND: Final = 20  # lines of one sum within a second: a line costs a tenth of a fast worker's job
+LONGEST_LINE = 500  # characters that a line shows of an error
+PER_SECOND: Final = 20  # lines for each sum: a line costs a tenth of a fast worker's job
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -30,7 +30,7 @@ class Attempt:
 
     task: Any  # as the handler gets it
     taken: Taken  # what names the task, and this take, in a call
-    number: int  # of its takes; 0 without the role attempts
+    number: int  # how often it was taken; 0 without the role attempts
     finished: str = ""  # the event by which the function itself has finished the task
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
@@ -80,10 +80,10 @@ class Batch(list[T]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class WorkerJob(Lease):
-    """One call of a worker's function: the lease of its task, or of its batch."""
+    """One call of a worker's function. It leases one task, or a batch."""
 
     taken: list[Attempt]
-    failed: Mapping[int, BaseException] = field(default_factory=dict)  # of its batch
+    failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` got
 
     @property
     def done(self) -> list[Attempt]:
@@ -104,13 +104,13 @@ class RetriedCalls(Generic[T]):
         self._alone = alone  # whether all runs in the caller's thread
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
         self.failed = deque[str](maxlen=STAYS)  # the unknown errors since the last take
-        self._unfinished: list[Exception] = []  # errors of the database as the program ended
+        self._unfinished: list[Exception] = []  # that the database raised as the program ended
 
     def key(self, taken: Taken) -> str:
         return shown(self.moves.tasks.app_key(taken.parts))
 
     def extra(self, attempt: Attempt, event: str) -> Mapping[str, Any]:
-        """Return the fields of a record in the log."""
+        """Return the fields that a log record has beside its text."""
         key = self.moves.tasks.app_key(attempt.taken.parts)
         return {"queue": self._store.name, "key": key, "attempt": attempt.number, "event": event}
 
@@ -128,9 +128,9 @@ class RetriedCalls(Generic[T]):
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
-        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
-        of the error, which is raised without it. If the function has finished the task of the attempt `own` itself,
-        note how, and return the error. Without `repeats` (in a transaction, which a failure ends) nothing is retried.
+        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` gets the error while it is
+        handled; without it, raise the error. If the function has finished its task itself, note that in the attempt
+        `own` and return the error. Without `repeats` (in a transaction, which a failure ends) nothing is retried.
         """
         while True:
             try:
@@ -158,7 +158,7 @@ class RetriedCalls(Generic[T]):
                 self.wait_for_the_database(error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
+        """Wait AGAIN seconds after the database failed, longer after each denial. Raise errors that stay.
 
         Such is any error within the caller's own transaction. For a program that ends by itself it is a denied
         privilege, a database that only reads, and an unknown error that has repeated itself STAYS times.
@@ -177,7 +177,7 @@ class RetriedCalls(Generic[T]):
         self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
 
     def is_unfinished(self, error: BaseException) -> bool:
-        """Return whether this error of the database was raised because the program ends."""
+        """Return whether the database raised this error and the program ended instead of waiting."""
         return any(error is each for each in self._unfinished)
 
 
@@ -194,15 +194,15 @@ def line_of(error: BaseException) -> str:
 
 
 class Lines:
-    """Decides which of a worker's ended attempts have a line of their own in its log, and counts the others."""
+    """Decides which ended attempts have a line of their own in a worker's log, and counts the others."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._lock = log, threading.RLock()
-        # The second that runs, by the monotonic clock, and the attempts that ended in it, by level and text of the sum.
+        # When the running second ends, by the monotonic clock, and how many attempts it has, by level and text.
         self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
 
     def level(self, ended: str, usual: int = logging.INFO) -> int:
-        """Return the level of the line of one more attempt. `ended` is what the sum says: "tasks are finished"."""
+        """Return the level to log one more attempt with. `ended` is what the sum says: "tasks are finished"."""
         if not self._log.isEnabledFor(usual):
             return logging.DEBUG
         with self._lock:

@@ -1,4 +1,4 @@
-"""The attempts of a worker: from the tasks that it has taken to their ack, or to their release."""
+"""Take tasks for a worker, and finish them: from the take to the ack, or to the release."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next
 from xq.workers.worker import TaskSource, Worker
 
-# What a line of the log says of the task, by the event by which the function has finished it.
+# What the log says about a task, by the event that has finished it.
 ENDED = {"ack": "is done", "release": "is released", "bury": "failed for good and is buried", "kill": "is killed"}
 ENDED["cancel"] = "was cancelled"
 LONG = 60.0  # seconds for which a task has run that the log names when the program is to end
 
 
 class Attempts(Generic[T]):
-    """The attempts of one worker, in any number of threads."""
+    """The attempts that one worker makes, in any number of threads."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Attempts(Generic[T]):
         moves.workers.add(self)
         self._counts = "attempts" in roles
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
-        self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds, of each task
+        self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds
         self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.executor)
 
     # taking
@@ -59,8 +59,8 @@ class Attempts(Generic[T]):
     def take(self, source: TaskSource, n: int, timeout: float, looked: bool = False) -> list[T]:
         """Take up to `n` tasks, no more than slots are free, and wait up to `timeout` seconds for the first.
 
-        The first take of a program begins its schedules: there errors of the database are waited for. `looked`: the
-        caller has just found nothing. Raises NoSlot if a task waits for a slot.
+        The first take begins the schedules: there the caller waits for a database that fails. `looked`: the caller has
+        just found nothing. Raises NoSlot if a task waits for a slot.
         """
         if looked:
             self.lines.sum_up()
@@ -93,7 +93,7 @@ class Attempts(Generic[T]):
                 self.calls.finish(slots.leave, lambda _: self.log.exception(told, self.options.concurrency))
 
     def begin(self, tasks: Sequence[T]) -> list[WorkerJob]:
-        """Return a job for each call of the function with these tasks, without those that may not be tried again."""
+        """Return jobs that call the function with these tasks, but leave out what may not be tried again."""
         size = self.options.batch or 1
         return list(filter(None, [self._begin(tasks[at : at + size]) for at in range(0, len(tasks), size)]))
 
@@ -126,7 +126,7 @@ class Attempts(Generic[T]):
         return job
 
     def keep(self, jobs: Sequence[WorkerJob]) -> Sequence[WorkerJob]:
-        """Return the jobs of a prefetched take to call the function with, and give the others back.
+        """Return the prefetched jobs to call the function with, and give the others back.
 
         A task at its last attempt is kept alone, or is given back: if another function ended the process, this task
         would be buried uncalled.
@@ -187,7 +187,7 @@ class Attempts(Generic[T]):
         return moved
 
     def uncount(self) -> None:
-        """Count no attempt of the tasks that are being worked on: it is not their fault if the process is killed soon.
+        """Uncount the attempts that run now: it is not their fault if the process is killed soon.
 
         A function that fails by itself later counts.
         """
@@ -207,10 +207,10 @@ class Attempts(Generic[T]):
         except Exception as error:
             self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
 
-    # the end of an attempt
+    # when the function has ended
 
     def end(self, job: WorkerJob, error: BaseException | None = None) -> bool:
-        """Finish the tasks of a job after the function has returned or raised. Call it within the handler of `error`.
+        """Finish the tasks of a job whose function has returned, or has raised `error`, which is being handled.
 
         A lost job needs nothing: its tasks belong to others by now. Return False if another transaction has locked
         the row: then call it again.
@@ -231,7 +231,7 @@ class Attempts(Generic[T]):
         return ended
 
     def end_each(self, jobs: Sequence[WorkerJob]) -> None:
-        """Finish the tasks of jobs whose functions have returned, one after the other."""
+        """Finish jobs whose functions have returned, one after the other."""
         while jobs := [job for job in jobs if not self.end(job)]:
             time.sleep(LOCKED)
 
@@ -256,11 +256,11 @@ class Attempts(Generic[T]):
         return True
 
     def ack(self, jobs: Sequence[WorkerJob]) -> None:
-        """Ack the tasks of jobs whose functions have returned, and what the database refuses one by one."""
+        """Ack jobs whose functions have returned, and what the database refuses one by one."""
         self.end_each(self.ack_together(jobs))
 
     def ack_together(self, jobs: Sequence[WorkerJob]) -> list[WorkerJob]:
-        """Ack the tasks of jobs whose functions have returned, by one statement. Return the jobs to `end` one by one.
+        """Ack jobs whose functions have returned, by one statement. Return those to `end` one by one.
 
         Such a job has a task that was not acked: it is lost, or the database refused an ack, and so all of them.
         """
@@ -298,7 +298,7 @@ class Attempts(Generic[T]):
     def _acked(
         self, jobs: Sequence[WorkerJob], done: Sequence[Taken], acked: list[list[Row]] | None
     ) -> list[WorkerJob]:
-        """Drop the jobs whose tasks have ended after an ack of `done`, and return the others.
+        """Drop the jobs whose tasks have ended after `done` was acked, and return the others.
 
         `acked` has the rows that the ack returned; None if the database has refused it.
         """
@@ -323,7 +323,7 @@ class Attempts(Generic[T]):
             return
         options = {**error.options, "attempts": 0 if self._counts else None}
         move = partial(self._moves.one, "release", attempt.taken, options, error.update)
-        if self.calls.finish(move, failed) is not None:  # what the queue cannot do is the error of the attempt
+        if self.calls.finish(move, failed) is not None:  # else the attempt failed by what the queue cannot do
             self._log_done(job, attempt, told=f"goes on in {error.tube!r}")
 
     def _log_done(self, job: WorkerJob, *attempts: Attempt, told: str = "") -> None:
@@ -337,7 +337,7 @@ class Attempts(Generic[T]):
             self.log.log(level, "task %s %s after %s", name, ended, took, extra=extra)
 
     def drop(self, *jobs: Lease) -> None:
-        """End jobs, and free the slots of their tasks."""
+        """End jobs, and free their slots."""
         working, held = self._moves.working, self.heart.leases
         slots = sum(len(job.taken) for job in jobs if job in held) if self.slots else 0
         self.heart.remove(*jobs)
@@ -351,13 +351,13 @@ class Attempts(Generic[T]):
     # giving back
 
     def give_back(self, job: WorkerJob) -> None:
-        """Release the tasks of a job, whose function has not been called or was interrupted."""
+        """Release a job whose function has not been called, or was interrupted."""
         for attempt in () if job.cancelled else job.taken:
             self._give_back(attempt, job.begun)
         self.drop(job)
 
     def release_all(self) -> None:
-        """Release the tasks of all running functions."""
+        """Release what all functions work on."""
         for job in list(self.heart.leases):
             for attempt in job.taken:
                 if job.begun:

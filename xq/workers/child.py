@@ -50,14 +50,14 @@ class SharedMemory(NamedTuple):
     The child writes its leases, each at a place of its own, and the parent may read them at any time.
     """
 
-    orders: Connection  # calls of `Running`: the name and the arguments of each
+    orders: Connection  # which methods to call on `Running`, and with what
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
-    session: str  # the uuid of the session that takes
+    session: str  # the uuid by which it takes
     program: str  # its text for operators
-    numbers: Any = ()  # of the leases; 0: there is none at this place, or it is written just now
-    started_at: Any = ()  # the monotonic times of the calls of their functions; 0: not yet; inf: it returned
-    tasks: Any = b""  # pickled: the ttr, and the tasks with the numbers of their attempts
-    size: int = 0  # of a place in `tasks`, in bytes
+    numbers: Any = ()  # one for each lease; 0: there is none at this place, or it is written just now
+    started_at: Any = ()  # the monotonic time at which each function was called; 0: not yet; inf: it returned
+    tasks: Any = b""  # pickled: the ttr, and each task with its attempt's number
+    size: int = 0  # bytes that `tasks` has for each
 
     def read(self) -> dict[int, tuple[float, bytes]]:
         """Return when each lease was started, and its tasks, by its number."""
@@ -70,7 +70,7 @@ class SharedMemory(NamedTuple):
 
 
 class InHand(Heartbeat):
-    """The leases of a child, which its parent touches."""
+    """Leases in a worker process, whose parent touches them."""
 
     def __init__(self, shared: SharedMemory, *heartbeat: Any) -> None:
         super().__init__(*heartbeat)
@@ -102,7 +102,7 @@ class InHand(Heartbeat):
 
 
 def program_of(pid: int, ending: bool = False) -> str:
-    """Return the program of a worker process of this parent, for operators."""
+    """Return what operators see as the program that a worker process runs."""
     told = f", worker of pid {pid}{ENDING if ending else ''}"
     return f"{str(this_process()['program'])[: PROGRAM - len(told)]}{told}"
 
@@ -116,7 +116,7 @@ def begin(shared: SharedMemory) -> None:
     for number in PASSED_ON:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    # Of a process that the function forks: a signal to it must wait until it is none of this one's.
+    # The function may fork: a signal to that process waits until it has handlers of its own.
     block, unblock = (partial(signal.pthread_sigmask, how, PASSED_ON) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK))
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=_forked_by_function)
     name_program(shared.program)
@@ -149,7 +149,7 @@ class Launch:
 
 
 class _Process(SpawnProcess):
-    """A process of a new interpreter, which does not import `__main__`: that would start the program again."""
+    """A new interpreter that does not import `__main__`: that would start the program again."""
 
     def start(self) -> None:
         main, chosen = sys.modules["__main__"], multiprocessing.get_start_method(allow_none=True)
@@ -203,13 +203,13 @@ def _facts(worker: Worker[Any]) -> str:
 
 
 def _names(worker: Worker[Any]) -> list[str]:
-    """Return where the function of a worker stands, and its model."""
+    """Return where a worker's function stands, and its model."""
     things = worker.function, worker.store.model
     return [f"{getattr(each, '__module__', '')}:{getattr(each, '__qualname__', '')}" for each in things]
 
 
 def _found(names: list[str], tube: str | None) -> Worker[Any]:
-    """Return the worker that a name leads to, or that the queue knows by it; else one of the bare function."""
+    """Return the worker that a name leads to, or that the queue knows by it; else make one."""
     function, model = names
     if isinstance(found := resolve_name(function), Worker):
         return found
@@ -220,7 +220,7 @@ def _found(names: list[str], tube: str | None) -> Worker[Any]:
 
 
 def _why_fork(worker: Worker[Any]) -> str:
-    """Return why the processes of a worker are forked; "" if they can import it."""
+    """Return why a worker's processes are forked; "" if they can import it."""
     names = _names(worker)
     module, _, name = names[0].partition(":")
     # An earlier use of multiprocessing may have chosen fork, not the program.

@@ -27,7 +27,7 @@ DEATHS = 10  # of processes that worked on a task, after which it is tried no mo
 
 
 class FailedAttempts(Generic[T]):
-    """The failed attempts of one worker."""
+    """Ends the failed attempts at one worker's tasks."""
 
     def __init__(self, worker: Worker[T], calls: RetriedCalls[T], alone: bool, lines: Lines) -> None:
         self._worker = worker
@@ -40,7 +40,7 @@ class FailedAttempts(Generic[T]):
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
     def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:
-        """Log the error of a task, and release, bury or kill it. `ends`: this was its last attempt."""
+        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one."""
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
@@ -122,7 +122,7 @@ class FailedAttempts(Generic[T]):
     def _end(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
         """Release or bury a task, with `hooks` in the same transaction. Return the task; None if it did not move.
 
-        An error of a hook undoes it all: the task is released, with one attempt more, so that it all comes again.
+        If a hook fails, it is all undone: the task is released with one attempt more, and all comes again.
         """
         if not hooks:
             return self._calls.finish_or_leave(attempt.taken, move)
@@ -202,7 +202,7 @@ class FailedAttempts(Generic[T]):
         return self._move(attempt, "bury", **self._counted(attempt, **left))
 
     def _counted(self, attempt: Attempt, **roles: Any) -> dict[str, Any]:
-        """Return the update of a task whose function has failed, and the roles set by it."""
+        """Return the fields to write to a task whose function has failed, and which roles they set."""
         known = self._moves.tasks.table.roles
         if "attempts" in known and (self.uncounted or attempt.undone or attempt.number >= (self._most or math.inf)):
             roles = {"attempts": attempt.number, **roles}

@@ -1,4 +1,4 @@
-"""What the kinds of worker have in common: their assignment, their program, and the budget of its tasks."""
+"""What all kinds of worker have in common: an assignment, the program around it, and how much it may take."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def reserve(self, n: int) -> int:
-        """Return how many of `n` tasks may be taken now."""
+        """Return how many tasks, up to `n`, may be taken now."""
         if not self.is_limited:
             return n
         with self._lock:
@@ -76,7 +76,7 @@ class Budget:
         return granted
 
     def settle(self, reserved: int, taken: int) -> bool:
-        """Note how many of the reserved tasks were taken. The others may be reserved again.
+        """Note that so many reserved tasks were taken. The others may be reserved again.
 
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
@@ -90,11 +90,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Program:
-    """What the workers of a program share."""
+    """What the workers in one program share."""
 
     until_empty: bool = False
     budget: Budget = field(default_factory=Budget)
-    loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
+    loop: asyncio.AbstractEventLoop | None = None  # the caller's, for coroutines; None: they make one
     heart: Callable[..., Heartbeat] = Heartbeat
     is_child: bool = False  # whether it runs in a worker process, which its parent ends
     has_lost_parent: Callable[[], bool] = lambda: False
@@ -103,11 +103,11 @@ class Program:
 
 
 class Pool(ABC):
-    """The running workers of an assignment. Each kind of worker is a subclass."""
+    """The running workers that do an assignment. Each kind of worker is a subclass."""
 
     runs: str  # what runs its functions, for the log
     awaits = False  # whether its functions are `async def`, all in one thread
-    forks = False  # whether each function runs in a process of its own
+    forks = False  # whether each function has its own process
     refuses: ClassVar[Mapping[str, str]] = {}  # the options that it cannot have, and why
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
@@ -118,7 +118,7 @@ class Pool(ABC):
         self._program = program
         self._stop = program.stop
         self._worker, self._store = assignment.worker, assignment.worker.store
-        # A worker that waits keeps others from the tasks it has reserved of a budget.
+        # While it waits, no other worker can reserve from the budget what it has reserved.
         self._patience = POLL_EVERY if program.budget.is_limited else WAIT
 
     @classmethod
@@ -130,7 +130,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the workers in threads of their own, and return: only the first living pool is joined."""
+        """Start the workers in their own threads, and return: only the first living pool is joined."""
 
     @property
     @abstractmethod
@@ -142,7 +142,7 @@ class Pool(ABC):
         """Wait until a worker ends, at most so many seconds."""
 
     def stopped(self) -> None:
-        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
+        """Wake what waits for tasks, and uncount the attempts that run: the program ends."""
         self._worker.waiting.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
             if not self._program.is_child:  # else the parent does it, also while C code keeps the GIL
@@ -164,7 +164,7 @@ class Pool(ABC):
         return POLL_EVERY if rates and rates.opens_at < math.inf and self._worker.queue.count(READY) else 0.0
 
     def _failed(self, error: BaseException) -> None:
-        """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.
+        """End the program, as a worker failed. An Error needs no traceback: the queue is not installed, say.
 
         The program that ends while the database fails has no error: the first signal has ended it.
         """

@@ -1,4 +1,4 @@
-"""The parent of worker processes: it starts them, touches their tasks, and ends and replaces them."""
+"""The parent: it starts worker processes, touches their tasks, and ends and replaces them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from xq.workers.worker import POLL_EVERY
 
 log = logging.getLogger("xq")
 
-LONGEST_KEY, OTHERS = 4096, 256  # bytes of a task in shared memory: more than a key can have; of each other of a batch
+LONGEST_KEY, OTHERS = 4096, 256  # bytes in shared memory: a task has less; each other in a batch
 GRACE = 5.0  # seconds after a second signal for which the database may take to get the tasks back
 KILLED = {  # why the parent kills a process
     "signal": "by a second signal: what it works on is released",
@@ -82,14 +82,14 @@ def exit_by(name: str) -> NoReturn:
 
 
 class Child:
-    """A worker process, and the leases of its tasks in this one, its parent."""
+    """A worker process, and what this one, its parent, leases for it."""
 
     def __init__(self, launch: Launch, stop: threading.Event) -> None:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
         self.worker = worker
         self.session = sessions.of(Database.of(worker.store)).open.named(str(uuid.uuid4()))
-        self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
+        self.session.sessions.leaving.add(self.session.uuid)  # the reaper here leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
         self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
@@ -167,7 +167,7 @@ class Child:
         self._order("_end", why)
 
     def pass_over(self) -> None:
-        """Let it leave out the tasks that too many processes have died of."""
+        """Let it leave out the tasks at which too many processes have died."""
         for parts in {
             *self.worker.waiting.takes.unmovable.passed
         } - self._passed:  # each once: else the pipe may get full
@@ -204,7 +204,7 @@ class Child:
 
     @property
     def begun(self) -> list[str]:
-        """The keys of the tasks whose functions it has called."""
+        """The keys of the tasks that its function was called with."""
         begun, key = [job for job in self._jobs.values() if job.begun], self.attempts.calls.key
         return [key(attempt.taken) for job in begun for attempt in job.taken]
 
@@ -330,7 +330,7 @@ class Processes:
                 work()
             except NotInstalled as error:
                 self._error = self._error or error
-            except Exception as error:  # of the database, on which the children wait as well
+            except Exception as error:  # the database fails, and the children wait, too
                 log.debug("a worker process cannot be attended: %s", error)
             os.write(self._waker.fileno(), b"\0")
 

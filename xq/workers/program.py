@@ -62,7 +62,7 @@ def add_worker(queue: WorkedQueue, function: Any, options: Options, given: Calla
 
 
 def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
-    """Return the options for a function of a queue, with the kind of an `async def`. Raises ConfigurationError."""
+    """Return the options for a function, an `async def` with its kind. Raises ConfigurationError."""
     if not callable(function):
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
     if options.kind not in [*KINDS]:
@@ -101,7 +101,7 @@ def _check_arguments(function: Callable[..., Any]) -> None:
 
 
 def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
-    """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
+    """Return assignments for all workers that a queue knows, or for those on `tubes`. Raises as `assignment_of`."""
     found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
     own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]
     assignments = [assignment_of(found[tube], workers, None) for tube in own]
@@ -117,7 +117,7 @@ def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str]
 
 
 def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Assignment:
-    """Return the assignment of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
+    """Return a worker's assignment. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
     queue, store = worker.queue, worker.store
     if store.in_transaction():
         raise InTransaction(
@@ -151,7 +151,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
 
 
 def source_of(worker: Worker[Any], tube: str | None) -> TaskSource:
-    """Return where a worker takes from; without a tube it leaves out those with a function of their own."""
+    """Return where a worker takes from: without a tube, from all that have no function of their own."""
     others = worker.queue.handlers if tube is None else ()
     return TaskSource(tube, tuple(sorted(each for each in others if each is not None)))
 
@@ -225,7 +225,7 @@ def _shown_log() -> Iterator[None]:
 
 
 def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = True) -> None:
-    """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
+    """Log what starts. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
         schedules, log = assignment.worker.waiting.maintenance.schedules, assignment.worker.moves.log
         schedules.pending = until_empty or schedules.declared is not None
@@ -250,7 +250,7 @@ def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget
 
 
 def _parts(assignment: Assignment) -> list[Assignment]:
-    """Return the assignments of the processes that do this one."""
+    """Return an assignment for each process."""
     if not assignment.kind.forks:
         return [assignment]
     single, sources = replace(assignment.options, workers=1), [*assignment.sources] * assignment.options.workers
@@ -258,7 +258,7 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
-    """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
+    """Log the sessions by which this process takes: the history names them as owners."""
     found = [assignment.worker.moves.executor.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
@@ -384,7 +384,7 @@ class Running:
             self._ended.set_result(None)
 
     def _stopped(self) -> None:
-        """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
+        """Wake what waits for tasks once the program is to end, and uncount what runs then."""
         self._program.stop.wait()
         for pool in self._pools:
             pool.stopped()

@@ -21,14 +21,14 @@ HELD = 0.5  # seconds after which it gives back what it has not begun
 
 
 class ThreadJobs:
-    """The jobs of one thread."""
+    """The jobs that one thread has."""
 
     def __init__(self) -> None:
         self.waiting: deque[WorkerJob] = deque()  # whose functions are still to be called
         self.finished: deque[WorkerJob] = deque()  # whose functions have returned
         self.looked = False  # whether the thread has just found nothing
         self.share = 1  # how many tasks it takes at once
-        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
+        self.taken_at = 0.0  # the monotonic time at which it last found tasks
 
 
 def _next(jobs: deque[WorkerJob]) -> WorkerJob | None:
@@ -45,7 +45,7 @@ def _emptied(jobs: deque[WorkerJob]) -> list[WorkerJob]:
 
 
 class Threads(Pool):
-    """Threads that work on tasks. They take by the session of the process."""
+    """Threads that work on tasks. They take by this process's session."""
 
     runs = "threads"
     refuses: ClassVar[Mapping[str, str]] = {
@@ -173,7 +173,7 @@ class Threads(Pool):
             self._any_finished.set()
 
     def _exit(self, job: WorkerJob, mine: ThreadJobs, code: int) -> NoReturn:
-        """End this process, whose parent fails the task of the function that asked for it."""
+        """End this process, as its function asks. The parent fails its task."""
         self.attempts.heart.began(job, job.started_at)
         try:
             self.attempts.ack(_emptied(mine.finished))
@@ -201,7 +201,7 @@ class Threads(Pool):
 
 
 class ProcessThreads(Threads):
-    """The thread of a worker process. `Processes` starts a process for each."""
+    """The thread in a worker process. `Processes` starts a process for each."""
 
     runs = "processes"
     forks = True

@@ -1,4 +1,4 @@
-"""A worker: the function of a queue, its options, and the functions around it."""
+"""A worker: a queue's function, its options, and the functions around it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_EVERY = 0.5  # seconds between two looks for what wakes no worker: a task t
 
 
 class WorkedQueue(Protocol):
-    """What workers use of a queue."""
+    """What workers use: a queue."""
 
     @property
     def name(self) -> str: ...
@@ -42,7 +42,7 @@ class TaskSource(NamedTuple):
     """Which tasks of its queue a worker takes: those of a tube, or without one all but those of the tubes `but`."""
 
     tube: str | None
-    but: tuple[str, ...] = ()  # that have functions of their own
+    but: tuple[str, ...] = ()  # which other functions work on
 
 
 def as_it_is(task: Any) -> Any:
@@ -73,7 +73,7 @@ class Worker(Generic[T]):
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
-        self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # of what ends outside of `around`
+        self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # gets what ends outside `around`
         # By "on_failure" or "on_buried", and by whether they run in the transaction.
         self.hooks = defaultdict[tuple[str, bool], list[Hook]](list)
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
@@ -157,7 +157,7 @@ class Worker(Generic[T]):
 
 
 def is_async(function: Any) -> bool:
-    """Return whether a call of a function gives a coroutine, as far as its definition shows."""
+    """Return whether a function is an `async def`, as far as its definition shows."""
     call = getattr(function, "__call__", None)  # noqa: B004 (an object may have an async one)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
