@@ -101,7 +101,8 @@ class RetriedCalls(Generic[T]):
         self.log = moves.log
         self._store = moves.store
         self._ends = ends  # whether the program ends by itself
-        self._alone = alone  # whether all runs in the caller's thread
+        self.alone = alone  # whether all runs in the caller's thread
+        self.lines = Lines(self.log)
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
         self.failed = deque[str](maxlen=STAYS)  # the unknown errors since the last take
         self._unfinished: list[Exception] = []  # that the database raised as the program ended
@@ -137,12 +138,12 @@ class RetriedCalls(Generic[T]):
                 self._store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
-                if own is not None and own.has_ended(error):
-                    return error
-                if own is not None:
-                    self.log.warning("the function returned, but its task is lost: %s", error)
-                else:
+                if own is None:
                     self.log.info("%s", error)
+                elif own.has_ended(error):
+                    return error
+                else:
+                    self.log.warning("the function returned, but its task is lost: %s", error)
                 return None
             except Exception as error:
                 if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
@@ -170,7 +171,7 @@ class RetriedCalls(Generic[T]):
         if kind is ErrorKind.TRANSIENT:
             self.failed.append(line_of(error))
         stays = denied or kind is ErrorKind.READ_ONLY or self.failed.count(line_of(error)) == STAYS
-        if (self._ends and stays) or (self._alone and self._store.in_transaction()):
+        if (self._ends and stays) or (self.alone and self._store.in_transaction()):
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(self.pause if denied else AGAIN)

@@ -16,7 +16,7 @@ from xq.engine.finish import cancelled
 from xq.engine.one import LOCKED, Locked
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
-from xq.workers.attempt import AGAIN, Attempt, Batch, Lines, RetriedCalls, WorkerJob, line_of
+from xq.workers.attempt import AGAIN, Attempt, Batch, RetriedCalls, WorkerJob, line_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next
@@ -43,9 +43,9 @@ class Attempts(Generic[T]):
         self.options = options = worker.options
         self._moves = moves = worker.moves
         self.log = moves.log
-        self.lines = Lines(moves.log)
         self.calls = RetriedCalls(moves, stop, ends, alone)
-        self.failures = FailedAttempts(worker, self.calls, alone, self.lines)
+        self.lines = self.calls.lines
+        self.failures = FailedAttempts(worker, self.calls)
         self.heart = heart(moves.store, self._touch, moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)

@@ -16,7 +16,7 @@ from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
-from xq.workers.attempt import Attempt, Lines, RetriedCalls, line_of, text_of
+from xq.workers.attempt import Attempt, RetriedCalls, line_of, text_of
 from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry
 from xq.workers.worker import Hook, Worker
 
@@ -29,11 +29,11 @@ DEATHS = 10  # of processes that worked on a task, after which it is tried no mo
 class FailedAttempts(Generic[T]):
     """Ends the failed attempts at one worker's tasks."""
 
-    def __init__(self, worker: Worker[T], calls: RetriedCalls[T], alone: bool, lines: Lines) -> None:
+    def __init__(self, worker: Worker[T], calls: RetriedCalls[T]) -> None:
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
-        self._alone, self._lines = alone, lines
+        self._lines = calls.lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
@@ -112,7 +112,7 @@ class FailedAttempts(Generic[T]):
             level = self._lines.level(f"attempts failed: {type(error).__name__}", logging.WARNING)
             self._log.log(level, "task %s failed%s: %s", name, when, line_of(error), extra=extra)
         options = {"delay": pause} if pause and self.may_delay else {}
-        if not self.may_delay and self._alone:
+        if not self.may_delay and self._calls.alone:
             self.tried.add(task.parts)
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
