@@ -168,9 +168,8 @@ class Child:
 
     def pass_over(self) -> None:
         """Let it leave out the tasks at which too many processes have died."""
-        for parts in {
-            *self.worker.waiting.takes.unmovable.passed
-        } - self._passed:  # each once: else the pipe may get full
+        passed = self.worker.waiting.takes.unmovable.passed
+        for parts in {*passed} - self._passed:  # each once: else the pipe may get full
             self._passed.add(parts)
             self._order("_pass_over", parts)
 
