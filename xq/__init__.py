@@ -21,7 +21,7 @@ _NAMES = {
     "xq.api": "Queue",
     "xq.runtime.lease": "Lease current",
     "xq.runtime.schedules": "Schedule",
-    "xq.workers.attempts": "Batch",
+    "xq.workers.attempt": "Batch",
     "xq.workers.concurrency": "Concurrency",
     "xq.workers.outcomes": "Bury Discard Next ProcessDied Retry",
     "xq.workers.program": "Running run",

@@ -32,7 +32,7 @@ from xq.features import Features
 from xq.runtime.lease import Lease, current
 from xq.runtime.schedules import Schedule
 from xq.tubes import Tubes
-from xq.workers.attempts import Batch
+from xq.workers.attempt import Batch
 from xq.workers.concurrency import Concurrency
 from xq.workers.outcomes import Bury, Discard, Next, ProcessDied, Retry
 from xq.workers.program import Running, run

@@ -21,7 +21,7 @@ from xq.database.callers import DatabaseCallers, Job, Runner
 from xq.database.session import Session
 from xq.engine.one import LOCKED, Locked
 from xq.operators.operations import CHUNK, Operation
-from xq.runtime.sleep import LOOK, Wait
+from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 from xq.workers.program import Running, assignments_of, start_assignments
 
@@ -475,7 +475,7 @@ class Aio(Generic[T]):
                 return result
             try:
                 answer, found, failed = None, None, None
-                if request is LOOK and look is not None:
+                if request is LOOK_NOW and look is not None:
                     answer = found = await look()
                 else:
                     answer = await sleep(*request)

@@ -16,9 +16,9 @@ from typing import Any
 from xq.api import Queue, queue_of
 from xq.core.clock import Clock as Clock
 from xq.core.errors import ConfigurationError, NotInstalled, shown
-from xq.runtime.lease import Lease
+from xq.workers.attempt import WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.program import supply_of
+from xq.workers.program import source_of
 from xq.workers.worker import Worker, is_async
 
 SHOWN = 5  # tasks in the message of an assertion
@@ -84,37 +84,37 @@ def _run(worker: Worker[Any], raises: bool) -> int:
                 "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
                 "await asyncio.to_thread(run_pending, worker)"
             )
-    calls, source, again = 0, supply_of(worker, worker.options.tube), list[Any]()
+    calls, source, again = 0, source_of(worker, worker.options.tube), list[Any]()
     identify, tried = worker.queue.parts.finish.tasks.identify, attempts.failures.tried
     worker.queue.parts.maintenance.schedules.declare()
     try:
         while tasks := attempts.take(source, worker.options.batch or 1, 0):
             again += [task for task in tasks if identify(task)[0] in tried]
-            for lease in attempts.begin([task for task in tasks if task not in again]):
-                _call(attempts, lease, raises)
+            for job in attempts.begin([task for task in tasks if task not in again]):
+                _call(attempts, job, raises)
                 calls += 1
     finally:
-        for lease in attempts.begin(again):
-            attempts.give_back(lease)
+        for job in attempts.begin(again):
+            attempts.give_back(job)
         attempts.lines.sum_up()
     return calls
 
 
-def _call(attempts: Attempts[Any], lease: Lease, raises: bool) -> None:
+def _call(attempts: Attempts[Any], job: WorkerJob, raises: bool) -> None:
     worker = attempts.worker
     try:
-        lease.start()
-        with lease:
+        job.start()
+        with job:
             if is_async(worker.function):
-                asyncio.run(worker.acall(lease.task))
+                asyncio.run(worker.acall(job.task))
             else:
-                worker.call(lease.task)
+                worker.call(job.task)
     except Exception as error:
-        attempts.end(lease, error)
+        attempts.end(job, error)
         if raises:
             raise
     else:
-        attempts.end(lease)
+        attempts.end(job)
 
 
 def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: int = 1) -> list[Any]:

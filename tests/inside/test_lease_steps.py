@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import SERVERS
 from tests.factories import task
 from tests.steps import make_impatient, row, state, transitions
-from xq.runtime.lease import Lease
+from xq.workers.attempt import WorkerJob
 from xq.workers.attempts import Attempts
 from xq.workers.pool import Program
 
@@ -38,7 +38,7 @@ class Worker:
             lease.start()
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> WorkerJob:
         return self.leases[0]
 
     def beat(self) -> None:
@@ -74,7 +74,7 @@ def test_a_transaction_that_has_the_row_for_longer_than_the_ttr_loses_no_task(ma
     assert transitions(Task) == {"X-R": 1, "R-T": 1, "T-D": 1}
 
 
-def finished_by_sql(Task: Any, lease: Lease, status: str) -> str:
+def finished_by_sql(Task: Any, lease: WorkerJob, status: str) -> str:
     """An UPDATE that finishes the task of a lease in another session, and proves it by the token of its take."""
     token = row(Task, lease.task.id).owner
     return (

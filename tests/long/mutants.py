@@ -269,8 +269,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "workers that wait for a task do not hear that they are stopped",
         "xq/workers/pool.py",
-        "            source.queue.parts.waiters.takers.wake_all()",
-        "            pass",
+        "        self._worker.waiting.waiters.takers.wake_all()",
+        "        pass",
         "guarantees/test_workers.py::test_workers_that_wait_for_a_task_end_at_once_when_they_are_stopped",
     ),
     # SQL of every database

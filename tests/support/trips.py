@@ -27,8 +27,8 @@ from xq.runtime import sleep as sleeping
 from xq.runtime.maintenance import threads
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
-from xq.workers.threads import Threads, _Hand
-from xq.workers.worker import Supply
+from xq.workers.threads import ThreadJobs, Threads
+from xq.workers.worker import TaskSource
 
 # Sent by the time that passes, and not by a call: PLANNED in drivers/postgres.py, IDLE in session_connection.py.
 TIMED = ("DISCARD PLANS", "INSERT INTO xq_alive (uuid, process, waits)")
@@ -433,12 +433,12 @@ def minute(counter: Counter, queue: Any) -> dict[str, str]:
         counter.now += seconds
         return False
 
-    hand = _Hand()
+    jobs = ThreadJobs()
 
     def pass_by() -> None:
         end = counter.now + MINUTE
         while counter.now < end:
-            pool._take(Supply(queue, None), hand)
+            pool._take(TaskSource(None), jobs)
 
     queue.truncate()
     with pytest.MonkeyPatch.context() as patch, counter.alone():
@@ -486,7 +486,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
     program = Program()
     pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
-    workers = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
+    workers = [(pool, TaskSource(None), ThreadJobs()) for pool, queue in zip(pools, queues, strict=True)]
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds
@@ -494,8 +494,8 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
 
     def pass_by() -> None:
         now = counter.now
-        for pool, supply, hand in workers:
-            pool._take(supply, hand)
+        for pool, source, jobs in workers:
+            pool._take(source, jobs)
             counter.now = now
         while counter.now < now + MINUTE:
             thread._notified = thread._wait(0.0)

@@ -6,7 +6,7 @@ import logging
 import resource
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -16,9 +16,9 @@ from xq.core.errors import ConfigurationError
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.serve import charts
-from xq.workers.kinds import KINDS
-from xq.workers.lines import Lines
+from xq.workers.attempt import Lines
 from xq.workers.options import Options, WorkerKind
+from xq.workers.program import KINDS
 
 
 @pytest.mark.parametrize("looked", [False, True])
@@ -95,7 +95,7 @@ def test_type_checkers_know_each_kind_of_worker():
 
 
 def test_a_kind_of_worker_says_which_option_it_refuses():
-    kind = KINDS["thread"]._replace(refuses={"workers": "one at a time"})
+    kind: Any = type("OneThread", (KINDS["thread"],), {"refuses": {"workers": "one at a time"}})
     kind.check(Options(workers=1))
     with pytest.raises(ConfigurationError, match="one at a time"):
         kind.check(Options(workers=2))

@@ -48,9 +48,8 @@ def worker(
     verbose: Annotated[int, Option("--verbose", "-v", count=True, help="Say more; twice: all.")] = 0,
 ) -> None:
     """Run workers until SIGTERM or SIGINT. Then they finish their tasks; a second signal releases these."""
-    from xq.workers.kinds import checked
     from xq.workers.options import Options
-    from xq.workers.program import assignment_of, assignments_of, run_assignments, worker_of
+    from xq.workers.program import assignment_of, assignments_of, checked, run_assignments, worker_of
     from xq.workers.worker import Worker
 
     level = logging.DEBUG if verbose > 1 else logging.INFO

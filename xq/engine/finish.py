@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from xq.core.compile import Fence, Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
-from xq.core.ports import Row, T
+from xq.core.ports import R, Row, T
 from xq.core.tokens import lock_of, owner_of
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.executor import Begun
@@ -54,20 +54,27 @@ class NamedMoves(One[T]):
         if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self._find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
-    def ack_those(self, taken: Sequence[Taken]) -> list[list[Row]]:
+    def ack_those(self, taken: Sequence[Taken], begun: Begun | None = None) -> list[list[Row]]:
         """Ack the tasks that still belong to their takes, and return their rows, by statement.
 
         If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
         see `Connection.as_one`.
         """
-        begun, transition = self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
+        begun, transition = begun or self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
         return [rows for batch in chunks(taken, PER_MOVE) for rows in self._move_all(begun, ACK, transition, batch)]
 
-    def notify_acked(self, acked: Sequence[list[Row]]) -> None:
-        """Notify the observers of the rows of `ack_those`, which a pipeline has filled and committed."""
-        target = self.tasks.options.choose(TAKEN, "ack", NONE).target
-        for rows in filter(None, acked):
-            self.executor.observers.notify("ack", TAKEN, target, rows)
+    def ack_and(self, taken: Sequence[Taken], take: Callable[[], R]) -> tuple[list[list[Row]], R]:
+        """Ack as `ack_those` and call `take` in one transaction. Return the rows of the acks and what it returned."""
+        connection, _ = begun = self.executor.begin()
+        observers = self.executor.observers
+        if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
+            return self.executor.transaction(lambda: (self.ack_those(taken), take()), locks=False, caught=True)
+        acked, found = connection.as_one(partial(self.ack_those, taken, begun), take)
+        if observers.anybody:
+            target = self.tasks.options.choose(TAKEN, "ack", NONE).target
+            for rows in filter(None, acked):  # there were none yet when each ack was sent
+                observers.notify("ack", TAKEN, target, rows)
+        return acked, found
 
     def hold(self, task: Taken, seconds: float | None) -> None:
         """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""

@@ -25,8 +25,8 @@ from xq.core.machine import READY, TAKEN
 from xq.operators.inspection import LAST
 from xq.runtime import maintenance
 from xq.runtime.lease import current
-from xq.workers.kinds import KINDS
 from xq.workers.outcomes import outcome_of
+from xq.workers.program import KINDS
 from xq.workers.worker import Worker
 
 log = logging.getLogger("xq.metrics")

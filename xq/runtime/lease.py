@@ -1,4 +1,4 @@
-"""Leases: the taken tasks of handlers, kept alive by a heartbeat, and what is known of their loss."""
+"""Leases: tasks that handlers work on. A heartbeat touches them, and notices when they are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xq.runtime.sleep import LONGEST_SLEEP
 
 log = logging.getLogger("xq")
 
-LOST = (NotFound, WrongState, NotOwner)  # the errors of a task that this session does not own any more
+LOST = (NotFound, WrongState, NotOwner)  # raised where this session does not own a task any more
 HEARTBEATS = 3  # in a ttr
 RETRY = 5.0  # seconds until the next try to touch a task, at most
 
@@ -41,7 +41,7 @@ class Lease:
     finish: Any = None  # within a worker's handler, a call that finishes its only task
     started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
     touched_at: float = 0.0  # the monotonic time at which its ttr began
-    touch_at: float = math.inf  # the monotonic time of the next heartbeat
+    touch_at: float = math.inf  # the monotonic time to touch it at
     is_lost: bool = False
     cancelled: bool = False
     on_loss: Callable[[], object] | None = None
@@ -138,7 +138,7 @@ class Heartbeat:
         self.leases: set[Lease] = set()  # also those that it need not touch
         self.lock = threading.RLock()  # no heartbeat while tasks are moved
         self._changed, self._over = threading.Event(), False
-        self._wakes_at = math.inf  # the monotonic time of the next look
+        self._wakes_at = math.inf  # the monotonic time to look at the leases
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
@@ -150,7 +150,7 @@ class Heartbeat:
         self.leases.difference_update(leases)
 
     def began(self, lease: Lease, at: float) -> None:
-        """Note when a handler was called, for the parent of a worker process; inf: it has returned, or raised."""
+        """Note for the parent process when a handler was called; inf: it has returned, or raised."""
 
     def _wake(self) -> None:
         """Let the thread look at the leases now. Start it first if there is none."""
@@ -175,7 +175,7 @@ class Heartbeat:
     def touch(self, leases: Collection[Lease]) -> None:
         """Touch these tasks. Raises database errors."""
         with self.lock:
-            together: dict[float, list[Lease]] = {}  # by the time of the last heartbeat
+            together: dict[float, list[Lease]] = {}  # by when they were last touched
             for lease in leases:
                 together.setdefault(lease.touched_at, []).append(lease)
             for touched_at, of_one_time in together.items():
@@ -200,7 +200,7 @@ class Heartbeat:
             self._holds = holds
 
     def _touch_due(self) -> float:
-        """Touch the tasks whose heartbeat is due. Returns the monotonic time of the next look."""
+        """Touch the tasks that are due. Return the monotonic time to look again."""
         with self.lock:
             timed = [lease for lease in self.leases.copy() if not lease.is_lost]
             now = time.monotonic()
@@ -213,7 +213,7 @@ class Heartbeat:
                     self._store.connect()
                     self._set_hold(True)
                     self.touch(due)
-                except Exception as error:  # of the database: the call that finishes a task detects the loss
+                except Exception as error:  # the database fails: the call that finishes a task detects the loss
                     log.warning("leased tasks could not be touched: %s", error)
                 again = time.monotonic() + min(pause / 8, RETRY)  # for those that are still due
             touches = min((lease.touch_at for lease in timed), default=math.inf)

@@ -35,7 +35,7 @@ log = logging.getLogger("xq")
 
 # Seconds until the next run of a duty, unless an event makes it due earlier:
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
-LOOK, ALONE = 0.4, 0.9  # reap: while sessions of other processes are registered, and while none is
+REAP_EVERY, ALONE = 0.4, 0.9  # reap: while sessions of other processes are registered, and while none is
 RECORDS = 0.9  # read what other processes may have changed: installations, pauses, schedules, whether it may be written
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
@@ -463,7 +463,7 @@ class Maintenance:
         others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
         if others and self._sessions.reaper.more:
             return 0.0  # the other duties come first
-        return LOOK if others else self._at_most(ALONE)
+        return REAP_EVERY if others else self._at_most(ALONE)
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""

@@ -21,7 +21,7 @@ from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.timers import Timers
-from xq.runtime.maintenance import LOOK, Maintenance, maintenance_of, queues
+from xq.runtime.maintenance import REAP_EVERY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 
@@ -128,13 +128,13 @@ class QueueMaintenance(Owner):
             self._maintenance.call_for(self._maintenance.read_records)
 
     def reap(self, some: bool = False) -> int:
-        """Reap all orphaned tasks; with `some` a batch, at most every LOOK seconds. Does nothing within a transaction.
+        """Reap all orphaned tasks; with `some` a batch, at most every REAP_EVERY seconds. Do nothing in a transaction.
 
         Return how many sessions of other processes this process has ended.
         """
         reaper = self.executor.open().sessions.reaper
         if self.maintains and not self.executor.store.in_transaction():
-            reaper.reap(time.monotonic() - LOOK if some else math.inf)
+            reaper.reap(time.monotonic() - REAP_EVERY if some else math.inf)
             while reaper.more and not some:
                 reaper.reap()
         return reaper.reaped

@@ -51,7 +51,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-LOOK = None  # a request of a take that waits: look for tasks, and send them
+LOOK_NOW = None  # a request of a take that waits: look for tasks, and send them
 Wait = Generator[Sleep | None, Any, R]
 
 
@@ -69,7 +69,7 @@ def run_steps(steps: Wait[R], look: Callable[[], object] = lambda: None) -> R:
         request = next(steps)
         while True:
             try:
-                answer = look() if request is LOOK else _sleep(*request)
+                answer = look() if request is LOOK_NOW else _sleep(*request)
             except BaseException as error:
                 request = steps.throw(error)
             else:

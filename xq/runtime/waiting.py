@@ -24,7 +24,7 @@ from xq.engine.finish import NamedMoves
 from xq.engine.insert import Inserts
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.sleep import LONGEST_SLEEP, LOOK, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
+from xq.runtime.sleep import LONGEST_SLEEP, LOOK_NOW, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps
 from xq.runtime.waiters import EndWaiter, Waiter
 
 AGAIN = 0.2  # seconds until a retry after a lost connection; also the longest pause before retrying a locked row
@@ -95,7 +95,7 @@ class Waiting(Generic[T]):
         and the takers are woken, and raises the error of a lost connection.
         """
         with self._may_wait("take", timeout):
-            found: list[Any] = [] if looked else (yield LOOK)
+            found: list[Any] = [] if looked else (yield LOOK_NOW)
             if found:
                 return found
             self.maintenance.listen()  # before the query, so that no later commit is missed
@@ -116,7 +116,7 @@ class Waiting(Generic[T]):
         found: list[Any] = []
         try:
             if slept or self.takes.any_ready():  # else the caller has just looked, and no task has come since
-                found = yield LOOK
+                found = yield LOOK_NOW
         except Exception as error:
             self._forgive(error, deadline)
         return found

@@ -1,24 +1,27 @@
-"""An attempt at a task, and the calls that finish tasks, repeated while the database fails."""
+"""What a worker knows while its function runs, how it calls the database, and which lines it logs."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic
 
+from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
 from xq.core.ports import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.finish import NamedMoves
 from xq.engine.one import Locked
-from xq.runtime.lease import LOST
+from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
-STAYS = 30  # failures of the same unknown error, without a take between them, after which it stays
+STAYS = 30  # times that the same unknown error is retried, without a take between them
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
-LONGEST_LINE = 500  # characters of an error in a line of the log
+LONGEST_LINE = 500  # characters that a line shows of an error
+PER_SECOND: Final = 20  # lines for each sum: a line costs a tenth of a fast worker's job
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -27,7 +30,7 @@ class Attempt:
 
     task: Any  # as the handler gets it
     taken: Taken  # what names the task, and this take, in a call
-    number: int  # of its takes; 0 without the role attempts
+    number: int  # how often it was taken; 0 without the role attempts
     finished: str = ""  # the event by which the function itself has finished the task
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
@@ -59,6 +62,36 @@ class Attempt:
         return bool(ended)
 
 
+class Batch(list[T]):
+    """The tasks that a handler of `worker(batch=)` gets. When it returns, all that have not failed are acked."""
+
+    def __init__(self, tasks: Collection[T]) -> None:
+        super().__init__(tasks)
+        self._given = tuple(tasks)  # the function may change the list
+        self.failed: dict[int, BaseException] = {}  # by the place at which the task was given
+
+    def fail(self, task: T, error: BaseException | str) -> None:
+        """Mark one task as failed. It is released or buried, as if a handler of its own had raised the error."""
+        place = next((place for place, each in enumerate(self._given) if each is task), None)
+        if place is None:
+            raise NotFound("this batch", task)
+        self.failed[place] = error if isinstance(error, BaseException) else RuntimeError(error)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class WorkerJob(Lease):
+    """One call of a worker's function. It leases one task, or a batch."""
+
+    taken: list[Attempt]
+    failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` got
+
+    @property
+    def done(self) -> list[Attempt]:
+        """The attempts that the function has not marked as failed."""
+        failed = self.failed
+        return [each for place, each in enumerate(self.taken) if place not in failed] if failed else self.taken
+
+
 class RetriedCalls(Generic[T]):
     """The calls by which a worker finishes its tasks."""
 
@@ -68,16 +101,17 @@ class RetriedCalls(Generic[T]):
         self.log = moves.log
         self._store = moves.store
         self._ends = ends  # whether the program ends by itself
-        self._alone = alone  # whether all runs in the caller's thread
+        self.alone = alone  # whether all runs in the caller's thread
+        self.lines = Lines(self.log)
         self.pause = AGAIN  # after the next denial; a take that finds a task sets it back
         self.failed = deque[str](maxlen=STAYS)  # the unknown errors since the last take
-        self._unfinished: list[Exception] = []  # errors of the database as the program ended
+        self._unfinished: list[Exception] = []  # that the database raised as the program ended
 
     def key(self, taken: Taken) -> str:
         return shown(self.moves.tasks.app_key(taken.parts))
 
     def extra(self, attempt: Attempt, event: str) -> Mapping[str, Any]:
-        """Return the fields of a record in the log."""
+        """Return the fields that a log record has beside its text."""
         key = self.moves.tasks.app_key(attempt.taken.parts)
         return {"queue": self._store.name, "key": key, "attempt": attempt.number, "event": event}
 
@@ -95,21 +129,21 @@ class RetriedCalls(Generic[T]):
     ) -> Any:
         """Run `move`, retried while the database fails, and return its result, or None.
 
-        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` is called within the handler
-        of the error, which is raised without it. If the function has finished the task of the attempt `own` itself,
-        note how, and return the error. Without `repeats` (in a transaction, which a failure ends) nothing is retried.
+        None: the task was lost, which is logged; or a retry is useless. Then `otherwise` gets the error while it is
+        handled; without it, raise the error. If the function has finished its task itself, note that in the attempt
+        `own` and return the error. Without `repeats` (in a transaction, which a failure ends) nothing is retried.
         """
         while True:
             try:
                 self._store.connect()  # the function may have closed it
                 return move()
             except LOST as error:
-                if own is not None and own.has_ended(error):
-                    return error
-                if own is not None:
-                    self.log.warning("the function returned, but its task is lost: %s", error)
-                else:
+                if own is None:
                     self.log.info("%s", error)
+                elif own.has_ended(error):
+                    return error
+                else:
+                    self.log.warning("the function returned, but its task is lost: %s", error)
                 return None
             except Exception as error:
                 if not repeats or not self._store.may_pass(error) or (otherwise and self.moves.is_locked(error)):
@@ -125,7 +159,7 @@ class RetriedCalls(Generic[T]):
                 self.wait_for_the_database(error)
 
     def wait_for_the_database(self, error: Exception) -> None:
-        """Wait AGAIN seconds after an error of the database, longer after each denial. Raise errors that stay.
+        """Wait AGAIN seconds after the database failed, longer after each denial. Raise errors that stay.
 
         Such is any error within the caller's own transaction. For a program that ends by itself it is a denied
         privilege, a database that only reads, and an unknown error that has repeated itself STAYS times.
@@ -137,14 +171,14 @@ class RetriedCalls(Generic[T]):
         if kind is ErrorKind.TRANSIENT:
             self.failed.append(line_of(error))
         stays = denied or kind is ErrorKind.READ_ONLY or self.failed.count(line_of(error)) == STAYS
-        if (self._ends and stays) or (self._alone and self._store.in_transaction()):
+        if (self._ends and stays) or (self.alone and self._store.in_transaction()):
             raise error
         self.log.warning("the database fails, and is asked again: %s", error)
         self.stop.wait(self.pause if denied else AGAIN)
         self.pause = min(2 * self.pause, AGAIN_MOST) if denied else AGAIN
 
     def is_unfinished(self, error: BaseException) -> bool:
-        """Return whether this error of the database was raised because the program ends."""
+        """Return whether the database raised this error and the program ended instead of waiting."""
         return any(error is each for each in self._unfinished)
 
 
@@ -158,3 +192,31 @@ def text_of(error: BaseException) -> str:
 def line_of(error: BaseException) -> str:
     """Return an error as one line for the log."""
     return next(iter(f"{type(error).__name__}: {text_of(error)}".splitlines()))[:LONGEST_LINE]
+
+
+class Lines:
+    """Decides which ended attempts have a line of their own in a worker's log, and counts the others."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log, self._lock = log, threading.RLock()
+        # When the running second ends, by the monotonic clock, and how many attempts it has, by level and text.
+        self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
+
+    def level(self, ended: str, usual: int = logging.INFO) -> int:
+        """Return the level to log one more attempt with. `ended` is what the sum says: "tasks are finished"."""
+        if not self._log.isEnabledFor(usual):
+            return logging.DEBUG
+        with self._lock:
+            if (now := time.monotonic()) >= self._ends_at:
+                self.sum_up()
+                self._ends_at = now + 1
+            self._n[usual, ended] = n = self._n[usual, ended] + 1
+            return usual if n <= PER_SECOND else logging.DEBUG
+
+    def sum_up(self) -> None:
+        """Log how many attempts had no line of their own. Call it when no task is left, and at the end."""
+        with self._lock:
+            for (level, ended), n in self._n.items():
+                if n > PER_SECOND:
+                    self._log.log(level, "%d more %s", n - PER_SECOND, ended)
+            self._n.clear()

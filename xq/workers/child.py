@@ -1,27 +1,47 @@
-"""A worker process: it takes, works and acks. Its parent touches its tasks, and ends it, by what the two share."""
+"""A worker process: how it starts, and what it shares with its parent, which touches its tasks and ends it.
+
+It starts as a new interpreter, which imports the worker, else by a fork. A forked process shares the connections that
+other libraries have opened.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from importlib.metadata import entry_points
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
+from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from xq.core.errors import ConfigurationError
 from xq.core.tokens import PROGRAM
 from xq.database.process import ENDING, name_program, this_process
 from xq.runtime.lease import Heartbeat, Lease
+from xq.workers.options import Options
+from xq.workers.pool import Assignment
+from xq.workers.worker import Worker
 
 log = logging.getLogger("xq")
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 UNFIT, LOST = os.EX_CONFIG, os.EX_TEMPFAIL  # exit codes: it cannot make its worker; its session or parent is lost
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+FORKED = (
+    "worker processes are forked: %s. A connection that another library has opened before is shared with them, and "
+    "results get mixed up. os.register_at_fork(after_in_child=lambda: engine.dispose(close=False)) forgets an engine's"
+)
 
 
 class SharedMemory(NamedTuple):
@@ -30,14 +50,14 @@ class SharedMemory(NamedTuple):
     The child writes its leases, each at a place of its own, and the parent may read them at any time.
     """
 
-    orders: Connection  # calls of `Running`: the name and the arguments of each
+    orders: Connection  # which methods to call on `Running`, and with what
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
-    session: str  # the uuid of the session that takes
+    session: str  # the uuid by which it takes
     program: str  # its text for operators
-    numbers: Any = ()  # of the leases; 0: there is none at this place, or it is written just now
-    started_at: Any = ()  # the monotonic times of the calls of their functions; 0: not yet; inf: it returned
-    tasks: Any = b""  # pickled: the ttr, and the tasks with the numbers of their attempts
-    size: int = 0  # of a place in `tasks`, in bytes
+    numbers: Any = ()  # one for each lease; 0: there is none at this place, or it is written just now
+    started_at: Any = ()  # the monotonic time at which each function was called; 0: not yet; inf: it returned
+    tasks: Any = b""  # pickled: the ttr, and each task with its attempt's number
+    size: int = 0  # bytes that `tasks` has for each
 
     def read(self) -> dict[int, tuple[float, bytes]]:
         """Return when each lease was started, and its tasks, by its number."""
@@ -50,7 +70,7 @@ class SharedMemory(NamedTuple):
 
 
 class InHand(Heartbeat):
-    """The leases of a child, which its parent touches."""
+    """Leases in a worker process, whose parent touches them."""
 
     def __init__(self, shared: SharedMemory, *heartbeat: Any) -> None:
         super().__init__(*heartbeat)
@@ -82,7 +102,7 @@ class InHand(Heartbeat):
 
 
 def program_of(pid: int, ending: bool = False) -> str:
-    """Return the program of a worker process of this parent, for operators."""
+    """Return what operators see as the program that a worker process runs."""
     told = f", worker of pid {pid}{ENDING if ending else ''}"
     return f"{str(this_process()['program'])[: PROGRAM - len(told)]}{told}"
 
@@ -96,7 +116,7 @@ def begin(shared: SharedMemory) -> None:
     for number in PASSED_ON:
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    # Of a process that the function forks: a signal to it must wait until it is none of this one's.
+    # The function may fork: a signal to that process waits until it has handlers of its own.
     block, unblock = (partial(signal.pthread_sigmask, how, PASSED_ON) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK))
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=_forked_by_function)
     name_program(shared.program)
@@ -107,3 +127,111 @@ def _forked_by_function() -> None:
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+
+
+class Launch:
+    """How a process for an assignment starts. There `run` gets the assignment, what is `given`, and what is shared."""
+
+    def __init__(self, part: Assignment, run: Callable[..., None], *given: Any) -> None:
+        self.part, self._run = part, (run, *given)
+        self.why = _why_fork(part.worker)
+        self.context: Any = multiprocessing.get_context("fork" if self.why else "spawn")
+
+    def process(self, shared: SharedMemory) -> BaseProcess:
+        """Return a process that is not started yet."""
+        if self.why:
+            made: BaseProcess = self.context.Process(target=_run, args=(shared, lambda: self.part, *self._run))
+            return made
+        part, worker = self.part, self.part.worker
+        options = replace(part.options, backoff=None)  # which may be any function
+        make = partial(_made, _names(worker), part.sources, options, part.kind, worker.in_child, _facts(worker))
+        return _Process(target=_run, args=(shared, make, *self._run))
+
+
+class _Process(SpawnProcess):
+    """A new interpreter that does not import `__main__`: that would start the program again."""
+
+    def start(self) -> None:
+        main, chosen = sys.modules["__main__"], multiprocessing.get_start_method(allow_none=True)
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
+            multiprocessing.set_start_method(chosen, force=True)  # a look at it has chosen one
+
+
+def _run(shared: SharedMemory, make: Callable[[], Assignment], run: Callable[..., None], *given: Any) -> None:
+    begin(shared)
+    try:
+        run(make(), *given, shared)
+    except ConfigurationError as error:
+        logging.basicConfig()  # does nothing if there is a log
+        log.error("a worker process ends: %s", error)
+        os._exit(UNFIT)
+    except Exception:
+        log.debug("a worker process ends", exc_info=True)  # the worker has logged the error
+        os._exit(1)
+
+
+def _made(names: list[str], sources: Any, options: Options, kind: Any, prepare: Any, facts: str) -> Assignment:
+    """Import a worker, and return its assignment as the program has it. Raises ConfigurationError."""
+    named = names[0].replace(":", ".")
+    try:
+        for adapter in entry_points(group="xq.targets"):  # sets Django up
+            adapter.load()(named)
+        worker = _found(names, options.tube)
+        for each in prepare:
+            each(worker)
+        if (here := _facts(worker)) != facts:
+            raise ConfigurationError(f"it has {here} there, and {facts} in the program")
+    except Exception as error:
+        raise ConfigurationError(
+            f"{named} cannot work in a process of its own ({type(error).__name__}: {error}). Set it up where its "
+            "module is imported, not in main(); or choose multiprocessing.set_start_method('fork')"
+        ) from error
+    options = replace(options, backoff=worker.options.backoff)
+    return Assignment(worker, sources, options, kind)
+
+
+def _facts(worker: Worker[Any]) -> str:
+    """Return what must be the same in the program and in its processes."""
+    address, hooks = worker.store.address(), [worker._around, *worker.hooks.values()]
+    place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
+    backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
+    return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
+
+
+def _names(worker: Worker[Any]) -> list[str]:
+    """Return where a worker's function stands, and its model."""
+    things = worker.function, worker.store.model
+    return [f"{getattr(each, '__module__', '')}:{getattr(each, '__qualname__', '')}" for each in things]
+
+
+def _found(names: list[str], tube: str | None) -> Worker[Any]:
+    """Return the worker that a name leads to, or that the queue knows by it; else make one."""
+    function, model = names
+    if isinstance(found := resolve_name(function), Worker):
+        return found
+    queue = resolve_name(model).xq
+    known: Worker[Any] | None = queue.handlers.get(tube)
+    known = known if known is not None and _names(known)[0] == function else None
+    return known or Worker(queue, found, Options(), lambda *_: None)
+
+
+def _why_fork(worker: Worker[Any]) -> str:
+    """Return why a worker's processes are forked; "" if they can import it."""
+    names = _names(worker)
+    module, _, name = names[0].partition(":")
+    # An earlier use of multiprocessing may have chosen fork, not the program.
+    if getattr(sys, "frozen", False) or multiprocessing.get_start_method(allow_none=True) == "fork":
+        return "the start method of multiprocessing is fork, or the program is frozen"
+    try:
+        if module in ("__main__", "__mp_main__") or "<locals>" in name:
+            raise ConfigurationError(f"{name} stands in {'a function' if '<locals>' in name else '__main__'}")
+        found = _found(names, worker.options.tube)
+        if (found.queue, found.function) != (worker.queue, worker.function):
+            raise ConfigurationError("another worker has this name")
+    except Exception as error:
+        return f"{error}: move it to a module that can be imported"
+    return ""

@@ -18,7 +18,7 @@ from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.engine.executor import Executor
 from xq.engine.pauses import LONGEST_NAME
 
-MOST_SLOTS = 10_000  # slots of one name
+MOST_SLOTS = 10_000  # that one name has
 SLOT_PAUSE = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one
 
 
@@ -47,13 +47,13 @@ class NoSlot(Exception):
 
 
 class Slots:
-    """The slots of one Concurrency, for one worker of this process."""
+    """The slots that one worker takes of a Concurrency in this process."""
 
     def __init__(self, concurrency: Concurrency, executor: Executor) -> None:
         self._concurrency = concurrency
         self._executor = executor
         self._added = False
-        self._taken = deque[tuple[int, str]]()  # the numbers of slots, and the sessions that took them
+        self._taken = deque[tuple[int, str]]()  # each slot's number, and the session that took it
         self._turn = threading.Lock()  # one thread of the worker waits for a free slot, and the others wait for it
         self._freed = threading.Event()  # set when this worker frees a slot in this process
 

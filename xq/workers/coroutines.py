@@ -7,29 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from xq.core.ports import R
 from xq.database.callers import ENDS, Callers, of
 from xq.engine.one import LOCKED
-from xq.runtime.lease import Lease
 from xq.runtime.turns import soon
-from xq.workers.attempts import Batch
+from xq.workers.attempt import WorkerJob
 from xq.workers.concurrency import SLOT_PAUSE, NoSlot
 from xq.workers.pool import PAUSE, Assignment, Pool, Program
-from xq.workers.worker import Supply
+from xq.workers.worker import TaskSource
 
 
 class Coroutines(Pool):
     """Coroutines of one event loop. The threads of the database call it, as for `Page.xq.aio`."""
 
+    runs = "coroutines"
+    awaits = True
+    refuses: ClassVar[Mapping[str, str]] = {"prefetch": "an async def takes no prefetch=: give it more workers="}
+
     def __init__(self, assignment: Assignment, program: Program) -> None:
         super().__init__(assignment, program)
-        self._unacked = set[Lease]()  # whose functions have returned, and whose ack was refused
+        self._unacked = set[WorkerJob]()  # whose functions have returned, and whose ack was refused
         self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
         local = self.attempts.calls.moves.executor.definition.dialects[self._store.engine].is_local
@@ -38,7 +41,7 @@ class Coroutines(Pool):
         failing = 1 if self.attempts.failures.may_delay else assignment.size
         self._waiting = Callers(len(self._sources) + failing)
         self._calls: set[Future[Any]] = set()  # that run in threads
-        self._finished: dict[Lease, None] = {}  # whose functions have returned, until they are acked
+        self._finished: dict[WorkerJob, None] = {}  # whose functions have returned, until they are acked
         self._joins = assignment.size == 1  # whether the next take acks them: it comes at once
         self._acks: asyncio.Future[None] | None = None
 
@@ -100,13 +103,13 @@ class Coroutines(Pool):
     def _end(self) -> None:
         wait(list(self._calls), ENDS)
         try:  # those that a cancelled ack has acked all the same are no longer leased
-            self.attempts.ack_together([lease for lease in self._finished if lease in self.attempts.heart.leases])
+            self.attempts.ack_together([job for job in self._finished if job in self.attempts.heart.leases])
         finally:
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
             self.attempts.drop(*self.attempts.heart.leases)
 
-    async def _take_for(self, source: Supply[Any]) -> None:
+    async def _take_for(self, source: TaskSource) -> None:
         """Take tasks for all free coroutines at once, and run these."""
         size, budget, waits = self._options.batch or 1, self._program.budget, False
         timeout = self._patience if self._store.has_threads and not self._program.until_empty else 0
@@ -126,7 +129,7 @@ class Coroutines(Pool):
             try:
                 finished = list(self._finished) if self._joins else []
                 take = partial(self._take, source, n, timeout if waits else 0, finished)
-                taken, leases = await self._call(take, self._waiting if waits else None)
+                taken, jobs = await self._call(take, self._waiting if waits else None)
             except NoSlot:
                 budget.settle(n, 0)
                 with suppress(TimeoutError):  # an attempt that ends frees its slot
@@ -137,8 +140,8 @@ class Coroutines(Pool):
                 await self._call(partial(self.attempts.calls.wait_for_the_database, error), self._waiting)
                 continue
             lacking = budget.settle(n, taken)
-            for lease in leases:
-                attempt = self._group.create_task(self._attempt(lease))
+            for job in jobs:
+                attempt = self._group.create_task(self._attempt(job))
                 running.add(attempt)
                 attempt.add_done_callback(running.discard)
                 attempt.add_done_callback(lambda _: ended.set())
@@ -152,14 +155,16 @@ class Coroutines(Pool):
                 await asyncio.sleep(2 * PAUSE if lacking else 0 if timeout else PAUSE)
             elif running:  # one that fails may be ready again
                 await ended.wait()
-            elif await self._call(source.patience):
+            elif await self._call(self._wait_at_end):
                 await asyncio.sleep(PAUSE)
             else:
                 break
         await self._ack_rest()
 
-    def _take(self, source: Supply[Any], n: int, timeout: float, finished: list[Lease]) -> tuple[int, list[Lease]]:
-        """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' leases."""
+    def _take(
+        self, source: TaskSource, n: int, timeout: float, finished: list[WorkerJob]
+    ) -> tuple[int, list[WorkerJob]]:
+        """Ack what is finished, and take up to `n` tasks. Return how many they are, and the functions' jobs."""
         refused, tasks = self.attempts.ack_and_take(finished, source, n)
         self._acked(finished, refused)
         # After a take along with the acks the next one waits, and a refused ack is looked into first.
@@ -167,15 +172,15 @@ class Coroutines(Pool):
             tasks = self.attempts.take(source, n, timeout, looked=timeout > 0)
         return len(tasks or ()), self.attempts.begin(tasks or ())
 
-    async def _attempt(self, lease: Lease) -> None:
-        if self._stop.is_set() or lease.is_lost:
-            await self._call(partial(self.attempts.give_back, lease))
+    async def _attempt(self, job: WorkerJob) -> None:
+        if self._stop.is_set() or job.is_lost:
+            await self._call(partial(self.attempts.give_back, job))
             return
-        lease.start()
+        job.start()
         error: BaseException | None = None
-        handler = asyncio.ensure_future(self._handle(lease))
+        handler = asyncio.ensure_future(self._handle(job))
         loop = asyncio.get_running_loop()
-        lease.on_loss = partial(soon, loop, handler.cancel)
+        job.on_loss = partial(soon, loop, handler.cancel)
         limit = asyncio.timeout(self._options.timeout)
         try:
             async with limit:
@@ -183,12 +188,12 @@ class Coroutines(Pool):
         except (SystemExit, KeyboardInterrupt):
             raise
         except asyncio.CancelledError as raised:
-            if lease.is_lost:  # its tasks belong to others by now, or were cancelled
-                await self._call(partial(self.attempts.end, lease))
+            if job.is_lost:  # its tasks belong to others by now, or were cancelled
+                await self._call(partial(self.attempts.end, job))
                 return
             me = asyncio.current_task()
             if me and me.cancelling():  # not the function alone: the program ends, and the function has not failed
-                await self._call(partial(self.attempts.give_back, lease))
+                await self._call(partial(self.attempts.give_back, job))
                 raise
             error = raised
         except BaseException as raised:
@@ -197,41 +202,41 @@ class Coroutines(Pool):
                 late = TimeoutError(f"the function runs for longer than {self._options.timeout} s")
                 cancelled = raised.__cause__ or raised  # its traceback shows where the function stood
                 error = late.with_traceback(cancelled.__traceback__)
-        if error is not None or (isinstance(lease.task, Batch) and lease.task.failed):
-            await self._call(partial(self.attempts.end, lease, error), self._waiting)
+        if error is not None or job.failed:
+            await self._call(partial(self.attempts.end, job, error), self._waiting)
             return
-        self._finished[lease] = None
+        self._finished[job] = None
         if not self._joins:
-            await self._ack(lease)
+            await self._ack(job)
 
-    async def _ack(self, lease: Lease) -> None:
+    async def _ack(self, job: WorkerJob) -> None:
         """Ack the tasks of a function that has returned, with the ones of other coroutines."""
-        while lease in self._finished:
+        while job in self._finished:
             if self._acks is None or self._acks.done():
                 self._acks = asyncio.ensure_future(self._ack_finished())  # in the next turn, with all of this one
             await asyncio.shield(self._acks)
-        if lease in self._unacked:
-            self._unacked.remove(lease)
-            while not await self._call(partial(self.attempts.end, lease), self._waiting):
+        if job in self._unacked:
+            self._unacked.remove(job)
+            while not await self._call(partial(self.attempts.end, job), self._waiting):
                 await asyncio.sleep(LOCKED)
 
     async def _ack_rest(self) -> None:
         """Ack what no take will ack, and end what a take could not ack."""
-        for lease in [*self._finished, *self._unacked] if self._joins else ():
-            await self._ack(lease)
+        for job in [*self._finished, *self._unacked] if self._joins else ():
+            await self._ack(job)
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)
         self._acked(finished, await self._call(partial(self.attempts.ack_together, finished)))
 
-    def _acked(self, finished: Sequence[Lease], refused: Sequence[Lease]) -> None:
+    def _acked(self, finished: Sequence[WorkerJob], refused: Sequence[WorkerJob]) -> None:
         self._unacked.update(refused)
-        for lease in finished:
-            del self._finished[lease]
+        for job in finished:
+            del self._finished[job]
 
-    async def _handle(self, lease: Lease) -> None:
-        with lease:
-            await self.attempts.worker.acall(lease.task)
+    async def _handle(self, job: WorkerJob) -> None:
+        with job:
+            await self.attempts.worker.acall(job.task)
 
     async def _call(self, call: Callable[[], R], callers: Callers | None = None) -> R:
         """Call the database in a thread that has a connection, or here if threads share one."""

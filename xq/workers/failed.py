@@ -17,7 +17,6 @@ from xq.core.words import lasting
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
 from xq.workers.attempt import Attempt, RetriedCalls, line_of, text_of
-from xq.workers.lines import Lines
 from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry
 from xq.workers.worker import Hook, Worker
 
@@ -28,20 +27,20 @@ DEATHS = 10  # of processes that worked on a task, after which it is tried no mo
 
 
 class FailedAttempts(Generic[T]):
-    """The failed attempts of one worker."""
+    """Ends the failed attempts at one worker's tasks."""
 
-    def __init__(self, worker: Worker[T], calls: RetriedCalls[T], alone: bool, lines: Lines) -> None:
+    def __init__(self, worker: Worker[T], calls: RetriedCalls[T]) -> None:
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
-        self._alone, self._lines = alone, lines
+        self._lines = calls.lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
         self.tried = set[Parts]()  # the keys of tasks that failed, where nothing delays their next attempt
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
     def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:
-        """Log the error of a task, and release, bury or kill it. `ends`: this was its last attempt."""
+        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one."""
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
@@ -64,7 +63,7 @@ class FailedAttempts(Generic[T]):
         last = f", the last of {DEATHS} deaths" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
         if ends and not self._buries:
-            self._worker.queue.parts.takes.unmovable.pass_over(key)
+            self._worker.waiting.takes.unmovable.pass_over(key)
             self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
         attempt.why = why
         self.failed(attempt, ProcessDied(why), ends)
@@ -113,7 +112,7 @@ class FailedAttempts(Generic[T]):
             level = self._lines.level(f"attempts failed: {type(error).__name__}", logging.WARNING)
             self._log.log(level, "task %s failed%s: %s", name, when, line_of(error), extra=extra)
         options = {"delay": pause} if pause and self.may_delay else {}
-        if not self.may_delay and self._alone:
+        if not self.may_delay and self._calls.alone:
             self.tried.add(task.parts)
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
@@ -123,7 +122,7 @@ class FailedAttempts(Generic[T]):
     def _end(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
         """Release or bury a task, with `hooks` in the same transaction. Return the task; None if it did not move.
 
-        An error of a hook undoes it all: the task is released, with one attempt more, so that it all comes again.
+        If a hook fails, it is all undone: the task is released with one attempt more, and all comes again.
         """
         if not hooks:
             return self._calls.finish_or_leave(attempt.taken, move)
@@ -203,7 +202,7 @@ class FailedAttempts(Generic[T]):
         return self._move(attempt, "bury", **self._counted(attempt, **left))
 
     def _counted(self, attempt: Attempt, **roles: Any) -> dict[str, Any]:
-        """Return the update of a task whose function has failed, and the roles set by it."""
+        """Return the fields to write to a task whose function has failed, and which roles they set."""
         known = self._moves.tasks.table.roles
         if "attempts" in known and (self.uncounted or attempt.undone or attempt.number >= (self._most or math.inf)):
             roles = {"attempts": attempt.number, **roles}

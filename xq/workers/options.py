@@ -1,4 +1,4 @@
-"""The options of a worker."""
+"""The options that `Queue.worker` takes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xq.workers.concurrency import Concurrency
 from xq.workers.outcomes import Backoff
 
 WorkerKind = Literal["thread", "process", "asyncio"]
-HIGHEST = 1_000_000  # of what an option counts
+HIGHEST = 1_000_000  # what an option may count to
 
 
 class WorkerOptions(TypedDict, total=False):
-    """The options of `Queue.worker`, for type checkers."""
+    """The same, for type checkers."""
 
     tube: str | None
     workers: int
@@ -30,7 +30,7 @@ class WorkerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a worker, as `Queue.worker` documents them. Raises ConfigurationError."""
+    """A worker's options, as `Queue.worker` documents them. Raises ConfigurationError."""
 
     tube: str | None = None
     workers: int = 1

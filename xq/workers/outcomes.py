@@ -76,12 +76,12 @@ class ProcessDied(Exception):
 
 
 def outcome_of(error: BaseException) -> str:
-    """Return the outcome of an attempt whose function has raised."""
+    """Return how an attempt has ended whose function has raised."""
     return error.outcome if isinstance(error, Outcome) else "failed"
 
 
 def seconds(name: str, given: object) -> float:
-    """Return a number of seconds from 0 on. Raises ConfigurationError."""
+    """Return seconds from 0 on. Raises ConfigurationError."""
     given = given.total_seconds() if isinstance(given, timedelta) else given
     if not is_number(given) or not 0 <= given <= LONGEST:
         raise ConfigurationError(f"{name} is a number of seconds from 0 on, not {shown(given)}")

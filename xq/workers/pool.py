@@ -1,4 +1,4 @@
-"""What the kinds of worker have in common: their assignment, their program, and the budget of its tasks."""
+"""What all kinds of worker have in common: an assignment, the program around it, and how much it may take."""
 
 from __future__ import annotations
 
@@ -8,35 +8,18 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
+from xq.core.machine import READY
 from xq.core.ports import Connections
 from xq.runtime.lease import Heartbeat
 from xq.workers.attempts import Attempts
-from xq.workers.child import InHand, SharedMemory
 from xq.workers.options import USUAL, Options
-from xq.workers.worker import LISTEN, Supply, Worker
+from xq.workers.worker import POLL_EVERY, TaskSource, Worker
 
 WAIT = 60.0  # seconds for which a worker waits for tasks, unless it is woken
 PAUSE = 0.05  # seconds until a worker looks again for what it may take
-
-
-class Kind(NamedTuple):
-    """A kind of worker."""
-
-    running: str  # what runs its functions, for the log
-    pool: Callable[[Assignment, Program], Pool]
-    awaits: bool = False  # whether its functions are `async def`, all in one thread
-    forks: bool = False  # whether each function runs in a process of its own
-    refuses: Mapping[str, str] = {}  # the options that it cannot have, and why
-
-    def check(self, options: Options) -> None:
-        """Raise ConfigurationError for an option that this kind refuses."""
-        for option, why in self.refuses.items():
-            if getattr(options, option) != getattr(USUAL, option):
-                raise ConfigurationError(why)
 
 
 @dataclass(frozen=True)
@@ -44,9 +27,9 @@ class Assignment:
     """A worker, where it takes its tasks from, and its options in this program."""
 
     worker: Worker[Any]
-    sources: Sequence[Supply[Any]]
+    sources: Sequence[TaskSource]
     options: Options
-    kind: Kind
+    kind: type[Pool]
 
     @property
     def size(self) -> int:
@@ -56,7 +39,7 @@ class Assignment:
     def __str__(self) -> str:
         tubes = [repr(source.tube) for source in self.sources if source.tube is not None]
         place = f"the tube {', '.join(tubes)} of {self.worker.queue.name}" if tubes else self.worker.queue.name
-        return f"{place} with {self.kind.running}={self.size} ({_place(self.worker.queue.parts.store)})"
+        return f"{place} with {self.kind.runs}={self.size} ({_place(self.worker.store)})"
 
 
 def _place(store: Connections) -> str:
@@ -84,21 +67,17 @@ class Budget:
         self._lock = threading.Lock()
 
     def reserve(self, n: int) -> int:
-        """Return how many of `n` tasks may be taken now."""
-        if not self.is_limited:
-            return n
+        """Return how many tasks, up to `n`, may be taken now."""
         with self._lock:
             granted = int(min(n, self._free))
             self._free -= granted
         return granted
 
     def settle(self, reserved: int, taken: int) -> bool:
-        """Note how many of the reserved tasks were taken. The others may be reserved again.
+        """Note that so many reserved tasks were taken. The others may be reserved again.
 
         Return whether nothing else is free: a caller that took none then lets another thread reserve them.
         """
-        if not self.is_limited:
-            return False
         with self._lock:
             self.left -= taken
             self._free += reserved - taken
@@ -107,35 +86,47 @@ class Budget:
 
 @dataclass(frozen=True)
 class Program:
-    """What the workers of a program share."""
+    """What the workers in one program share."""
 
     until_empty: bool = False
     budget: Budget = field(default_factory=Budget)
-    loop: asyncio.AbstractEventLoop | None = None  # of the caller, for coroutines; None: they have one of their own
-    shared: SharedMemory | None = None  # of a child with its parent
+    loop: asyncio.AbstractEventLoop | None = None  # the caller's, for coroutines; None: they make one
+    heart: Callable[..., Heartbeat] = Heartbeat
+    is_child: bool = False  # whether it runs in a worker process, which its parent ends
     has_lost_parent: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers
 
 
 class Pool(ABC):
-    """The running workers of an assignment."""
+    """The running workers that do an assignment. Each kind of worker is a subclass."""
+
+    runs: str  # what runs its functions, for the log
+    awaits = False  # whether its functions are `async def`, all in one thread
+    forks = False  # whether each function has its own process
+    refuses: ClassVar[Mapping[str, str]] = {}  # the options that it cannot have, and why
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
-        ends, shared = program.until_empty or program.budget.is_limited, program.shared
-        heart = partial(InHand, shared) if shared is not None and shared.numbers else Heartbeat
-        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, heart=heart)
+        ends = program.until_empty or program.budget.is_limited
+        self.attempts: Attempts[Any] = Attempts(assignment.worker, program.stop, ends, heart=program.heart)
         self._options = assignment.options
         self._sources = assignment.sources
         self._program = program
         self._stop = program.stop
-        self._store = assignment.worker.queue.parts.store
-        # A worker that waits keeps others from the tasks it has reserved of a budget.
-        self._patience = LISTEN if program.budget.is_limited else WAIT
+        self._worker, self._store = assignment.worker, assignment.worker.store
+        # While it waits, no other worker can reserve from the budget what it has reserved.
+        self._patience = POLL_EVERY if program.budget.is_limited else WAIT
+
+    @classmethod
+    def check(cls, options: Options) -> None:
+        """Raise ConfigurationError for an option that this kind refuses."""
+        for option, why in cls.refuses.items():
+            if getattr(options, option) != getattr(USUAL, option):
+                raise ConfigurationError(why)
 
     @abstractmethod
     def start(self) -> None:
-        """Start the workers in threads of their own, and return: only the first living pool is joined."""
+        """Start the workers in their own threads, and return: only the first living pool is joined."""
 
     @property
     @abstractmethod
@@ -147,11 +138,10 @@ class Pool(ABC):
         """Wait until a worker ends, at most so many seconds."""
 
     def stopped(self) -> None:
-        """Wake what waits for tasks, and count no attempt of the running functions: the program ends."""
-        for source in self._sources:
-            source.queue.parts.waiters.takers.wake_all()
+        """Wake what waits for tasks, and uncount the attempts that run: the program ends."""
+        self._worker.waiting.waiters.takers.wake_all()
         if self._store.has_threads:  # else a function may have a transaction open on the connection that all share
-            if self._program.shared is None:  # else the parent does it, also while C code keeps the GIL
+            if not self._program.is_child:  # else the parent does it, also while C code keeps the GIL
                 self.attempts.uncount()
             self.attempts.failures.uncounted = True
             self._store.disconnect()
@@ -164,8 +154,13 @@ class Pool(ABC):
         self.attempts.lines.sum_up()
         self.attempts.heart.end()
 
+    def _wait_at_end(self) -> float:
+        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
+        rates = self._worker.waiting.takes.steps.rates
+        return POLL_EVERY if rates and rates.opens_at < math.inf and self._worker.queue.count(READY) else 0.0
+
     def _failed(self, error: BaseException) -> None:
-        """End the program by the error of a worker. An Error needs no traceback, of a queue that is not installed.
+        """End the program, as a worker failed. An Error needs no traceback: the queue is not installed, say.
 
         The program that ends while the database fails has no error: the first signal has ended it.
         """

@@ -1,4 +1,4 @@
-"""The parent of worker processes: it starts them, touches their tasks, and ends and replaces them."""
+"""The parent: it starts worker processes, touches their tasks, and ends and replaces them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.values import Parts, Taken
 from xq.database import sessions
 from xq.database.database import Database
-from xq.runtime.lease import Lease
-from xq.workers.attempt import Attempt
+from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.child import LOST, PASSED_ON, UNFIT, SharedMemory, program_of
+from xq.workers.child import FORKED, LOST, PASSED_ON, UNFIT, Launch, SharedMemory, program_of
 from xq.workers.pool import Assignment
-from xq.workers.starting import FORKED, Launch
+from xq.workers.worker import POLL_EVERY
 
 log = logging.getLogger("xq")
 
-LONGEST_KEY, OTHERS = 4096, 256  # bytes of a task in shared memory: more than a key can have; of each other of a batch
+LONGEST_KEY, OTHERS = 4096, 256  # bytes in shared memory: a task has less; each other in a batch
 GRACE = 5.0  # seconds after a second signal for which the database may take to get the tasks back
-LOOK = 0.5  # seconds between two looks at the children, at most
 KILLED = {  # why the parent kills a process
     "signal": "by a second signal: what it works on is released",
     "timeout": "as its function runs past its timeout",
@@ -84,19 +82,19 @@ def exit_by(name: str) -> NoReturn:
 
 
 class Child:
-    """A worker process, and the leases of its tasks in this one, its parent."""
+    """A worker process, and what this one, its parent, leases for it."""
 
     def __init__(self, launch: Launch, stop: threading.Event) -> None:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
-        self.parts = worker.queue.parts
-        self.session = sessions.of(Database.of(self.parts.store)).open.named(str(uuid.uuid4()))
-        self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
+        self.worker = worker
+        self.session = sessions.of(Database.of(worker.store)).open.named(str(uuid.uuid4()))
+        self.session.sessions.leaving.add(self.session.uuid)  # the reaper here leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
         self.attempts: Attempts[Any] = self._context.run(lambda: Attempts(worker, stop))
         self._timeout = math.inf if options.timeout is None else options.timeout
-        self.pause = min(LOOK, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
+        self.pause = min(POLL_EVERY, self._timeout / 4, (self.attempts.ttr or math.inf) / 4)
         self.ends_at = math.inf  # the monotonic time at which a function must have returned
         self.killed_by = ""  # one of KILLED
         self.ending = False  # whether it was told to end
@@ -104,7 +102,7 @@ class Child:
         self.work: threading.Thread | None = None  # by which the parent calls the database for it
         self._signals = 0  # that this process alone got
         self._passed = set[Parts]()  # the tasks that it was told to leave out
-        self._leases: dict[int, Lease] = {}  # by its number
+        self._jobs: dict[int, WorkerJob] = {}  # by its number
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         self.got, signals = multiprocessing.Pipe(duplex=False)
@@ -123,32 +121,32 @@ class Child:
     def look(self) -> None:
         """Lease what the child has in hand: the heartbeat touches it from now on."""
         found, heart = self._shared.read(), self.attempts.heart
-        heart.remove(*[self._leases.pop(number) for number in self._leases.keys() - found.keys()])
+        heart.remove(*[self._jobs.pop(number) for number in self._jobs.keys() - found.keys()])
         for number, (started_at, tasks) in found.items():
-            if (lease := self._leases.get(number)) is None:
+            if (job := self._jobs.get(number)) is None:
                 ttr, taken = pickle.loads(tasks)
                 attempts = [Attempt(None, Taken(parts, token), nth) for parts, token, nth in taken]
-                lease = self._leases[number] = Lease(heart, None, attempts, ttr, attempts[0].number)
-                lease.on_loss = partial(self._lost, lease)
-                self._context.run(heart.add, lease)
-            lease.started_at = started_at
+                job = self._jobs[number] = WorkerJob(heart, None, attempts, ttr, attempts[0].number)
+                job.on_loss = partial(self._lost, job)
+                self._context.run(heart.add, job)
+            job.started_at = started_at
         self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
 
     @property
-    def _running(self) -> list[Lease]:
-        return [lease for lease in self._leases.values() if 0 < lease.started_at < math.inf]
+    def _running(self) -> list[WorkerJob]:
+        return [job for job in self._jobs.values() if 0 < job.started_at < math.inf]
 
     @property
     def is_kept(self) -> bool:
-        held = self.parts.maintenance.maintained is not None and (self.session.live or self.session.closed)
+        held = self.worker.waiting.maintenance.maintained is not None and (self.session.live or self.session.closed)
         return held and self.told == self.ending
 
     def keep(self) -> None:
         """Hold the session of the child, so that no other process reaps the tasks that this one has to fail."""
         records, told = self.session.sessions.records, self.ending
-        with self.parts.store.briefly_connected():
-            self.parts.maintenance.attend()
-            records.use_liveness(Database.of(self.parts.store))
+        with self.worker.store.briefly_connected():
+            self.worker.waiting.maintenance.attend()
+            records.use_liveness(Database.of(self.worker.store))
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)
@@ -169,8 +167,9 @@ class Child:
         self._order("_end", why)
 
     def pass_over(self) -> None:
-        """Let it leave out the tasks that too many processes have died of."""
-        for parts in {*self.parts.takes.unmovable.passed} - self._passed:  # each once: else the pipe may get full
+        """Let it leave out the tasks at which too many processes have died."""
+        passed = self.worker.waiting.takes.unmovable.passed
+        for parts in {*passed} - self._passed:  # each once: else the pipe may get full
             self._passed.add(parts)
             self._order("_pass_over", parts)
 
@@ -180,16 +179,16 @@ class Child:
         self.killed_by = self.killed_by or why
         self.process.kill()
 
-    def _lost(self, lease: Lease) -> None:
-        if not lease.cancelled:  # which the process notices by itself
-            self._order("_lose", lease.taken[0].taken.token)
+    def _lost(self, job: WorkerJob) -> None:
+        if not job.cancelled:  # which the process notices by itself
+            self._order("_lose", job.taken[0].taken.token)
 
     def must_end(self, signals: int) -> str:
         """Return why to kill it now, or ""."""
         if signals > 1 or self.session.closed:
             return "signal" if signals > 1 else "lost"
         late = "timeout" if time.monotonic() >= self.ends_at else ""
-        return "cancel" if any(lease.cancelled for lease in self._running) else late
+        return "cancel" if any(job.cancelled for job in self._running) else late
 
     def _order(self, *call: object) -> None:
         with suppress(OSError):  # it has just ended
@@ -204,9 +203,9 @@ class Child:
 
     @property
     def begun(self) -> list[str]:
-        """The keys of the tasks whose functions it has called."""
-        begun, key = [lease for lease in self._leases.values() if lease.begun], self.attempts.calls.key
-        return [key(attempt.taken) for lease in begun for attempt in lease.taken]
+        """The keys of the tasks that its function was called with."""
+        begun, key = [job for job in self._jobs.values() if job.begun], self.attempts.calls.key
+        return [key(attempt.taken) for job in begun for attempt in job.taken]
 
     def settle(self) -> None:
         """Fail the tasks that it had begun, and give back the others."""
@@ -221,20 +220,20 @@ class Child:
 
     def _settle(self) -> None:
         attempts, calls, running = self.attempts, self.attempts.calls, self._running
-        with self.parts.store.briefly_connected():
-            for lease in self._leases.values():
-                if lease.cancelled and lease in running:
-                    attempts._log_done(lease, *lease.taken)
-                elif lease.started_at == math.inf and not attempts.options.batch:
-                    attempts.end(lease)  # its function has returned
-                for attempt in () if lease.is_lost else lease.taken:
-                    if lease in running and self.killed_by != "signal":
+        with self.worker.store.briefly_connected():
+            for job in self._jobs.values():
+                if job.cancelled and job in running:
+                    attempts._log_done(job, *job.taken)
+                elif job.started_at == math.inf and not attempts.options.batch:
+                    attempts.end(job)  # its function has returned
+                for attempt in () if job.is_lost else job.taken:
+                    if job in running and self.killed_by != "signal":
                         self._fail(attempt)
-                    elif not lease.started_at or lease in running:
-                        if lease.begun:
+                    elif not job.started_at or job in running:
+                        if job.begun:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
                         attempts._give_back(attempt, called=False)
-                attempts.heart.remove(lease)  # only now: a function that is called after a failure may take long
+                attempts.heart.remove(job)  # only now: a function that is called after a failure may take long
             self.session.release()
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
             calls.finish(partial(self.session.sessions.leave, self.session, event))
@@ -252,7 +251,7 @@ class Child:
             failures.failed(attempt, TimeoutError(attempt.why))
         else:
             failures.died(attempt, self.cause)
-        self.attempts.worker.counted(attempt.task, "failed")
+        self.worker.counted(attempt.task, "failed")
 
 
 class Processes:
@@ -303,7 +302,7 @@ class Processes:
 
     def _wait(self) -> None:
         now = time.monotonic()
-        seconds = min((min(child.pause, child.ends_at - now) for child in self._children), default=LOOK)
+        seconds = min((min(child.pause, child.ends_at - now) for child in self._children), default=POLL_EVERY)
         signs = [sign for child in self._children for sign in (child.process.sentinel, child.got)]
         if self._woken in wait([self._woken, *signs], max(0.0, seconds)):
             os.read(self._woken.fileno(), 1024)
@@ -330,7 +329,7 @@ class Processes:
                 work()
             except NotInstalled as error:
                 self._error = self._error or error
-            except Exception as error:  # of the database, on which the children wait as well
+            except Exception as error:  # the database fails, and the children wait, too
                 log.debug("a worker process cannot be attended: %s", error)
             os.write(self._waker.fileno(), b"\0")
 

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Final
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import T
 from xq.core.values import Parts
 from xq.database import sessions
 from xq.database.database import Database
 from xq.database.process import this_process
+from xq.runtime.lease import Heartbeat
 from xq.runtime.maintenance import Maintenance
-from xq.workers.child import LOST, SharedMemory
-from xq.workers.kinds import KINDS, checked
-from xq.workers.options import Options
-from xq.workers.pool import Assignment, Budget, Program
+from xq.workers.child import LOST, InHand, SharedMemory
+from xq.workers.coroutines import Coroutines
+from xq.workers.options import USUAL, Options
+from xq.workers.pool import Assignment, Budget, Pool, Program
 from xq.workers.processes import Processes, exit_by, handled_by
-from xq.workers.worker import LISTEN, Supply, WorkedQueue, Worker
+from xq.workers.threads import ProcessThreads, Threads
+from xq.workers.worker import POLL_EVERY, TaskSource, WorkedQueue, Worker, as_it_is, is_async
 
 log = logging.getLogger("xq")
 ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs the role attempts, the feature buried)"
+KINDS: Final[Mapping[str, type[Pool]]] = {"thread": Threads, "process": ProcessThreads, "asyncio": Coroutines}
 
 
 def worker_of(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
-) -> Worker[T]:
+    queue: WorkedQueue, function: Any, options: Options, given: Callable[[Any], Any] = as_it_is
+) -> Worker[Any]:
     """Return a worker whose function gets what `given` returns for a task. Raises ConfigurationError."""
     function = function.function if isinstance(function, Worker) else function
-    return Worker(queue, function, checked(queue, function, options), given, run)
+    return Worker(queue, function, checked(queue, function, options), run, given)
 
 
-def add_worker(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
-) -> Any:
+def add_worker(queue: WorkedQueue, function: Any, options: Options, given: Callable[[Any], Any] = as_it_is) -> Any:
     """Make a function a worker that its queue knows; without one, return a decorator. Raises ConfigurationError."""
     if function is None:
         return lambda function: add_worker(queue, function, options, given)
@@ -60,8 +61,47 @@ def add_worker(
     return made
 
 
-def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
-    """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
+def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
+    """Return the options for a function, an `async def` with its kind. Raises ConfigurationError."""
+    if not callable(function):
+        raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
+    if options.kind not in [*KINDS]:
+        raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
+    queue.parts.tube(options.tube, "worker(tube=)")
+    _check_arguments(function)
+    machine = queue.machine
+    attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
+    lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
+    if options.max_attempts and lacking:
+        raise ConfigurationError(f"max_attempts of {queue.name} needs {' and '.join(lacking)}")
+    awaits = is_async(function)
+    kind = KINDS[name := "asyncio" if awaits and options.kind == USUAL.kind else options.kind]
+    if awaits and not kind.awaits:
+        raise ConfigurationError('an async def is of kind="asyncio": for more processes run the program again')
+    if kind.awaits and not awaits:
+        raise ConfigurationError('a worker of kind="asyncio" is an async def')
+    kind.check(options)
+    prefetch = 1 if options.max_attempts == 1 else options.prefetch  # as Attempts.keep decides
+    return replace(options, kind=name, prefetch=prefetch)
+
+
+def _check_arguments(function: Callable[..., Any]) -> None:
+    """Raise ConfigurationError unless a function can be called with one argument, as far as its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(function, "__name__", function)
+        raise ConfigurationError(
+            f"a worker's function gets the task, or a batch of tasks: {name}{signature} cannot be called so ({error})"
+        ) from error
+
+
+def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
+    """Return assignments for all workers that a queue knows, or for those on `tubes`. Raises as `assignment_of`."""
     found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
     own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]
     assignments = [assignment_of(found[tube], workers, None) for tube in own]
@@ -77,8 +117,8 @@ def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence
 
 
 def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str] | None) -> Assignment:
-    """Return the assignment of a worker. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
-    queue, store = worker.queue, worker.queue.parts.store
+    """Return a worker's assignment. Raises ConfigurationError, InTransaction, BadType and UnknownTube."""
+    queue, store = worker.queue, worker.store
     if store.in_transaction():
         raise InTransaction(
             "run",
@@ -96,7 +136,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     options = worker.options if workers is None else replace(worker.options, workers=workers)
     kind = KINDS[options.kind]
     kind.check(options)
-    assignment = Assignment(worker, [supply_of(worker, tube) for tube in named], options, kind)
+    assignment = Assignment(worker, [source_of(worker, tube) for tube in named], options, kind)
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
     threads = 1 if kind.awaits else assignment.size
@@ -110,10 +150,10 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     return assignment
 
 
-def supply_of(worker: Worker[Any], tube: str | None) -> Supply[Any]:
-    """Return where a worker takes from; without a tube it leaves out those with a function of their own."""
+def source_of(worker: Worker[Any], tube: str | None) -> TaskSource:
+    """Return where a worker takes from: without a tube, from all that have no function of their own."""
     others = worker.queue.handlers if tube is None else ()
-    return Supply(worker.queue, tube, tuple(sorted(each for each in others if each is not None)))
+    return TaskSource(tube, tuple(sorted(each for each in others if each is not None)))
 
 
 def run(*workers: Worker[Any], until_empty: bool = False, max_tasks: int | None = None) -> None:
@@ -185,10 +225,9 @@ def _shown_log() -> Iterator[None]:
 
 
 def _begin(assignments: Sequence[Assignment], until_empty: bool, tells: bool = True) -> None:
-    """Log the start of assignments. Let the first take store declared schedules, and fire what is due before an end."""
+    """Log what starts. Let the first take store declared schedules, and fire what is due before an end."""
     for assignment in assignments:
-        parts = assignment.worker.queue.parts
-        schedules, log = parts.maintenance.schedules, parts.finish.log
+        schedules, log = assignment.worker.waiting.maintenance.schedules, assignment.worker.moves.log
         schedules.pending = until_empty or schedules.declared is not None
         if tells:
             log.info("working on %s", assignment)
@@ -211,7 +250,7 @@ def _end_of(assignments: Sequence[Assignment], until_empty: bool, budget: Budget
 
 
 def _parts(assignment: Assignment) -> list[Assignment]:
-    """Return the assignments of the processes that do this one."""
+    """Return an assignment for each process."""
     if not assignment.kind.forks:
         return [assignment]
     single, sources = replace(assignment.options, workers=1), [*assignment.sources] * assignment.options.workers
@@ -219,8 +258,8 @@ def _parts(assignment: Assignment) -> list[Assignment]:
 
 
 def _log_sessions(assignments: Sequence[Assignment]) -> None:
-    """Log the sessions of this process, which the histories of its queues name as the owners of tasks."""
-    found = [assignment.worker.queue.parts.maintenance.executor.sessions for assignment in assignments]
+    """Log the sessions by which this process takes: the history names them as owners."""
+    found = [assignment.worker.moves.executor.sessions for assignment in assignments]
     here = this_process()
     for uuid in dict.fromkeys(its.own().uuid for its in found if its is not None):
         log.debug("the session of pid %s on host %s (%s) is %s", here["pid"], here["host"], here["program"], uuid)
@@ -228,12 +267,13 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    Maintenance.supervised.add(home := Database.of(part.worker.queue.parts.store))
+    Maintenance.supervised.add(home := Database.of(part.worker.store))
     mine, parent = sessions.of(home), multiprocessing.parent_process()
     mine.open.own = own = mine.open.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
     lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
-    running = Running([part], Program(until_empty, Budget(max_tasks), shared=shared, has_lost_parent=lost))
+    heart = partial(InHand, shared) if shared.numbers else Heartbeat
+    running = Running([part], Program(until_empty, Budget(max_tasks), heart=heart, is_child=True, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
     with _shown_log():
         running._work()
@@ -244,13 +284,13 @@ class Running:
     """The workers that `Page.xq.start()` runs beside the rest of the program."""
 
     def __init__(self, assignments: Sequence[Assignment], program: Program) -> None:
-        self._log = assignments[0].worker.queue.parts.finish.log
+        self._log = assignments[0].worker.moves.log
         self._assignments = assignments
         self._why = ""
         self._stops = itertools.count()
         self._program = program
         _log_sessions(assignments)
-        self._pools = [assignment.kind.pool(assignment, program) for assignment in assignments]
+        self._pools = [assignment.kind(assignment, program) for assignment in assignments]
         self._process = os.getpid()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, name="xq workers", daemon=True)
@@ -284,7 +324,7 @@ class Running:
                 lease.lose()
 
     def _pass_over(self, parts: Parts) -> None:
-        self._assignments[0].worker.queue.parts.takes.unmovable.pass_over(parts)
+        self._assignments[0].worker.waiting.takes.unmovable.pass_over(parts)
 
     def _obey(self, orders: Connection) -> None:
         with suppress(EOFError, OSError):  # the parent has ended
@@ -323,20 +363,20 @@ class Running:
     def _work(self) -> None:
         program, given = self._program, self._assignments
         try:
-            _begin(given, program.until_empty, tells=program.shared is None)
+            _begin(given, program.until_empty, tells=not program.is_child)
             stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
             stopped.start()
             for pool in self._pools:
                 pool.start()
             while running := [pool for pool in self._pools if pool.alive]:
-                running[0].join(LISTEN)  # a join without a timeout would block the signal handlers
+                running[0].join(POLL_EVERY)  # a join without a timeout would block the signal handlers
                 if program.has_lost_parent():
                     os._exit(LOST)
             program.stop.set()  # for `stopped`
             stopped.join()
             for pool in self._pools:
                 pool.close()
-            if program.shared is None:
+            if not program.is_child:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
@@ -344,7 +384,7 @@ class Running:
             self._ended.set_result(None)
 
     def _stopped(self) -> None:
-        """Wake what waits for tasks once the program is to end, and count no attempt of what runs then."""
+        """Wake what waits for tasks once the program is to end, and uncount what runs then."""
         self._program.stop.wait()
         for pool in self._pools:
             pool.stopped()

@@ -6,59 +6,64 @@ import math
 import os
 import threading
 from collections import deque
-from functools import partial
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import ClassVar, NoReturn
 
 from xq.core import time
-from xq.runtime.lease import Lease
+from xq.workers.attempt import WorkerJob
 from xq.workers.concurrency import NoSlot
 from xq.workers.pool import PAUSE, Assignment, Pool, Program
-from xq.workers.worker import LISTEN, Supply
+from xq.workers.worker import POLL_EVERY, TaskSource
 
 ACKED_WITHIN = 0.005  # seconds within which a finished task is acked, while tasks prefetched with it are worked on
 QUICK = 0.1  # seconds within which a thread finishes what it takes at once, before it takes more at once
 HELD = 0.5  # seconds after which it gives back what it has not begun
 
 
-class _Hand:
-    """What one thread has taken."""
+class ThreadJobs:
+    """The jobs that one thread has."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Lease] = deque()  # whose functions are still to be called
+        self.waiting: deque[WorkerJob] = deque()  # whose functions are still to be called
+        self.finished: deque[WorkerJob] = deque()  # whose functions have returned
         self.looked = False  # whether the thread has just found nothing
-        self.finished: deque[Lease] = deque()  # whose functions have returned
         self.share = 1  # how many tasks it takes at once
-        self.taken_at = 0.0  # the monotonic time of the last take that has found tasks
+        self.taken_at = 0.0  # the monotonic time at which it last found tasks
 
 
-def _next(leases: deque[Lease]) -> Lease | None:
-    """Remove the first lease and return it; None if there is none. Another thread may do the same."""
+def _next(jobs: deque[WorkerJob]) -> WorkerJob | None:
+    """Remove the first job and return it; None if there is none. Another thread may do the same."""
     try:
-        return leases.popleft() if leases else None
+        return jobs.popleft() if jobs else None
     except IndexError:  # the other one was quicker
         return None
 
 
-def _emptied(leases: deque[Lease]) -> list[Lease]:
-    """Remove all leases and return them. Another thread may do the same."""
-    return list(iter(partial(_next, leases), None)) if leases else []
+def _emptied(jobs: deque[WorkerJob]) -> list[WorkerJob]:
+    """Remove all jobs and return them. Another thread may do the same."""
+    return [job for _ in range(len(jobs)) if (job := _next(jobs))]
 
 
 class Threads(Pool):
-    """Threads that work on tasks. They take by the session of the process."""
+    """Threads that work on tasks. They take by this process's session."""
+
+    runs = "threads"
+    refuses: ClassVar[Mapping[str, str]] = {
+        "timeout": 'timeout= needs kind="process" or an async def: Python cannot stop a thread'
+    }
 
     def __init__(self, assignment: Assignment, program: Program) -> None:
         super().__init__(assignment, program)
-        self._threads: dict[threading.Thread, _Hand] = {}
+        self._threads: dict[threading.Thread, ThreadJobs] = {}
         self._any_finished = threading.Event()
         self._acks = threading.Thread(target=self._ack_in_time, name="xq acks", daemon=True)
 
     def start(self) -> None:
         for source in self._sources:
             for _ in range(self._options.workers):
-                hand = _Hand()
-                thread = threading.Thread(target=self._loop, args=(source, hand), daemon=True)
-                self._threads[thread] = hand
+                mine = ThreadJobs()
+                thread = threading.Thread(target=self._loop, args=(source, mine), daemon=True)
+                self._threads[thread] = mine
                 thread.start()
         if self._options.prefetch > 1:
             self._acks.start()
@@ -79,45 +84,45 @@ class Threads(Pool):
             self._acks.join()  # it may be acking
         super().close()
 
-    def _loop(self, source: Supply[Any], hand: _Hand) -> None:
+    def _loop(self, source: TaskSource, mine: ThreadJobs) -> None:
         try:
-            while self._take(source, hand):
-                while lease := _next(hand.waiting):
-                    self._work_on(lease, hand)
+            while self._take(source, mine):
+                while job := _next(mine.waiting):
+                    self._work_on(job, mine)
         except BaseException as error:
             if not self.attempts.calls.is_unfinished(error):
-                self._leave(hand)
+                self._leave(mine)
             self._failed(error)
         finally:
             self._store.disconnect()
 
-    def _leave(self, hand: _Hand) -> None:
+    def _leave(self, mine: ThreadJobs) -> None:
         """Ack what is finished and release what has not begun, since this thread ends."""
         try:
             self._stop.set()  # nothing is retried for ever
-            self.attempts.ack(_emptied(hand.finished))
-            self._give_back(hand)
+            self.attempts.ack(_emptied(mine.finished))
+            self._give_back(mine)
         except Exception as error:  # the session's end releases them
             self.attempts.log.warning("the tasks of a worker that ends stay taken until its session ends: %s", error)
 
-    def _give_back(self, hand: _Hand) -> None:
-        for lease in _emptied(hand.waiting):
-            self.attempts.give_back(lease)
+    def _give_back(self, mine: ThreadJobs) -> None:
+        for job in _emptied(mine.waiting):
+            self.attempts.give_back(job)
 
-    def _patience_for(self, source: Supply[Any]) -> float:
+    def _patience_for(self, source: TaskSource) -> float:
         """Return for how many seconds to wait for a task: 0 if no more will be ready, and the thread must end."""
         if not self._program.until_empty:
             return self._patience
         # Another thread may give back what it has not begun.
         prefetched = self._options.prefetch > 1 and not all(each.begun for each in self.attempts.heart.leases.copy())
-        return LISTEN if prefetched else source.patience()
+        return POLL_EVERY if prefetched else self._wait_at_end()
 
-    def _take(self, source: Supply[Any], hand: _Hand) -> bool:
+    def _take(self, source: TaskSource, mine: ThreadJobs) -> bool:
         """Ack what is finished, and take the next tasks. Return False if the thread must end."""
         attempts, budget, options = self.attempts, self._program.budget, self._options
-        hand.share = min(2 * hand.share, options.prefetch) if time.monotonic() < hand.taken_at + QUICK else 1
-        n = 0 if self._stop.is_set() else budget.reserve(options.batch or hand.share)
-        refused, tasks = attempts.ack_and_take(_emptied(hand.finished), source, n)
+        mine.share = min(2 * mine.share, options.prefetch) if time.monotonic() < mine.taken_at + QUICK else 1
+        n = 0 if self._stop.is_set() else budget.reserve(options.batch or mine.share)
+        refused, tasks = attempts.ack_and_take(_emptied(mine.finished), source, n)
         if refused:
             attempts.end_each(refused)
         if not n:  # other threads may have reserved what they will not find
@@ -125,9 +130,9 @@ class Threads(Pool):
         if not tasks:
             try:
                 patience = self._patience_for(source)  # now: the take finds what was given back before
-                looked = (hand.looked or tasks is not None) and not self._program.until_empty
+                looked = (mine.looked or tasks is not None) and not self._program.until_empty
                 tasks = attempts.take(source, n, patience, looked)
-                hand.looked = not tasks
+                mine.looked = not tasks
             except Exception as error:
                 budget.settle(n, 0)
                 if isinstance(error, NoSlot) and attempts.slots:
@@ -135,44 +140,44 @@ class Threads(Pool):
                 else:
                     attempts.calls.wait_for_the_database(error)
                 return True
-        leases = attempts.begin(tasks)
+        jobs = attempts.begin(tasks)
         if tasks:
-            hand.taken_at = time.monotonic()
-        hand.waiting.extend(kept := attempts.keep(leases))
-        if budget.settle(n, len(tasks) - len(leases) + len(kept)) and not tasks:
+            mine.taken_at = time.monotonic()
+        mine.waiting.extend(kept := attempts.keep(jobs))
+        if budget.settle(n, len(tasks) - len(jobs) + len(kept)) and not tasks:
             self._stop.wait(2 * PAUSE)
         return bool(tasks) or patience > 0 or self._patience_for(source) > 0
 
-    def _work_on(self, lease: Lease, hand: _Hand) -> None:
+    def _work_on(self, job: WorkerJob, mine: ThreadJobs) -> None:
         attempts = self.attempts
-        if self._stop.is_set() or lease.is_lost:
-            attempts.give_back(lease)
+        if self._stop.is_set() or job.is_lost:
+            attempts.give_back(job)
             return
-        lease.start()
+        job.start()
         try:
-            with self._store.at_work(), lease:
+            with self._store.at_work(), job:
                 try:
-                    attempts.worker.call(lease.task)
+                    attempts.worker.call(job.task)
                 finally:
-                    attempts.heart.began(lease, math.inf)
+                    attempts.heart.began(job, math.inf)
         except (SystemExit, KeyboardInterrupt) as error:
-            if self._program.shared and (code := getattr(error, "code", 1)):
-                self._exit(lease, hand, code if isinstance(code, int) else 1)
-            hand.waiting.append(lease)  # it has not failed: it is released with those that have not begun
+            if self._program.is_child and (code := getattr(error, "code", 1)):
+                self._exit(job, mine, code if isinstance(code, int) else 1)
+            mine.waiting.append(job)  # it has not failed: it is released with those that have not begun
             raise
         except BaseException as error:  # such as CancelledError or GeneratorExit
-            attempts.end(lease, error)
+            attempts.end(job, error)
             return
-        hand.finished.append(lease)
-        if hand.waiting and not self._any_finished.is_set():
+        mine.finished.append(job)
+        if mine.waiting and not self._any_finished.is_set():
             self._any_finished.set()
 
-    def _exit(self, lease: Lease, hand: _Hand, code: int) -> NoReturn:
-        """End this process, whose parent fails the task of the function that asked for it."""
-        self.attempts.heart.began(lease, lease.started_at)
+    def _exit(self, job: WorkerJob, mine: ThreadJobs, code: int) -> NoReturn:
+        """End this process, as its function asks. The parent fails its task."""
+        self.attempts.heart.began(job, job.started_at)
         try:
-            self.attempts.ack(_emptied(hand.finished))
-            self._give_back(hand)
+            self.attempts.ack(_emptied(mine.finished))
+            self._give_back(mine)
         finally:
             os._exit(code)
 
@@ -180,16 +185,24 @@ class Threads(Pool):
         """Ack what is finished, and give back what has not begun, while a slow function keeps their thread from it."""
         try:
             while self.alive:
-                self._any_finished.wait(LISTEN)
+                self._any_finished.wait(POLL_EVERY)
                 self._any_finished.clear()
                 time.sleep(ACKED_WITHIN)
-                for hand in self._threads.values():
-                    age = time.monotonic() - hand.taken_at
+                for mine in self._threads.values():
+                    age = time.monotonic() - mine.taken_at
                     if age > ACKED_WITHIN:
-                        self.attempts.ack(_emptied(hand.finished))
+                        self.attempts.ack(_emptied(mine.finished))
                     if age > HELD:
-                        self._give_back(hand)
+                        self._give_back(mine)
         except Exception as error:
             self._failed(error)
         finally:
             self._store.disconnect()
+
+
+class ProcessThreads(Threads):
+    """The thread in a worker process. `Processes` starts a process for each."""
+
+    runs = "processes"
+    forks = True
+    refuses: ClassVar[Mapping[str, str]] = {}

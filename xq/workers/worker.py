@@ -1,25 +1,19 @@
-"""A worker: the function of a queue, its options, and the functions around it."""
+"""A worker: a queue's function, its options, and the functions around it."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
-from xq.core.machine import READY, Machine
+from xq.core.machine import Machine
 from xq.core.ports import Store, T
 from xq.core.values import Parts
 from xq.engine.finish import NamedMoves
-from xq.engine.observers import Observers
-from xq.engine.take import Takes
-from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff
@@ -27,25 +21,11 @@ from xq.workers.outcomes import Backoff
 F = TypeVar("F", bound=Callable[..., Any])
 
 Hook = Callable[[Any, BaseException], object]
-LISTEN = 0.5  # seconds until a worker asks anew: nothing wakes it for a task that another worker gives back
+POLL_EVERY = 0.5  # seconds between two looks for what wakes no worker: a task that another gives back, a process
 
 
-class WorkedParts(Protocol[T]):
-    """What workers use of `Page.xq.parts`."""
-
-    store: Store[T]
-    waiting: Waiting[T]
-    waiters: Waiters
-    takes: Takes[T]
-    finish: NamedMoves[T]
-    maintenance: QueueMaintenance
-    observers: Observers[T]
-
-    def tube(self, name: object, call: str = ...) -> str | None: ...
-
-
-class WorkedQueue(Protocol[T]):
-    """What workers use of a queue."""
+class WorkedQueue(Protocol):
+    """What workers use: a queue."""
 
     @property
     def name(self) -> str: ...
@@ -54,22 +34,19 @@ class WorkedQueue(Protocol[T]):
     @property
     def handlers(self) -> dict[str | None, Any]: ...
     @property
-    def parts(self) -> WorkedParts[T]: ...
+    def parts(self) -> Any: ...  # an `xq.parts.Parts`
     def count(self, state: str) -> int: ...
 
 
-@dataclass(frozen=True)
-class Supply(Generic[T]):
-    """Where a worker takes its tasks from: a queue, or one of its tubes."""
+class TaskSource(NamedTuple):
+    """Which tasks of its queue a worker takes: those of a tube, or without one all but those of the tubes `but`."""
 
-    queue: WorkedQueue[T]
     tube: str | None
-    but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
+    but: tuple[str, ...] = ()  # which other functions work on
 
-    def patience(self) -> float:
-        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
-        rates = self.queue.parts.takes.steps.rates
-        return LISTEN if rates and rates.opens_at < math.inf and self.queue.count(READY) else 0.0
+
+def as_it_is(task: Any) -> Any:
+    return task
 
 
 class Worker(Generic[T]):
@@ -79,27 +56,30 @@ class Worker(Generic[T]):
 
     def __init__(
         self,
-        queue: WorkedQueue[T],
+        queue: WorkedQueue,
         function: Callable[..., Any],
         options: Options,
-        given: Callable[[T], Any],  # what the function gets for a task of the queue
         run: Callable[..., None],  # runs workers in one program
+        given: Callable[[T], Any] = as_it_is,  # what the function gets for a task of the queue
     ) -> None:
+        functools.update_wrapper(self, function)  # first: the function may have attributes of these names
         self.queue = queue
+        self.store: Store[T] = queue.parts.store
+        self.waiting: Waiting[T] = queue.parts.waiting
+        self.moves: NamedMoves[T] = queue.parts.finish
         self.function = function
         self.options = options
         self.given = given
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
-        self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # of what ends outside of `around`
+        self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # gets what ends outside `around`
         # By "on_failure" or "on_buried", and by whether they run in the transaction.
         self.hooks = defaultdict[tuple[str, bool], list[Hook]](list)
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
         self._run = run
         self._around: list[Callable[..., Any]] = []
-        functools.update_wrapper(self, function)
-        if (around := queue.parts.observers.around_work) is not None:
+        if (around := self.moves.executor.observers.around_work) is not None:
             self.around(around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -177,7 +157,7 @@ class Worker(Generic[T]):
 
 
 def is_async(function: Any) -> bool:
-    """Return whether a call of a function gives a coroutine, as far as its definition shows."""
+    """Return whether a function is an `async def`, as far as its definition shows."""
     call = getattr(function, "__call__", None)  # noqa: B004 (an object may have an async one)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
