@@ -1,4 +1,4 @@
-"""`Page.xq.aio`: the methods of a queue for asyncio."""
+"""`Page.xq.aio`: a queue's methods for asyncio."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Access(NamedTuple):
 
 
 class Block:
-    """An open transaction of a coroutine: its calls run on one connection."""
+    """A coroutine's open transaction: its calls run on one connection."""
 
     def __init__(self, database: object, run: Runner | None, afterwards: Runner) -> None:
         self.database = database
@@ -67,7 +67,7 @@ class Block:
 
 
 def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[Aio[T], P], Coroutine[Any, Any, R]]:
-    """Return the asynchronous twin of a method of the queue."""
+    """Return the asynchronous twin of a queue's method."""
 
     @wraps(method)
     async def call(self: Aio[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,10 +77,10 @@ def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[
 
 
 class Aio(Generic[T]):
-    """The methods of a queue for asyncio: `page = await Page.xq.aio.take()`.
+    """A queue's methods for asyncio: `page = await Page.xq.aio.take()`.
 
-    Arguments, results and errors are those of the methods of `Queue`. A call that waits occupies no thread. If the
-    coroutine of a take is cancelled, the task that it may have taken is released. The calls of one turn of the event
+    Arguments, results and errors are those of `Queue`'s methods. A call that waits occupies no thread. If a take's
+    coroutine is cancelled, the task that it may have taken is released. The calls in one turn of the event
     loop share a transaction, and each returns after its commit.
     """
 
@@ -88,7 +88,7 @@ class Aio(Generic[T]):
         self._queue = queue
         self._turns: Turns[T] = Turns(queue.parts.waiting, queue.put, self._run)
         self._known: Access | None = None
-        self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run the calls of its turn
+        self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run its turn's calls
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself does not keep them alive
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Aio(Generic[T]):
         if not (wait is MISSING is timeout):
             return await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
         if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
-            # It may wait for another transaction, and the others of its turn with it.
+            # It may wait for another transaction, and the others in its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
         put: T = await self._soon(kind("put", options), brought)
         return put
@@ -172,7 +172,7 @@ class Aio(Generic[T]):
         parts, _ = waiting.tasks.identify(key)
         return await self._steps(waiting.waiting_for(parts, waiting.seconds(timeout)))
 
-    # Queue[T], as pyright would not know what a method of a bare Queue returns.
+    # Queue[T], as pyright would not know what a bare Queue's method returns.
     put_many = twin(Queue[T].put_many)
     ack_many = twin(Queue[T].ack_many)
     release_many = twin(Queue[T].release_many)
@@ -223,7 +223,7 @@ class Aio(Generic[T]):
         A cancellation ends them as the first signal ends `Queue.run`: their functions finish, and then CancelledError
         is raised. A second one releases the tasks. Signals are left to the program. Raises as `Queue.start`.
 
-        A web process outlives a change of the definition in the database. So without `until_empty` and `max_tasks`
+        A web process outlives a change to the definition in the database. So without `until_empty` and `max_tasks`
         NotInstalled ends the workers with an ERROR, and not this call: it looks every 5 seconds, and runs them again
         once the queue is installed as this process defines it. `health` returns "error" meanwhile.
         """
@@ -297,9 +297,9 @@ class Aio(Generic[T]):
 
     @asynccontextmanager
     async def session(self, uuid: object = None) -> AsyncIterator[Session]:
-        """Enter a new session, or the open session of this uuid: `async with Page.xq.aio.session() as session:`.
+        """Enter a new session, or the open session with this uuid: `async with Page.xq.aio.session() as session:`.
 
-        The calls of the block take by it. Raises UnknownSession.
+        The block's calls take by it. Raises UnknownSession.
         """
         session = await self._call(partial(self._queue.session, uuid))
         await self._call(session.hold, lambda held: session.leave())
@@ -316,8 +316,8 @@ class Aio(Generic[T]):
     async def atomic(self) -> AsyncIterator[None]:
         """Open a transaction for the block: `async with Page.xq.aio.atomic():`. Within one, a savepoint.
 
-        The calls of the block run on one connection, which no other coroutine uses. `transaction(work)` runs a function
-        of yours there. The calls of tasks that the block starts belong to it as well. Raises ConfigurationError where
+        The block's calls run on one connection, which no other coroutine uses. `transaction(work)` runs your function
+        there. Tasks that the block starts make their calls in it as well. Raises ConfigurationError where
         no other connection reaches the database.
         """
         outer = self._block()
@@ -348,7 +348,7 @@ class Aio(Generic[T]):
                 f"aio.atomic() needs a connection of its own, and coroutines share the one of {store.name}: "
                 "use aio.transaction(work)"
             )
-        # A test case of Django has opened a transaction already: the block is a savepoint of that.
+        # A Django test case has opened a transaction already: the block is a savepoint in it.
         if access.by_orm and await self._call(store.in_transaction):
             return Block(access.database, self._run, self._run)
         block = Block(access.database, None, self._run)
@@ -370,7 +370,7 @@ class Aio(Generic[T]):
         return known
 
     def _block(self) -> Block | None:
-        """Return the innermost open transaction of this coroutine on the database."""
+        """Return this coroutine's innermost open transaction on the database."""
         if not (blocks := _blocks.get()):
             return None
         database = self._queue.parts.store.database
@@ -421,7 +421,7 @@ class Aio(Generic[T]):
         return work()
 
     async def _soon(self, alike: CallKind, item: object, undo: Callable[[Any], object] | None = None) -> Any:
-        """Run a short call with the others of this turn of the event loop."""
+        """Run a short call with the others in this turn of the event loop."""
         if alike.options:
             try:
                 hash(alike)

@@ -55,7 +55,7 @@ class _Missing:
 
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
-# What the completion of `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
+# What completing `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
 UNLISTED = {name for name in vars(Operators) if not name.startswith("_")}
 UNLISTED |= {"parts", "machine", "pipeline"}
 
@@ -63,7 +63,7 @@ UNLISTED |= {"parts", "machine", "pipeline"}
 class Queue(Operators[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
-    The argument `key` of a method is a key (a tuple for a composite one), a mapping with it, or a task that a method
+    A method's argument `key` is a key (a tuple for a composite one), a mapping with it, or a task that a method
     returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
     before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
     timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
@@ -155,11 +155,11 @@ class Queue(Operators[T]):
     def worker(self, **options: Unpack[WorkerOptions]) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
     def worker(self, function: Any = None, **options: Unpack[WorkerOptions]) -> Any:
-        """Make a function the worker of the queue: `run` calls it with each task, `workers` at a time.
+        """Make a function the queue's worker: `run` calls it with each task, `workers` at a time.
 
         `@Page.xq.worker(workers=4)`. Options: tube, workers (1), kind ("thread"), max_attempts, backoff, timeout,
-        prefetch (1), batch, concurrency. With `tube` it gets the tasks of this tube (role tube), and a function without
-        `tube` those of all other tubes. A second function for the same tasks is a ConfigurationError.
+        prefetch (1), batch, concurrency. With `tube` it gets this tube's tasks (role tube); a function without `tube`
+        gets all other tubes' tasks. A second function for the same tasks is a ConfigurationError.
 
         `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it by itself. When the function
         returns, the task is acked; the function may also finish it itself. When it raises, or the database rejects the
@@ -169,15 +169,15 @@ class Queue(Operators[T]):
         most an hour, up to a tenth more or less), a list of pauses, or a function of the task and the exception. The
         function may raise `xq.Retry(delay=)`, `xq.Next(tube)`, `xq.Bury(why)` and `xq.Discard`. After `max_attempts`
         takes (role attempts, feature buried) the task is buried. The role error, if mapped, then holds `Type: message`
-        and the traceback. A task whose workers died that often is buried at its next take.
+        and the traceback. A task is also buried at its next take if its workers died that often.
 
         While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
-        lease of the task. An `async def` is cancelled when the lease is lost. A function that runs for longer than
+        task's lease. An `async def` is cancelled when the lease is lost. A function that runs for longer than
         `timeout` seconds has failed: an `async def` is cancelled, and a process ends and is replaced. A thread cannot
         be stopped, so `timeout` is a ConfigurationError there.
 
         With `prefetch` a thread takes up to that many tasks at once, while it finishes them within 0.1 s, and acks
-        together all that end within 5 ms. It gives back those that wait behind a slow function. With `batch`
+        together all ending within 5 ms. It gives back the tasks behind a slow function. With `batch`
         the function gets an `xq.Batch`, a list of up to that many tasks. When it returns, all are acked but those named
         by `batch.fail(task, error)`. When it raises, all have failed.
 
@@ -188,7 +188,7 @@ class Queue(Operators[T]):
 
     @property
     def handlers(self) -> dict[str | None, Worker[T]]:
-        """The workers by their tubes; that of all other tubes, or of a queue without tubes, by None.
+        """The workers by tube; by None the one for all other tubes, or for a queue without tubes.
 
         To give a queue another function, as in a test, remove the first: `Page.xq.handlers.clear()`.
         """
@@ -206,17 +206,17 @@ class Queue(Operators[T]):
 
         With `until_empty`, fire the due schedules, then run until no task is ready; with `max_tasks`, until that many
         are taken: by each process, if `kind="process"` is among the workers. `workers` replaces the number given to
-        `worker`. With `tubes`, take from these tubes only; `workers` are for each of them. Raises InTransaction within
+        `worker`. With `tubes`, take from these tubes only; `workers` are for each. Raises InTransaction within
         a transaction, and ConfigurationError if several threads would have to share one connection.
         """
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
 
     def start(self, *, workers: int | None = None, tubes: Sequence[str] | None = None) -> Running:
-        """Run the workers in threads beside the rest of the program, for example of a web process.
+        """Run the workers in threads beside the program's own, for example in a web process.
 
-        Returns at once. `stop()` of the result ends them as the first signal ends `run`, and `join()` waits for that.
+        Returns at once. The result's `stop()` ends them as the first signal ends `run`, and `join()` waits for that.
         When the process ends without it, their tasks are released. Raises as `run`, and ConfigurationError for workers
-        of kind="process".
+        with kind="process".
         """
         return start_assignments(assignments_of(self, workers, tubes))
 
@@ -233,10 +233,10 @@ class Queue(Operators[T]):
     ) -> T | tuple[T, bool]:
         """Put a task: into R, or into W with `delay`.
 
-        `task` is a mapping of field names to values, an instance, or a sequence of values in the order of the fields.
+        `task` maps field names to values, or is an instance, or a sequence of values in the fields' order.
         Options: delay, ttl, ttr (seconds), and on_conflict with the feature unique. Raises Duplicate, Full.
 
-        With `wait` (seconds; None: without limit), wait for the end of the task and return what `wait` does. With
+        With `wait` (seconds; None: without limit), wait for the task's end and return what `wait` does. With
         `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
         """
         brought = {} if task is MISSING else task
@@ -253,9 +253,9 @@ class Queue(Operators[T]):
     # consumers
 
     def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
-        """Take the oldest ready task of the lowest priority: to T. Returns None when there is none.
+        """Take the oldest ready task with the lowest priority: to T. Returns None when there is none.
 
-        Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only tasks of that tube. Option:
+        Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only that tube's tasks. Option:
         ttr (seconds).
         """
         if tube is not None:
@@ -333,7 +333,7 @@ class Queue(Operators[T]):
     def transaction(self, work: Callable[[], R]) -> R:
         """Run `work` in one transaction of this thread's connection, and return its result.
 
-        It covers the writes of the application and of the queue. After a deadlock `work` is called again, so it should
+        It covers the application's writes and the queue's. After a deadlock `work` is called again, so it should
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
@@ -438,10 +438,10 @@ class Queue(Operators[T]):
     # pauses
 
     def pause(self, tube: str | None = None, *, actor: str | None = None, reason: str | None = None) -> None:
-        """Stop all takes from the queue, or from a tube of it, until `resume`.
+        """Stop all takes from the queue, or from one tube, until `resume`.
 
         Other processes see it within a second. Their takes then find nothing, or go on waiting. A take without `tube`
-        skips the tasks of a paused tube. All other calls, the timers and the schedules go on, and so does the work on
+        skips a paused tube's tasks. All other calls, the timers and the schedules go on, and so does the work on
         tasks that are taken. Does nothing if it is paused. `actor` and `reason` stand in `pauses` and in the log.
         """
         self._pause("pause", tube, By.of(actor, reason))
@@ -468,16 +468,16 @@ class Queue(Operators[T]):
     def every(
         self, spec: object, task: object, *, name: str | None = None, tz: str | tzinfo | None = None, **options: Any
     ) -> str:
-        """Put a task whenever `spec` fires, once for all processes. Returns the name of the schedule.
+        """Put a task whenever `spec` fires, once for all processes. Returns the schedule's name.
 
         `spec` is a cron text ("*/5 * * * *", "@daily"), a number of seconds or a timedelta, a datetime
-        (once), or a CronTrigger, IntervalTrigger or DateTrigger of APScheduler. `tz` is the time zone of a cron text,
-        or of a datetime that has none; else it is UTC. `task` and `options` are as in `put`, of values that JSON can
+        (once), or APScheduler's CronTrigger, IntervalTrigger or DateTrigger. `tz` is the time zone for a cron text,
+        or for a datetime that has none; else it is UTC. `task` and `options` are as in `put`, with values that JSON can
         hold. Without a `name` the schedule is named by its task.
 
         Each firing puts one task, however many processes run. What fell due while none ran is put once. To repeat a
-        call changes nothing: another spec replaces that of the same name, another task only the task. This process
-        fires the schedules of the queue, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
+        call changes nothing: another spec replaces the one with the same name, another task only the task. This process
+        fires the queue's schedules, and each that takes or waits does. Raises BadType, BadValue and FeatureOff;
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self.clock is None:
@@ -494,7 +494,7 @@ class Queue(Operators[T]):
         return self._change_schedule("drop", name, By.of(actor, reason))
 
     def run_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
-        """Put the task of a schedule now, also of one that is paused; the next firing stays.
+        """Put a schedule's task now, also if it is paused; the next firing stays.
 
         Returns whether there is such a schedule. `actor` and `reason` stand in the log, and in the history. Raises as
         `put`.
@@ -502,11 +502,11 @@ class Queue(Operators[T]):
         return self._change_schedule("run", name, By.of(actor, reason))
 
     def pause_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
-        """Stop the firings of a schedule until `resume_schedule`. Returns and logs as `run_schedule`."""
+        """Stop a schedule's firings until `resume_schedule`. Returns and logs as `run_schedule`."""
         return self._change_schedule("pause", name, By.of(actor, reason))
 
     def resume_schedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
-        """End the pause of a schedule: it fires at its next time from now on. Returns and logs as `run_schedule`."""
+        """End a schedule's pause: it fires at its next time from now on. Returns and logs as `run_schedule`."""
         return self._change_schedule("resume", name, By.of(actor, reason))
 
     def _change_schedule(self, event: str, name: str, by: By) -> bool:
@@ -593,7 +593,7 @@ class Queue(Operators[T]):
     def history(
         self, key: object = None, since: float | date | None = None, until: float | date | None = None
     ) -> list[Any]:
-        """Return the transitions of one task, or of all tasks, in order: instances of `History`.
+        """Return one task's transitions, or all tasks', in order: instances of `History`.
 
         `since` is inclusive and `until` exclusive: seconds since 1970, a datetime (UTC if it has no zone) or a date.
         Each has `dur_us`: for how many microseconds the task had been in the state that it left; None for a put, and if
@@ -631,7 +631,7 @@ class Queue(Operators[T]):
     def configure(self, *, session_ttr: float | None) -> None:
         """Store a setting that all queues of this database share.
 
-        `session_ttr`: the seconds for which the tasks of a lost or closed session stay taken (None: 0). Until then
+        `session_ttr`: for how many seconds a lost or closed session's tasks stay taken (None: 0). Until then
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else seconds_of("session_ttr", session_ttr, ends=True)
@@ -641,7 +641,7 @@ class Queue(Operators[T]):
 def steps_of_put(
     waiting: Waiting[T], task: object, wait: Span, timeout: Span, options: Mapping[str, Any]
 ) -> Wait[T | tuple[T, bool]]:
-    """Return the steps of a put that waits. Raises BadType and BadValue."""
+    """Return the steps for a put that waits. Raises BadType and BadValue."""
     if timeout is MISSING:
         return waiting.putting_and_waiting(task, options, waiting.seconds(wait, "wait"))
     if wait is not MISSING:
@@ -650,7 +650,7 @@ def steps_of_put(
 
 
 def queue_of(given: object) -> Queue[Any]:
-    """Return the queue of a model, of a tube or of a queue's handle. Raises BadType."""
+    """Return the queue that a model, a tube or a queue's handle has. Raises BadType."""
     for found in (given, getattr(given, "xq", None), getattr(getattr(given, "model", None), "xq", None)):
         if isinstance(found, Queue):
             return found

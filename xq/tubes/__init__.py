@@ -1,4 +1,4 @@
-"""The tubes of tarantool/queue: each type is a preset of features over a generated model."""
+"""Tubes as in tarantool/queue: each type is a preset of features over a generated model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TubeMap(Mapping[str, Tube]):
 
 
 class Tubes:
-    """All tubes of a database: `queue = xq.Tubes(db)`. Opens no connection yet.
+    """All tubes in a database: `queue = xq.Tubes(db)`. Opens no connection yet.
 
     `database` is a Peewee database or a URL. The tubes are stored in it, so every process that opens it finds them.
     `tube` has them by name: `queue.tube["emails"]` or `queue.tube.emails`, and `queue.tube()` lists the names.
@@ -100,20 +100,20 @@ class Tubes:
         return State(questions, self._queue.parts.store.classify)
 
     def state(self) -> str:
-        """Return the state of the tubes, as this thread's connection now finds it.
+        """Return the tubes' state, as this thread's connection now finds it.
 
         - RUNNING: the database accepts writes.
         - STARTUP: it accepts writes again; the maintenance thread is about to move what fell due meanwhile.
-        - ENDING: it is read-only; the waiting calls of this process are ending.
+        - ENDING: it is read-only; this process's waiting calls are ending.
         - WAITING: it is read-only.
         - INIT: it is read-only and has no tubes yet.
 
-        In every state but RUNNING the calls of tubes raise NotRunning.
+        In every state but RUNNING the tubes' calls raise NotRunning.
         """
         return self._running.look()
 
     def _installed(self) -> Queue[Any]:
-        """Install the objects that all queues share, and return the queue of the tubes' records. It has no tasks."""
+        """Install the objects that all queues share, and return the queue for the tubes' records. It has no tasks."""
         self._records.make()
         return self._queue
 
@@ -134,11 +134,11 @@ class Tubes:
         Options, if the type has them:
 
         - `ttl`, `ttr`: seconds. ttr is ttl by default; ttl is unlimited by default.
-        - `pri`: the default of put.
+        - `pri`: the default for put.
         - `capacity`: a put into a tube with this many tasks waits or returns None. 0: unlimited.
         - `temporary`, `storage_mode`: accepted for compatibility, without effect.
 
-        `on_task_change` is called as by Tube.on_task_change. `if_not_exists` returns an existing tube of this name,
+        `on_task_change` is called as by Tube.on_task_change. `if_not_exists` returns an existing tube with this name,
         whatever its type and options. Raises TubeExists, FeatureOff for an option that the type lacks, BadType for an
         unknown one, BadValue, NotRunning.
         """
@@ -183,7 +183,7 @@ class Tubes:
         return features(type, options, self._drivers)
 
     def _find_record(self, name: str) -> Record | None:
-        """Return the record of the tube of this name, or None.
+        """Return the record for the tube with this name, or None.
 
         A process killed while it dropped a tube may have left the record without its table: it is deleted here.
         """
@@ -247,7 +247,7 @@ class Tubes:
         return Tube(record, model, host, [feature.name for feature in queue.machine.features])
 
     def _tube(self, record: Record) -> Tube:
-        """Return the tube of a record, the same object each time.
+        """Return the tube for a record, the same object each time.
 
         Raises UnknownTube if its type is not registered in this process.
         """
@@ -265,7 +265,7 @@ class Tubes:
         return tube
 
     def _close(self, record: Record) -> None:
-        """Forget a tube that another process dropped, unless a call of this process waits in it."""
+        """Forget a tube that another process dropped, unless a call in this process waits in it."""
         tube = self._open.get((record.table, id(self._clock)))
         if tube is not None and not tube.is_awaited:
             del self._open[record.table, id(self._clock)]
@@ -287,7 +287,7 @@ class Tubes:
         return self._tube(record)
 
     def statistics(self, name: str | None = None) -> dict[str, Any]:
-        """Return the statistics of a tube: {"tasks": {...}, "calls": {...}}.
+        """Return a tube's statistics: {"tasks": {...}, "calls": {...}}.
 
         Without a name, return those of all tubes, by name. Raises UnknownTube.
         """
@@ -302,13 +302,13 @@ class Tubes:
 
     @property
     def driver(self) -> Mapping[str, Any]:
-        """The types of tubes that are registered in this process: presets, and classes."""
+        """The tube types that are registered in this process: presets, and classes."""
         return MappingProxyType(self._drivers)
 
     def register_driver(self, name: str, driver: Preset | Any) -> None:
-        """Register a type of tubes in this process: a preset, as `features=` of upgrade, or a class.
+        """Register a tube type in this process: a preset, as `features=` of upgrade, or a class.
 
-        A class has two methods. create_space(db, name, options) creates the table of this name if it is missing, and
+        A class has two methods. create_space(db, name, options) creates the table with this name if it is missing, and
         returns its model. new(model, on_task_change, options) returns an object with normalize_task, put, take, delete,
         release, bury, kick, peek (returns None for an unknown task), touch, truncate and tasks_by_state. The object
         calls on_task_change(task, event) after each change. xq calls its `start` and `stop` if it has them.
@@ -335,7 +335,7 @@ class Tubes:
     def identify(self, uuid: object = None) -> str:
         """Return the uuid of the session in which this thread, or asyncio task, takes. With a uuid, join that session.
 
-        A thread that joined none has the session of the process. A joined session stays current until another is
+        A thread that joined none has the process's session. A joined session stays current until another is
         joined, or until the surrounding `with queue.session()` ends, which restores the session from before it. Joining
         a session leaves the one joined earlier in the same block; when its last member leaves, its tasks are released.
         Raises UnknownSession, BadType, BadValue; with a uuid also NotRunning.
@@ -353,7 +353,7 @@ class Tubes:
 
     @by_name
     def cfg(self, *, ttr: float | None = None, in_replicaset: bool | None = None) -> None:
-        """Set and store options for all tubes of this database.
+        """Set and store options for all tubes in this database.
 
         `ttr`: for how many seconds an ended session keeps its tasks for a process that joins it again (0: they are
         released at once). `in_replicaset`: accepted for compatibility; sessions are always in the database. Options

@@ -1,4 +1,4 @@
-"""Custom drivers: tubes whose tasks a class of the application stores. xq adds waiting and owners."""
+"""Custom drivers: tubes whose tasks the application's class stores. xq adds waiting and owners."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ METHODS: Final = (
     "truncate",
     "tasks_by_state",
 )
-POLL: Final = UNATTENDED  # seconds between two calls of the driver for tasks that another process has put
+POLL: Final = UNATTENDED  # seconds between two calls to the driver for tasks that another process has put
 
 log = logging.getLogger("xq")
 
@@ -60,7 +60,7 @@ def _off(what: str) -> Callable[..., Any]:
 
 
 class SessionTake(NamedTuple):
-    """The session that has taken a task; each take has an object of its own."""
+    """The session that has taken a task; each take has its own object."""
 
     session: str
 
@@ -69,14 +69,14 @@ class CustomTube(Tube, Owner):
     """A tube of a custom driver, with the methods of every tube; it calls the object that the class makes.
 
     Only this process records which session has taken a task, and rejects the calls of other sessions. The end of a
-    session releases the tasks that it took in this process. The tasks of a killed process stay taken until release_all.
+    session releases the tasks that it took in this process. A killed process's tasks stay taken until release_all.
     A rollback does not change the owner. The statistics count this process only. It has no take_many, ack_many and
     workers. A class that needs more should upgrade its model.
     """
 
     def __init__(self, record: Record, driver: Any, database: Any, host: Host) -> None:
         super().__init__(record, driver.create_space(database, record.table, dict(record.options)), host)
-        self._owners: dict[Any, SessionTake] = {}  # by the id of a taken task
+        self._owners: dict[Any, SessionTake] = {}  # by a taken task's id
         self._counted: Counter[str] = Counter()
         self._waiting = 0
         self._changes = threading.Condition()
@@ -92,7 +92,7 @@ class CustomTube(Tube, Owner):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call of this process waits for a task of the tube."""
+        """Whether a call in this process waits for a task in the tube."""
         return self._waiting > 0
 
     def create(self) -> None:
@@ -124,13 +124,13 @@ class CustomTube(Tube, Owner):
                 log.exception("on_task_change: %r failed for %s", self._on_change, event)
 
     def _forget(self, owners: Mapping[Any, SessionTake | None]) -> None:
-        """Forget the owners of these tasks, unless they have been taken again since."""
+        """Forget these tasks' owners, unless they have been taken again since."""
         for id, owner in owners.items():
             if owner is not None and self._owners.get(id) is owner:
                 self._owners.pop(id, None)
 
     def _existing(self, id: object) -> tuple[Any, Task]:
-        """Return the id of an existing task, and the task. Raises NotFound, BadType, BadValue."""
+        """Return an existing task's id, and the task. Raises NotFound, BadType, BadValue."""
         id = task_id(id)
         if isinstance(id, bool) or not isinstance(id, tables.key_types(self.model)):
             raise BadType(f"a task is named by its id, not by {shown(id)}")
@@ -266,7 +266,7 @@ class CustomTube(Tube, Owner):
         return taken
 
     def stop(self) -> None:
-        """Call the `stop` of the object, if it has one."""
+        """Call the object's `stop`, if it has one."""
         self._call_optional("stop")
 
     def erase(self) -> bool:
@@ -280,7 +280,7 @@ class CustomTube(Tube, Owner):
         return [] if state == GONE else [self._task_of(row) for row in self._object.tasks_by_state(state)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
-        """Return the tasks in each state, and the calls of this process since it opened the tube."""
+        """Return the tasks in each state, and this process's calls since it opened the tube."""
         with self._reads:
             tasks = {name: len(self._in_state(STATES[letter])) for name, letter in NAMES.items()}
             calls = {name: self._counted[name] for name in CALLS}

@@ -1,4 +1,4 @@
-"""The state of the tubes of a database, which follows from whether the database accepts writes."""
+"""The state of a database's tubes, which follows from whether the database accepts writes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ STATES: Final = ("INIT", "STARTUP", RUNNING, "ENDING", "WAITING")
 
 
 class State:
-    """The state of the tubes of a database, on the connection of the calling thread.
+    """The state of a database's tubes, on the calling thread's connection.
 
     `with state:` around a call raises NotRunning in every state but RUNNING, and if the database refuses a write. It is
-    a class, not a generator, because every call of a tube passes through it.
+    a class, not a generator, because every call to a tube passes through it.
     """
 
     def __init__(
         self, conditions: Mapping[str, Callable[[], bool]], classify: Callable[[BaseException], ErrorKind]
     ) -> None:
         self._conditions = conditions  # only_reads, there, awaited, paused; asked only if needed
-        self._classify = classify  # returns the kind of an error of the database
+        self._classify = classify  # returns a database error's kind
         self._known = threading.local()
 
     def look(self) -> str:
@@ -48,7 +48,7 @@ class State:
             raise NotRunning(found)
 
     def check_waiting(self) -> None:
-        """Check as `check` does, but ignore errors of the database: a waiting call outlives a lost connection."""
+        """Check as `check` does, but ignore database errors: a waiting call outlives a lost connection."""
         try:
             self.check()
         except Exception as error:
@@ -62,7 +62,7 @@ class State:
             self.explain(error)
 
     def explain(self, error: BaseException) -> None:
-        """Raise NotRunning if an error of the database came from a state in which it refuses writes."""
+        """Raise NotRunning if a database error came from a state in which it refuses writes."""
         if self._classify(error) is ErrorKind.READ_ONLY:
             try:
                 found = self.look()

@@ -1,4 +1,4 @@
-"""The tables of tubes, as Peewee models: one for each tube, and one that records all tubes."""
+"""The tubes' tables, as Peewee models: one for each tube, and one that records all tubes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from xq.adapters.databases.shared import TUBES
 from xq.adapters.peewee import urls
 from xq.core.errors import BadType, ConfigurationError, NotInstalled
 
-LONGEST_NAME = 64  # characters, of tubes and of their types
-READABLE = 20  # characters of a tube's name that the name of its table shows
+LONGEST_NAME = 64  # characters, for tubes and for their types
+READABLE = 20  # how many characters of a tube's name its table's name shows
 
 # The fields by role.
 FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
@@ -35,7 +35,7 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
 
 
 class Record(NamedTuple):
-    """The record of a tube. JSON has no infinity, so an option that is math.inf is stored as null."""
+    """A tube's record. JSON has no infinity, so an option that is math.inf is stored as null."""
 
     name: str
     type: str
@@ -66,14 +66,14 @@ def shared(place: object) -> dict[str, Any]:
 
 
 def new_table(name: str) -> str:
-    """Return a new, unique name for the table of a tube. It begins with readable characters of the tube's name."""
+    """Return a new, unique name for a tube's table. It begins with readable characters from the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
     return f"{TUBES}_{readable}_{secrets.token_hex(4)}"
 
 
 def model(database: pw.Database, name: str, table: str, roles: Collection[str]) -> type[pw.Model]:
-    """Return the model of a tube: id, status and data, and a field for each of these roles."""
-    # Else SQLite would reuse the number of the last task after its deletion.
+    """Return a tube's model: id, status and data, and a field for each role."""
+    # Else SQLite would reuse the last task's number after its deletion.
     of_sqlite = isinstance(database, pw.SqliteDatabase)
     fields: dict[str, pw.Field[Any]] = {
         "id": pw.BigAutoField(constraints=[pw.SQL("AUTOINCREMENT")] if of_sqlite else None),
@@ -95,13 +95,13 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
 
 
 class TubeRecords:
-    """The table in which the tubes of a database are recorded.
+    """The table that records a database's tubes.
 
     It is a queue itself, without tasks: so the database has what all queues share, be there a tube or not.
     """
 
     def __init__(self, database: pw.Database) -> None:
-        # Names compare byte by byte, whatever the default collation of the database.
+        # Names compare byte by byte, whatever the database's default collation.
         exactly = "utf8mb4_nopad_bin" if isinstance(database, pw.MySQLDatabase) else None
 
         class Tube(pw.Model):
@@ -174,7 +174,7 @@ class TubeRecords:
             return False
 
     def remove(self, record: Record) -> bool:
-        """Delete the record of a tube. Returns False if there is none."""
+        """Delete a tube's record. Returns False if there is none."""
         self.check_transaction()
         mine = self.model.name == record.name, self.model.table == record.table
         return bool(self.model.delete().where(*mine).execute())

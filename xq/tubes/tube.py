@@ -1,4 +1,4 @@
-"""One tube of `xq.Tubes`. Its methods call those of its queue."""
+"""One tube of `xq.Tubes`. Its methods call its queue's."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STATES: Final[Mapping[str, str]] = {"R": "r", "T": "t", "W": "~", "B": "!"}
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 GONE: Final = "-"
 ENDS: Final = "DZX"  # done and kept, kept for a while, or deleted: tubes show all of these as "-"
-NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # the names of states in the statistics
+NAMES: Final = {"ready": "R", "taken": "T", "delayed": "W", "buried": "B"}  # the states' names in the statistics
 
 LONGEST_UTUBE: Final = 500  # characters: an index of PostgreSQL holds at most 2,700 bytes of text
 CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "take", "touch", "ttl", "ttr")
 
-# The names of events where a tube has another one than a queue; "" reports nothing.
+# Event names where a tube's differs from its queue's; "" reports nothing.
 REPORTED_AS: Final[Mapping[str, str]] = {
     "died": "release",
     "snatch": "release",
@@ -44,7 +44,7 @@ REPORTED_AS: Final[Mapping[str, str]] = {
 
 
 class Task(NamedTuple):
-    """A task of a tube. Its state is "r" ready, "t" taken, "~" delayed, "!" buried, or "-" done or deleted."""
+    """A task in a tube. Its state is "r" ready, "t" taken, "~" delayed, "!" buried, or "-" done or deleted."""
 
     id: int
     state: str
@@ -80,7 +80,7 @@ def _check_keys(data: object) -> None:
 
 
 def read(row: Any) -> Any:
-    """Return the data of a row. Text that is not JSON was written by another program and is returned unchanged."""
+    """Return a row's data. Text that is not JSON was written by another program and is returned unchanged."""
     if row.raw is not None:
         return bytes(row.raw)
     try:
@@ -91,7 +91,7 @@ def read(row: Any) -> Any:
 
 @dataclass(frozen=True)
 class TubeWording(Wording):
-    """The words of a tube's messages: the states and calls of tubes, and types in place of features."""
+    """The words in a tube's messages: tube states and calls, and types in place of features."""
 
     type: str = ""
     types: Mapping[str, Any] = field(default_factory=dict)  # the registered types: presets, and classes
@@ -115,13 +115,13 @@ class Host:
 
     running: State
     records: Queue[Any]  # it has no tasks, but installs what all queues share
-    session: Callable[[], str]  # returns the uuid of the current session, after registering it
-    forget: Callable[[], bool]  # deletes the record of the tube; returns whether it existed
+    session: Callable[[], str]  # returns the current session's uuid, after registering it
+    forget: Callable[[], bool]  # deletes the tube's record; returns whether it existed
     wording: TubeWording
 
 
 class Calls:
-    """A context around each call of a tube. Raises NotRunning, and TubeDropped for errors of a dropped tube."""
+    """A context around each call to a tube. Raises NotRunning, and TubeDropped for a dropped tube's errors."""
 
     def __init__(self, tube: Tube, running: State | None) -> None:
         self._tube = tube
@@ -146,10 +146,10 @@ class Tube:
     Its methods return tasks as (id, state, data), in the state after the call. Methods accept an id, or a returned
     task. Times are seconds; math.inf means never.
 
-    Every method may raise FeatureOff for what the type of the tube lacks, BadType, BadValue, NotFound, WrongState,
+    Every method may raise FeatureOff for what the tube's type lacks, BadType, BadValue, NotFound, WrongState,
     NotOwner, and TubeDropped. While the database is read-only every method but statistics() raises NotRunning.
 
-    `name`, `type` and `options` are those of `create_tube`. `model` is the model of its table, and `model.xq` the
+    `name`, `type` and `options` are those of `create_tube`. `model` is its table's model, and `model.xq` the
     queue: `waiting()`, `taken()` and `sessions()` show the waiters, the owners and the open sessions.
     """
 
@@ -179,11 +179,11 @@ class Tube:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call of this process waits for a task, or for room."""
+        """Whether a call in this process waits for a task, or for room."""
         return self._queue.parts.waiters.anybody
 
     def create(self) -> None:
-        """Create the table and the objects of the tube in the database."""
+        """Create the tube's table and objects in the database."""
         self.model.create_table()
 
     def stop(self) -> None:
@@ -244,7 +244,7 @@ class Tube:
             raise FeatureOff(self._host.wording.lacks(self.name, "put", option, [feature]), feature=feature)
 
     def _delayed(self, options: Mapping[str, Any], delay: float | None) -> dict[str, Any]:
-        """Return the options of a call that were given, with the delay. A delay of 0 is left out."""
+        """Return the options that a call gave, with the delay. A delay of 0 is left out."""
         given = {name: value for name, value in options.items() if value is not None}
         if delay is not None and not ("delayed" in self._features and is_zero(delay)):
             given["delay"] = delay
@@ -261,7 +261,7 @@ class Tube:
 
     @by_name
     def take_many(self, n: int, timeout: float | None = None) -> list[Task]:
-        """Take up to `n` ready tasks in the order of `take`. Waits, as `take` does, until there is at least one."""
+        """Take up to `n` ready tasks in `take`'s order. Waits, as `take` does, until there is at least one."""
         return [self._task_of(row) for row in self._queue.take_many(n, timeout)]
 
     @by_name
@@ -286,7 +286,7 @@ class Tube:
 
     @by_name
     def touch(self, id: object, increment: float) -> Task:
-        """Prolong the ttr and the ttl of a task that this session has taken by `increment` seconds.
+        """Prolong a task's ttr and ttl by `increment` seconds. This session must have taken the task.
 
         0 changes nothing and counts no touch. A task without a time limit stays without one. Raises BadValue for a
         negative number.
@@ -345,7 +345,7 @@ class Tube:
 
         Raises TubeBusy while tasks are taken, or calls wait in the tube.
 
-        The drop is atomic: it waits for transactions that put or move tasks, and calls of other processes meanwhile
+        The drop is atomic: it waits for transactions that put or move tasks, and other processes' calls meanwhile
         wait and then raise TubeDropped. Outside a transaction it reaps orphaned tasks first. MariaDB does not allow it
         within a transaction.
         """
@@ -364,9 +364,9 @@ class Tube:
             return 0
 
     def erase(self) -> bool:
-        """Delete the record of the tube and what exists of its table and objects. Returns whether the record existed.
+        """Delete the tube's record, and as far as they exist its table and objects. Returns whether the record existed.
 
-        `drop` is the public method; this one also removes the remains of a tube.
+        `drop` is the public method; this one also removes a tube's remains.
         """
         known = self._host.forget()  # first: a table without a record does less harm than a record without a table
         self._queue.uninstall()  # Peewee drops nothing of a missing table
@@ -388,7 +388,7 @@ class Tube:
         return [self._task_of(row) for letter in letters for row in self._queue.by_state(letter)]
 
     def statistics(self) -> dict[str, dict[str, int]]:
-        """Return the tasks in each state, and the calls of all processes since the tube was created.
+        """Return the tasks in each state, and all processes' calls since the tube was created.
 
         The numbers are exact at each commit. `done` counts the tasks that were acked, deleted, or dropped by their ttl.
         """
@@ -418,8 +418,7 @@ class Tube:
         """Call `call` with (task, event) after each change that this process makes, once it is committed.
 
         The events are put, take, touch, release, bury, kick, delete (also for an ack), ttl, ttr and delay. Returns the
-        previous callback; None removes it. Exceptions of the callback are logged. The callback belongs to this process
-        only.
+        previous callback; None removes it. The callback's exceptions are logged. It belongs to this process only.
         """
         if call is not None and not callable(call):
             raise BadType(f"on_task_change takes a function, not {shown(call)}")
@@ -447,7 +446,7 @@ def is_zero(seconds: object) -> bool:
 
 
 def task_id(task: object) -> object:
-    """Return the id of a Task, or the argument itself."""
+    """Return a Task's id, or the argument itself."""
     return task.id if isinstance(task, Task) else task
 
 

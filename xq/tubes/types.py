@@ -1,4 +1,4 @@
-"""The types of tubes, as data, and the features that the options of a tube turn on."""
+"""The tube types, as data, and the features that a tube's options turn on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "utube": UTUBE,
     "utubettl": UTUBETTL,
 }
-"""The types of tubes that every process has, and their features."""
+"""The tube types that every process has, and their features."""
 
 STORAGE_MODES: Final = ("default", "ready_buffer")
 
@@ -69,7 +69,7 @@ def _pri(option: str, value: object) -> bool:
     return True  # put reads the value itself
 
 
-# option of create_tube -> the features that support it (the first one on gets it), and the function for their value
+# create_tube's option -> the features that support it (the first one on gets it), and the function for their value
 OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]]] = {
     "ttl": (("lifetime", "ttl"), _seconds),
     "ttr": (("ttr",), _seconds),
@@ -79,14 +79,14 @@ OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str, object], Any]]
 
 
 def _with_events(preset: Preset) -> dict[str, Any]:
-    """Return the features that a preset turns on, and events, for the statistics of the tube."""
+    """Return the features that a preset turns on, and events, for the tube's statistics."""
     return {"events": True} | {
         name: value for name, value in preset.items() if value is not None and value is not False
     }
 
 
 def lacks(call: str, features: Sequence[str], type: str, types: Mapping[str, Any]) -> str:
-    """Return the message for a call that needs one of the features: the types of tubes with one."""
+    """Return the message for a call that needs such a feature: the tube types with one."""
     presets = {name: preset for name, preset in types.items() if isinstance(preset, Mapping)}
     have = [name for name, preset in presets.items() if not {*features}.isdisjoint(_with_events(preset))]
     wanted = f"a tube of the type {either(have)}" if have else f"a type of tubes with the feature {features[0]!r}"
@@ -94,7 +94,7 @@ def lacks(call: str, features: Sequence[str], type: str, types: Mapping[str, Any
 
 
 def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the features of a tube of a preset type with these known options.
+    """Return the features for a tube with a preset type and these known options.
 
     Raises FeatureOff for an option that the type lacks, BadType and BadValue.
     """
@@ -112,7 +112,7 @@ def features(type: str, options: Mapping[str, Any], types: Mapping[str, Any]) ->
 
 
 def roles(features: Mapping[str, Any]) -> list[str]:
-    """Return the roles, beside the status, of the fields of a tube with these features."""
+    """Return the roles, beside the status, that a tube with such features needs."""
     chosen: list[Feature] = compose(features, "auto_increment")
     needed = [role for feature in chosen for role in feature.needs]
     remembered = [feature.name for feature in chosen if feature.name in REMEMBERED]

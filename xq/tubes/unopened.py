@@ -1,4 +1,4 @@
-"""The maintenance of the tubes of a database that this process may not have opened.
+"""Maintenance for a database's tubes that this process may not have opened.
 
 One statement asks many tubes. A tube is opened when it has due or orphaned tasks.
 """
@@ -25,7 +25,7 @@ from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
 
-EFFORT = 20  # looking at all tubes may take 1/20 of the time of the maintenance thread
+EFFORT = 20  # looking at all tubes may take 1/20 of the maintenance thread's time
 LONGEST_REST = 5.0  # seconds between two looks, at most, while the database is written
 IDLE = 30.0  # seconds until the next look without a commit: the database's clock may have been set
 SKIP = 60.0  # seconds for which a tube that failed is skipped
@@ -35,11 +35,11 @@ log = logging.getLogger("xq")
 
 @dataclass(eq=False)
 class UnopenedTube:
-    """A tube of the database, as the maintenance knows it by its record alone."""
+    """A tube in the database, which the maintenance knows by its record alone."""
 
     record: Record
     dialect: Dialect | None = None
-    due_at: float = math.inf  # the monotonic time of its next due task, as of the last look
+    due_at: float = math.inf  # when its next task is due, in monotonic time, as of the last look
     skipped_until: float = 0.0  # a monotonic time
 
 
@@ -54,7 +54,7 @@ class UnopenedTubes(Unopened):
         open: Callable[[Record], Tube],
         close: Callable[[Record], None],
     ):
-        self._queue = queue  # the queue of the records, which has no tasks
+        self._queue = queue  # the records' queue, which has no tasks
         self._records, self._types, self._open, self._close = records, types, open, close
         self._tubes: Mapping[str, UnopenedTube] = {}  # by table
         self._prototypes: dict[tuple[str, ...], Dialect] = {}  # by type and options
@@ -74,7 +74,7 @@ class UnopenedTubes(Unopened):
             self._close(before[table].record)
 
     def names(self, among: Collection[str]) -> set[str]:
-        """Return the names among these that are tables of tubes."""
+        """Return the names of tubes' tables among these."""
         if not self._tubes.keys() >= set(among):
             self._refresh()
         return self._tubes.keys() & among
@@ -117,7 +117,7 @@ class UnopenedTubes(Unopened):
         return tube.dialect
 
     def _rows(self, query: Callable[[Sequence[Any]], str]) -> list[Any]:
-        """Return the rows of a query of many tubes at once, each after its tube."""
+        """Return the rows that a query on many tubes finds at once, each after its tube."""
         now, store = time.monotonic(), self._queue.parts.store
 
         def ask(part: Sequence[UnopenedTube]) -> list[Any]:
@@ -134,7 +134,7 @@ class UnopenedTubes(Unopened):
         return rows_of(asked, ask, failed)
 
     def _look(self, now: float) -> None:
-        """Read the records of the tubes, and when each is due. Open those with orphaned tasks, so the reaper asks them.
+        """Read the tubes' records, and when each is due. Open those with orphaned tasks, so the reaper asks them.
 
         The orphaned tasks are searched for at one look in LONGEST_REST seconds.
         """

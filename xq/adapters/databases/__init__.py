@@ -1,1 +1,1 @@
-"""All SQL of a queue. The engine knows the base classes of this folder, and no database."""
+"""All SQL for a queue. The engine knows this folder's base classes, and no database."""

@@ -1,4 +1,4 @@
-"""The base of the dialects: the SQL of one queue in one database, in parts by what it is for."""
+"""The dialects' base: the SQL for one queue in one database, in parts by what it is for."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from xq.adapters.databases.rows import Rows
 class Dialect(Rows):
     """The SQL for one queue in one database.
 
-    Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. The
-    values of a call are named parameters:
+    Statuses are literals, never parameters: a planner that does not see the value cannot use a partial index. A call's
+    values are named parameters:
 
     any statement
-        now                  the clock of a test, in seconds since 1970; NULL for the clock of the database
-        context              the event context of a server's triggers: event, queue, actor, reason, `now`
+        now                  a test's clock, in seconds since 1970; NULL for the database's clock
+        context              the event context for a server's triggers: event, queue, actor, reason, `now`
     selectors
-        k0, k1 ...           the parts of a key; with the index of the row if there are several (k0_3)
-        keys                 a list of keys, each with its token if the fence wants it, in JSON
+        k0, k1 ...           the key's parts; with the row's index if there are several (k0_3)
+        keys                 a list of keys, each with its token if the fence needs it, in JSON
         session, token       a fence: the session, which the token begins with; the whole token
-        first0, end0 ...     the ranges of the tokens of ended sessions
-        tube                 the tube of a take, of a counter, or of a pause
-        skip0, skip1 ...     the paused tubes that a take skips
+        first0, end0 ...     the token ranges of ended sessions
+        tube                 the tube in a take, in a counter, or in a pause
+        skip0, skip1 ...     the paused tubes to skip
         unique0, unique1 ... values of the role unique
-        n, many              the maximum number of rows; the number of locked rows
+        n, many              the maximum row count; the number of locked rows
         since, until         microseconds since 1970 (the history)
-        p0, p1 ...           the position of a row in the order of an index (the search)
-        v0, v1 ...           the values of a filter
-        look                 the maximum number of rows that the search examines
+        p0, p1 ...           a row's position in an index (the search)
+        v0, v1 ...           a filter's values
+        look                 how many rows the search examines at most
     new values
-        f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the index of the row
-        ttl, increment ...   the options of a call, in seconds, by their names
-        own_ttl ...          the value of an option that a role stores; `forever` for never
-        owner                the token of a take
-        adding               the number of tasks that a put adds to a limited queue
+        f3, f3_0, f3_1 ...   the application's fields, by their index in the table; then the row's index
+        ttl, increment ...   a call's options, in seconds, by their names
+        own_ttl ...          a role's stored option; `forever` for never
+        owner                the take's token
+        adding               how many tasks a put adds to a limited queue
     counters; records.sql and shared.sql name the values of their own texts
         source, target, count, event   a transition, its number, and its event
 
-    Two names are not values: `filled` replaces them by SQL when the number of rows is known. `uuids` becomes a list of
+    Two names are not values: `filled` replaces them by SQL when the row count is known. `uuids` becomes a list of
     values (uuids0, uuids1 ...), and `chosen` a condition.
     """
 

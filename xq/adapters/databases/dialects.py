@@ -1,4 +1,4 @@
-"""The dialect of each database, by the name of its engine."""
+"""The databases' dialects, by engine name."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from xq.adapters.databases.shared import SharedSql
 from xq.adapters.databases.sqlite.dialect import Sqlite
 
 DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
-# The SQL of what all queues of a database share.
+# The SQL for the tables that all queues in a database share.
 SHARED: Mapping[str, type[SharedSql]] = {engine: kind.shared_kind for engine, kind in DIALECTS.items()}

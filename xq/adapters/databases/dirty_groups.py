@@ -1,12 +1,12 @@
 """Group heads on a server, where many connections write at once.
 
 A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
-trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the first
-of its group. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
+trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the
+group's first. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
 they have read. A head is right as long as its group is not dirty.
 
-Two connections that refresh at once do different groups, as takes do: each skips the heads that another one has
-locked. The head of a new group is missing, and that of a full one stays unlocked: there it skips locked rows.
+Two connections refreshing at once do different groups, as takes do: each skips heads that the other has
+locked. A new group has no head, and a full group's head stays unlocked: there a refresh skips locked rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEW = 20  # rows of other transactions to refresh within the application's, whic
 
 
 class DirtyGroup(NamedTuple):
-    """A row that marks a group as dirty: another of its tasks may be the first."""
+    """A row that marks a group as dirty: another task may be its first."""
 
     id: int
     utube: Any
@@ -53,30 +53,30 @@ class ServerGroups(Groups):
 
     @abstractmethod
     def among(self, utubes: Collection[Any]) -> str:
-        """Return the condition after `utube` of being one of these. Their values are in :utubes."""
+        """Return the condition after `utube`: it is among these. Their values are in :utubes."""
 
     @abstractmethod
     def rows_of(self, ids: Sequence[int]) -> str:
-        """Return what follows FROM: the rows `xq_o` of dirty groups with these ids. Their values are in :ids."""
+        """Return what follows FROM: the dirty groups' rows `xq_o` with these ids. Their values are in :ids."""
 
     @abstractmethod
     def heads_of(self, utubes: Collection[Any]) -> str:
-        """Return what follows FROM: the heads `xq_o` of these groups. Their values are in :utubes."""
+        """Return what follows FROM: these groups' heads `xq_o`. Their values are in :utubes."""
 
     @abstractmethod
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Insert the missing heads of these groups. Skip the ones that another transaction is inserting."""
+        """Insert these groups' missing heads. Skip the ones that another transaction is inserting."""
 
     @abstractmethod
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        """Write the first task of these groups into their locked heads."""
+        """Write these groups' first tasks into their locked heads."""
 
     @abstractmethod
     def mark_again(self, utubes: Collection[Any]) -> str:
-        """Return SQL that makes groups dirty, with rows of no transaction."""
+        """Return SQL to make groups dirty, with rows that belong to no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
-        """Return SQL that deletes rows of dirty groups."""
+        """Return SQL that deletes rows from the table of dirty groups."""
         return f"DELETE FROM {self.dirty_groups} WHERE id IN ({', '.join(map(str, ids))})"
 
     def disowned(self, ids: Sequence[int]) -> str:
@@ -93,7 +93,7 @@ class ServerGroups(Groups):
 
     @property
     def no_first_task(self) -> str:
-        """The assignments after SET that clear the first task of a head."""
+        """The assignments after SET that clear a head's first task."""
         return ", ".join(f"{column} = NULL" for column in self.columns)
 
     @property
@@ -105,7 +105,7 @@ class ServerGroups(Groups):
     # triggers
 
     def make_dirty(self, utube: str, rows: str = "") -> str:
-        """Return SQL that makes a group dirty, or the groups of all `rows`."""
+        """Return SQL that makes one group dirty, or the group of each row in `rows`."""
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
@@ -117,10 +117,10 @@ class ServerGroups(Groups):
     # refreshing
 
     def refresh(self, database: Runs, mine: bool = False) -> int:
-        """Refresh a batch of dirty groups, with `mine` all of the open transaction. Returns how many were refreshed.
+        """Refresh a batch of dirty groups, with `mine` all that this transaction made. Return how many it refreshed.
 
-        The application's transaction may see an old snapshot, and may stay open for long. So what it writes is a first
-        guess, which others refresh again, and it locks few heads.
+        The application's transaction may see an old snapshot, and may stay open for long. So it writes a first guess,
+        which others refresh again, and it locks few heads.
         """
         store, unread = database.store, partial(self._dirty, database)
         if not store.in_transaction():
@@ -147,7 +147,7 @@ class ServerGroups(Groups):
         return refreshed
 
     def _dirty(self, database: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
-        """Yield the rows of dirty groups in the order of their ids, `n` at a time."""
+        """Yield the dirty groups' rows by id, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
@@ -158,7 +158,7 @@ class ServerGroups(Groups):
             after = found[-1][0] if len(found) == n else None
 
     def _of_head(self, found: str, missing: str) -> str:
-        """Return a subquery of the head of the row `xq_n`; with a join the planner could read all heads."""
+        """Return a subquery on the head for the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
     def _refresh_batch(self, database: Runs, dirty: list[DirtyGroup]) -> int:
@@ -171,7 +171,7 @@ class ServerGroups(Groups):
     def _refresh_each(
         self, store: Connections, refresh: Callable[[Sequence[DirtyGroup]], int], dirty: Sequence[DirtyGroup]
     ) -> int:
-        """Refresh these. If that would wait for a lock, refresh each half of the groups on its own."""
+        """Refresh these. If that would wait for a lock, refresh each half on its own."""
         try:
             return refresh(dirty)
         except Exception as error:
@@ -183,7 +183,7 @@ class ServerGroups(Groups):
         return sum(self._refresh_each(store, refresh, part) for part in parts) if half else 0
 
     def locked(self, store: Connections, dirty: Sequence[DirtyGroup], and_so: str = "") -> list[Any]:
-        """Lock the open heads of groups as far as `and_so` holds, and return their groups."""
+        """Lock the groups' open heads as far as `and_so` holds, and return their groups."""
         absent = dict.fromkeys(one.utube for one in dirty if one.head == MISSING)
         wanted = dict.fromkeys(one.utube for one in dirty if one.head != FULL)
         if absent:
@@ -196,7 +196,7 @@ class ServerGroups(Groups):
         return [utube for (utube,) in found]
 
     def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
-        """Lock the rows that no lock of a head protects. Return all but the groups of another one."""
+        """Lock the rows that no head's lock protects. Return all but the groups that another connection has."""
         alone = [one for one in dirty if one.head != OPEN]
         there = self.there(store, alone)
         lost = {one.utube for one in alone if one.id not in there}
@@ -209,7 +209,7 @@ class ServerGroups(Groups):
         return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
-        """Refresh heads without a first task, or with `own` all heads of these, in the application's transaction.
+        """Refresh heads without a first task, or with `own` all these heads, in the application's transaction.
 
         Another connection may have refreshed them since this transaction began, and may have seen more. So this makes
         the groups dirty again wherever it may have written less than was known.
@@ -217,7 +217,7 @@ class ServerGroups(Groups):
         locked, known = self.locked(store, dirty, " AND k0 IS NULL"), []
         if own:
             known = self.locked(store, dirty, " AND k0 IS NOT NULL")
-            # Rows of an earlier transaction of this connection may be refreshed already: then the head is right.
+            # A row from an earlier transaction on this connection may be refreshed already: then the head is right.
             there = self.there(store, [one for one in dirty if one.utube in known])
             known = [utube for utube in known if any(one.id in there for one in dirty if one.utube == utube)]
             locked += known
@@ -234,13 +234,13 @@ class ServerGroups(Groups):
 
     @abstractmethod
     def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
-        """Write the first task of each open group into its head, delete the rows, and return how many it deleted.
+        """Write each open group's first task into its head, delete the rows, and return how many it deleted.
 
-        All in one transaction. A head without a first task and without taken tasks is deleted too.
+        All in one transaction. It also deletes a head without a first task and without taken tasks.
         """
 
     def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:
-        """Replace many rows of a group by one, which is newer: a reader of it needs none of the others."""
+        """Replace a group's many rows by one, which is newer: its reader needs none of the others."""
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))

@@ -1,4 +1,4 @@
-"""Liveness locks of the processes on one SQLite file.
+"""Liveness locks for the processes on one SQLite file.
 
 The operating system drops a record lock (fcntl) when the process that has it ends, in any way.
 """
@@ -25,12 +25,12 @@ YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; u
 
 
 class FileLocks(LivenessLocks):
-    """Each session is one byte of a lock file beside the database. The processes of the session lock it together."""
+    """Each session is one byte in a lock file beside the database. The session's processes lock it together."""
 
     skew = 0.0  # all processes are on one machine
     intact = True
 
-    # One for the process: on systems without OFD locks, closing any descriptor of the file drops all its locks.
+    # One for the process: on systems without OFD locks, closing any descriptor for the file drops all its locks.
     _of_path: WeakValueDictionary[str, FileLocks] = WeakValueDictionary()
     _finding = threading.Lock()
 
@@ -45,7 +45,7 @@ class FileLocks(LivenessLocks):
 
     @classmethod
     def of(cls, database: str) -> FileLocks:
-        """Return the locks of this process for a database file."""
+        """Return this process's locks for a database file."""
         path = os.path.realpath(database)
         with cls._finding:
             locks = cls._of_path.get(path)
@@ -80,7 +80,7 @@ class FileLocks(LivenessLocks):
                 self._rest()
 
     def _locked(self, uuid: str, kind: int) -> bool:
-        """Lock the byte of a session, in one attempt, and return whether that succeeded."""
+        """Try once to lock a session's byte, and return whether that succeeded."""
         if self._descriptor < 0:
             return False
         try:
@@ -115,9 +115,9 @@ class FileLocks(LivenessLocks):
             ) from error
         self._close()
         self._descriptor = descriptor
-        if is_new:  # another file may be one that the owner of the folder has put there
+        if is_new:  # another file may be one that the folder's owner has put there
             os.fchmod(self._descriptor, mode)
-            if os.geteuid() == 0:  # as SQLite does for app.db-wal, so that the user of the database may write it
+            if os.geteuid() == 0:  # as SQLite does for app.db-wal, so that the database's user may write it
                 os.fchown(self._descriptor, database.st_uid, database.st_gid)
         for uuid in list(self._held):
             self._locked(uuid, fcntl.F_RDLCK)
@@ -146,7 +146,7 @@ class FileLocks(LivenessLocks):
                 self._rest()
 
     def unheld(self, uuids: Sequence[str]) -> list[str]:
-        """Return the sessions without a lock of a process; none if the file cannot be read."""
+        """Return the sessions that no process has locked; none if the file cannot be read."""
         try:
             return self.gone(uuids) if self.renew() else []
         except ConfigurationError:  # this user may not write the file
@@ -191,7 +191,7 @@ at_fork("locks", FileLocks.forked)
 
 
 def _set_lock(descriptor: int, kind: int, byte: int) -> None:
-    """Lock or unlock a byte of a file. Raises OSError if another process has locked it."""
+    """Lock or unlock one byte in a file. Raises OSError if another process has locked it."""
     if hasattr(fcntl, "F_OFD_SETLK"):
         # OFD locks belong to the descriptor, so opening and closing the file elsewhere in this process drops none.
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, byte, 1, 0))
@@ -217,7 +217,7 @@ def _user(uid: int) -> str:
 
 
 def identity(file: str | int) -> tuple[int, int] | None:
-    """Return what identifies the file of a path or descriptor (device, inode); None if there is none."""
+    """Return what identifies the file at a path or descriptor (device, inode); None if there is none."""
     try:
         found = os.stat(file)
     except OSError:

@@ -1,4 +1,4 @@
-"""Notifications of commits of other processes to one SQLite file.
+"""Notifications when another process commits to one SQLite file.
 
 Linux reports a write to a watched file at once, at no cost for the writer; elsewhere waiting processes poll.
 """
@@ -17,14 +17,14 @@ from xq.core import time
 from xq.core.ports import Connections
 
 POLL = 0.02  # seconds between two polls if no file can be watched
-# The system reports a write before its transaction is visible: seconds to sleep between the looks for it.
+# The system reports a write before its transaction is visible: seconds to sleep between looks for it.
 COMMITTING = (0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128)
 STATE = 0.9  # seconds between two looks at the state of files that are at rest, in case a write is not reported
 QUIET = 5.0  # seconds after a write in which its transaction, or one that it overwrites, may become visible
 
 
 class Inotify:
-    """The watch of Linux. Its descriptor is readable when one of the files was written."""
+    """Watches files on Linux. Its descriptor is readable when one was written."""
 
     _WRITTEN, _REMOVED = 0x2, 0x400 | 0x800  # IN_MODIFY; IN_DELETE_SELF, IN_MOVE_SELF
 
@@ -58,7 +58,7 @@ class Inotify:
 
 
 def watch() -> Inotify | None:
-    """Return a watch of the operating system; None if it supports none, or its limit of watches is reached."""
+    """Return the operating system's watch; None if it supports none, or has reached its limit."""
     try:
         return Inotify()
     except (OSError, AttributeError):  # another system than Linux has no such function
@@ -66,7 +66,7 @@ def watch() -> Inotify | None:
 
 
 class FileNotifier:
-    """Waits until another process may have written to a file of the database, or this process calls `wake`."""
+    """Waits until another process may have written to a database file, or this process calls `wake`."""
 
     unseen = COMMITTING[-1]
 
@@ -126,7 +126,7 @@ class FileNotifier:
         return self._at_rest is not None and self._written()[1] == self._at_rest
 
     def _written(self) -> tuple[float, object]:
-        """Return when a file of the database was last written, in seconds since 1970 (0: never), and their state."""
+        """Return when a database file was last written, in seconds since 1970 (0: never), and the files' state."""
         found = []
         for file in (*self._files, *self._logs):
             with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Group heads: a group is the tasks of one utube. Its head holds the number of taken tasks, and the next task.
+"""Group heads: all tasks in one utube are a group. Its head holds how many are taken, and the next task.
 
 A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
-whichever program writes, and a CHECK of the table rejects one too many.
+whichever program writes, and the table's CHECK rejects one too many.
 
 SQLite has one writer at a time: its triggers also write the first task into the head (sqlite/groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
@@ -18,12 +18,12 @@ from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector
 from xq.core.machine import READY, TAKEN, Guard
 
-FIRST = "xq_first."  # the alias of the table in a query of the first task; in triggers, old and new are other rows
+FIRST = "xq_first."  # the table's alias in a query for the first task; in triggers, old and new are other rows
 COUNTED = (READY, TAKEN)  # the states that a head counts
 
 
 class GroupChange(NamedTuple):
-    """What a row, before or after a write, does to its group, as SQL: `when` holds for the row, `taken` is added."""
+    """How a row, before or after a write, changes its group, as SQL: `when` holds for the row, `taken` is added."""
 
     utube: str
     taken: str
@@ -32,7 +32,7 @@ class GroupChange(NamedTuple):
 
 
 class Groups(ABC):
-    """The SQL of the group heads of one queue."""
+    """The SQL for one queue's group heads."""
 
     join = "JOIN"  # joins the heads to their tasks
 
@@ -41,11 +41,11 @@ class Groups(ABC):
         self.most = int(guard.value)
         self.role = of.roles[guard.role]
         self.may_be_none = of.source.roles[guard.role].null
-        # The number is in the table's CHECK, and its columns are those of the order: each combination has its table.
+        # The number is in the table's CHECK, and its columns are the order's: each combination has its table.
         self.suffix = f"utube_{self.most}{'' if of.source.ordered_by else '_key'}"
         self.heads = of.side(self.suffix)
-        self.tables = {self.suffix: "heads"}  # the texts of its side tables, by suffix
-        # The first task of a utube: the columns of its head, and the corresponding columns of the table.
+        self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
+        # A utube's first task: the columns in its head, and the corresponding columns in the table.
         self.columns = [*of.source.ordered_by, *of.parts]
         self.mine = [f"{of.table}.{column}" for column in of.ordered]
         self.wanted = ", ".join(FIRST + column for column in of.ordered)
@@ -58,19 +58,19 @@ class Groups(ABC):
 
     @abstractmethod
     def called(self, column: str) -> str:
-        """Return the key of the head, as SQL, for a row with its utube in `column`. Utubes compare byte by byte."""
+        """Return the head's key, as SQL, for a row with its utube in `column`. Utubes compare byte by byte."""
 
     @property
     @abstractmethod
     def first_known(self) -> str:
-        """SQL that initializes the first tasks of all heads."""
+        """SQL that initializes the first task in every head."""
 
     @abstractmethod
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query as `TaskMoves.select`, of the first tasks to take."""
+        """Return a query as `TaskMoves.select`, for the first tasks to take."""
 
     def head(self, version: str) -> str:
-        """Return the key of the head of a version of a row, as SQL."""
+        """Return the head's key for a row's version, as SQL."""
         return self.called(f"{version}.{self.role}")
 
     def of_utube(self, utube: str, of: str) -> str:
@@ -79,11 +79,11 @@ class Groups(ABC):
 
     @property
     def of_none(self) -> str:
-        """The condition that a row of the table has no utube."""
+        """The condition that a table row has no utube."""
         return f"{self.of.table}.{self.role} IS NULL"
 
     def is_open(self, of: str = "") -> str:
-        """Return the condition, for an index, that the first task of a head may be taken."""
+        """Return the condition, for an index, that a head's first task may be taken."""
         return f"{of}taken < {self.most} AND {of}k0 IS NOT NULL"
 
     def for_others(self, condition: str) -> str:
@@ -92,7 +92,7 @@ class Groups(ABC):
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        """The index that finds the first task of a utube: columns, condition, whether it is unique."""
+        """The index that finds a utube's first task: columns, condition, whether it is unique."""
         ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
         return ", ".join([self.called(self.role), self.of.order]), ready, False
 
@@ -100,32 +100,32 @@ class Groups(ABC):
     by_open = ""  # an index hint: read the heads by the index of open ones
 
     def index_of_none(self, suffix: str) -> str:
-        """Return the suffix of the index that finds the tasks without a utube."""
+        """Return the suffix for the index that finds the tasks without a utube."""
         return suffix
 
     def set_first(self, utube: str, and_so: str = "") -> str:
-        """Return the assignments after SET that write the first task of a utube, or none unless `and_so` holds."""
+        """Return the assignments after SET that write a utube's first task, or none unless `and_so` holds."""
         return f"({', '.join(self.columns)}) = ({self.first(self.wanted, utube, and_so)})"
 
     alone = ""  # SQL that locks the heads against other connections until the transaction ends
     any_dirty = ""  # a query that finds a row if a group is dirty
 
     def unless_dirty(self, utube: str) -> str:
-        """Return what follows a condition of a group: that it is not dirty."""
+        """Return what follows a condition on a group: that it is not dirty."""
         return ""
 
     # which task is the next
 
     def candidates(self, columns: Sequence[str], rows: Selector) -> list[str]:
-        """Return queries of the first tasks to take: of the open heads, and of the tasks without a utube."""
+        """Return queries for the first tasks to take: in open heads, and among the tasks without a utube."""
         return [self.of_heads(columns, rows), *([self.of_others(columns, rows)] if self.may_be_none else [])]
 
     def ready(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if a head has one of the tasks, or a group is dirty."""
+        """Return a query, without locks, that finds a row if a head has such a task, or a group is dirty."""
         return f"({self.any_dirty}) UNION ALL ({self.of_heads(['0'], rows)})"
 
     def behind_due(self, rows: Selector) -> str:
-        """Return a query, without locks, that finds a row if an open group has one of the tasks, at any place."""
+        """Return a query, without locks, that finds a row if an open group has such a task, at any place."""
         group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.of.table)}"
         tasks = f"SELECT 0 FROM {self.of.table_in_schema} WHERE {self.takeable(rows)}"
         return f"{tasks} AND EXISTS ({group} AND xq_h.taken < {self.most}) LIMIT 1"
@@ -149,13 +149,13 @@ class Groups(ABC):
         )
 
     def takeable(self, rows: Selector) -> str:
-        """Return the condition that a row of the table is ready, and in a tube of the selector."""
+        """Return the condition that a table row is ready, and in a tube within the selector."""
         of, table = self.of, f"{self.of.table}."
         tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
         return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.skipped(rows, table)}{of.buckets.within_rate}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
-        """Return a query of the first task of a utube."""
+        """Return a query for a utube's first task."""
         of = self.of
         return (
             f"SELECT {wanted} FROM {of.table_in_schema} AS {FIRST[:-1]}{of.by_index(of.name('utube'))} "
@@ -166,15 +166,15 @@ class Groups(ABC):
     def _ready(self, of: str) -> str:
         return self.of.is_state(READY, of + self.of.roles["status"])
 
-    # effects of a change of a row from OLD to NEW
+    # how a change from OLD to NEW affects groups
 
     def change_of(self, version: str, came: bool) -> GroupChange:
-        """Return the effect of a row that was inserted (`came`) or deleted."""
+        """Return how a row affects its group when it is inserted (`came`) or deleted."""
         taken = self._taken(version)
         return GroupChange(self.head(version), taken if came else f"-{taken}", self.is_in(version), came)
 
     def changes_of(self, event: str) -> list[GroupChange]:
-        """Return the effects of an insert of NEW, a delete of OLD, or an update from OLD to NEW."""
+        """Return how groups change when NEW is inserted, OLD is deleted, or OLD is updated to NEW."""
         if event == "insert":
             return [self.change_of("NEW", came=True)]
         if event == "delete":
@@ -200,7 +200,7 @@ class Groups(ABC):
         return f"{version}.{self.of.roles['status']}"
 
     def is_in(self, version: str, states: Iterable[str] = COUNTED) -> str:
-        """Return the condition that a version of a row has a utube and is in one of the states."""
+        """Return the condition that a row's version has a utube and one state in `states`."""
         in_states = self.of.in_states(states, self._status(version))
         return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
 
@@ -212,7 +212,7 @@ class Groups(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the table of heads, for use within a statement on it."""
+        """The head table's name, for use within a statement on it."""
         return self.of.quote(self.of.name(self.suffix))
 
     @property
@@ -241,7 +241,7 @@ class Groups(ABC):
 
     @property
     def wrong(self) -> str:
-        """A query of the number of wrong heads. It reads all ready and taken tasks."""
+        """A query that counts wrong heads. It reads all ready and taken tasks."""
         of, table = self.of, self.of.table
         utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self.is_in(table)}"
         differ = " OR ".join(

@@ -1,4 +1,4 @@
-"""How one database says times, words and literals, and runs SQL with named values. Nothing here names a queue."""
+"""How one database writes times, words and literals, and runs SQL with named values. Nothing here names a queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
 class Form(str):
-    """SQL with a place for each of some texts, which a call fills in."""
+    """SQL with a place for each text that a call fills in."""
 
     def __call__(self, *texts: object) -> str:
         return self.format(*texts)
@@ -27,25 +27,25 @@ SHARED_TEXTS = Path(__file__).parent / "shared.sql"
 
 
 class Language(ABC):
-    """What SQL says in this database's own way, whatever table it is about; it runs on the connections of a store."""
+    """SQL in this database's own way, whatever table it is about; it runs on a store's connections."""
 
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
-    commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
-    shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts of shared.sql that the database writes in its own way
+    commits = ""  # a query whose result changes with each commit on another connection; "" if there is none
+    shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts in shared.sql that the database writes in its own way
     schemas: Collection[str] = ("main",)  # SQLite: those whose files other processes may write
 
     # time
 
-    now: str  # SQL of the seconds since 1970: `:now` if it is given, else by the clock of the database
-    now_us: str  # `now` as a whole number of microseconds
+    now: str  # SQL for the seconds since 1970: `:now` if it is given, else by the database's clock
+    now_us: str  # `now` as whole microseconds
 
-    # By the kinds of columns that hold no seconds since 1970: such a value of them, and the inverse.
+    # By column kind, where the column holds no seconds since 1970: seconds as its value, and the inverse.
     moments: ClassVar[Mapping[Kind, Form]]
     times: ClassVar[Mapping[Kind, Form]]
 
     def moment(self, kind: Kind, seconds: str) -> str:
-        """Return seconds since 1970 as a value of a column of this kind."""
+        """Return seconds since 1970 as a value for a column of this kind."""
         return self.moments.get(kind, AS_IT_IS)(seconds)
 
     def seconds(self, kind: Kind, column: str) -> str:
@@ -59,20 +59,20 @@ class Language(ABC):
     # words
 
     differ: Form  # the condition that two values differ; NULL equals NULL
-    as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # as xq's tables hold a value in a key; compared byte by byte
+    as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # a key's value as xq's tables hold it; compared byte by byte
     exact_text = AS_IT_IS  # a text that compares byte by byte
     ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
     whole = AS_IT_IS  # a number cast so that the driver returns an int
-    varying = Form("TEXT")  # the type of text of up to so many characters in xq's tables
+    varying = Form("TEXT")  # the type for text of up to so many characters in xq's tables
     quotes = '"'  # around names
     number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
-    hint = Form("")  # makes the planner read a table by the index of this name
-    never: str  # SQL of "never" in a role that stores seconds, where NULL means the default
+    hint = Form("")  # makes the planner read a table by the index with this name
+    never: str  # SQL for "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
-    placeholder: str  # of a value, as the driver writes it
+    placeholder: str  # for a value, as the driver writes it
     longest_name: int | None = None  # in bytes
-    layout: str  # the version of installed objects; raise it with each change of triggers, indexes or side tables
-    long_text = "TEXT"  # the type of a text of any length
+    layout: str  # the version of installed objects; raise it with each change to triggers, indexes or side tables
+    long_text = "TEXT"  # the type for a text of any length
     double = "DOUBLE PRECISION"
     dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
@@ -81,16 +81,16 @@ class Language(ABC):
     by_primary = ""  # the hint that makes the planner read a table by its key
     lock = ""  # the clause that locks the rows of a SELECT; SQLite has one writer, which locks the file
     skip = ""  # as `lock`, and skips what others have locked
-    begin_writing = ""  # a write that changes nothing: it acquires the lock of a writer before the first read
+    begin_writing = ""  # a write that changes nothing: it acquires the writer's lock before the first read
     afresh = ""  # a locking clause that makes a SELECT read the last committed rows, not the transaction's snapshot
     briefly = ""  # the condition, always true, that ends a wait for a locked row after a second
     sets_context = ""  # a server's condition, always true, that passes `:context` to the triggers
-    list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the kind of the key
+    list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the key's kind
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
     json_array = Form("json_array({})")
     place_in_text = "instr"
     folded = Form("lower({})")
-    # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
+    # A query for transactions older than `:n` seconds, the oldest first: (holder, seconds, how to end it).
     open_transactions = ""
 
     def exact(self, column: str, kind: Kind = "text") -> str:
@@ -113,7 +113,7 @@ class Language(ABC):
         return repr(value)
 
     def in_any_mode(self, text: str) -> str:
-        """Return a literal to store that no setting of the connection changes."""
+        """Return a literal to store that no connection setting changes."""
         return self.literal(text)
 
     @staticmethod
@@ -144,7 +144,7 @@ class Language(ABC):
         return None
 
     def connected(self, store: Connections, connection: Connection) -> None:
-        """Set up a new connection of a store."""
+        """Set up a store's new connection."""
         return  # a server knows all that a connection needs
 
     @abstractmethod
@@ -153,11 +153,11 @@ class Language(ABC):
 
     @abstractmethod
     def notifier(self, store: Connections) -> Notifier | None:
-        """Return what notifies of the commits of other processes; None if no other process can write."""
+        """Return what notifies when other processes commit; None if no other process can write."""
 
     @abstractmethod
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        """Return those of these sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the given sessions whose process has ended. It ends none, and returns none if it cannot tell."""
 
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:

@@ -1,4 +1,4 @@
-"""What the liveness locks of all databases share: each process counts its acquisitions."""
+"""What the liveness locks in all databases share: each process counts its acquisitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL = 0.02  # seconds between two tries
 
 
 class LivenessLocks(ABC):
-    """The liveness locks of a process: each is held until it is released as often as it was acquired."""
+    """A process's liveness locks: it holds each until it has released it as often as acquired."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
@@ -22,7 +22,7 @@ class LivenessLocks(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Open the file or connection of the locks. Raises if that is not possible."""
+        """Open the locks' file or connection. Raises if that is not possible."""
 
     @abstractmethod
     def _lock_session(self, uuid: str) -> bool:

@@ -20,7 +20,7 @@ ROLL_UP = 10_000  # rows of counters that are merged at once
 
 
 class Looks:
-    """Queries of one queue, and what adds up and prunes its counters and its history."""
+    """Queries on one queue, and SQL that adds up and prunes its counters and its history."""
 
     groups: Groups | None
 
@@ -30,11 +30,11 @@ class Looks:
     # tasks
 
     def look(self, afresh: str = "") -> str:
-        """Return a query of the row of a key in any state, and of its token."""
+        """Return a query for a key's row in any state, and its token."""
         return f"{self._look} WHERE {self.of.by_key()}{afresh}"
 
     def look_at_all(self, afresh: str = "") -> str:
-        """Return a query as `look` of a list of keys."""
+        """Return a query as `look` for a list of keys."""
         return f"{self._look}{self.of.by_primary} WHERE {self.of.keys_listed()}{afresh}"
 
     @property
@@ -42,7 +42,7 @@ class Looks:
         return f"SELECT {self.of.columns}, {self.of.roles['owner']} FROM {self.of.table_in_schema}"
 
     def by_state(self, state: str) -> str:
-        """Return a query of the tasks in a state, in the order of a take."""
+        """Return a query for the tasks in a state, in the order in which takes find them."""
         return (
             f"SELECT {self.of.columns} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)} "
             f"ORDER BY {self.of.order} LIMIT :n"
@@ -50,7 +50,7 @@ class Looks:
 
     @property
     def taken(self) -> str:
-        """A query of the keys and tokens of the taken tasks."""
+        """A query for the taken tasks' keys and tokens."""
         wanted = ", ".join([*self.of.keys, self.of.roles["owner"]])
         return f"SELECT {wanted} FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
 
@@ -72,7 +72,7 @@ class Looks:
         return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT {self.of.limit(rows)}"
 
     def first(self, rows: Selector) -> list[str]:
-        """Return queries of the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
+        """Return queries for the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
         by, chosen = ("", "") if self.groups else self.of.choice(rows)
         keys = [f"{self.of.table}.{key}" for key in self.of.keys]
         plain = f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.of.skip}"
@@ -83,7 +83,7 @@ class Looks:
         ]
 
     def behind_due(self, rows: Selector) -> str:
-        """Return a query that finds a row if such a task, of an open group, may be behind due ones; else ""."""
+        """Return a query that finds a row if an open group may have such a task behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
     def refresh_groups(self, database: Runs, mine: bool) -> int:
@@ -111,7 +111,7 @@ class Looks:
 
     @property
     def times_zombies(self) -> str:
-        """SQL that lets the seconds of the feature zombie begin for the zombies without a timer; "" without them."""
+        """SQL that starts the feature zombie's seconds for the zombies without a timer; "" without them."""
         return self._times("Z", self.of.is_state("Z")) if "Z" in self.of.machine.states else ""
 
     def _times(self, state: str, condition: str) -> str:
@@ -177,7 +177,7 @@ class Looks:
 
     @property
     def next_bucket(self) -> str:
-        """A query of the microseconds until the first of the empty buckets has a token; NULL if none is."""
+        """A query for the microseconds until the first empty bucket has a token; NULL if none is empty."""
         buckets = self.of.buckets
         empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
         return f"SELECT MIN(full_us) - ({buckets.latest}) FROM {RATES} WHERE {empty}"
@@ -186,7 +186,7 @@ class Looks:
 
     @property
     def counters(self) -> str:
-        """A query of tube, source, target, number of transitions, and number of rows that make it up."""
+        """A query for tube, source, target, number of transitions, and how many rows make it up."""
         return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
 
     @property
@@ -198,13 +198,13 @@ class Looks:
 
     @property
     def audit(self) -> str:
-        """A query of the counters and of the actual numbers of tasks (source NULL). It reads the whole table."""
+        """A query for the counters and the actual task counts (source NULL). It reads the whole table."""
         actual = f"SELECT tube, NULL AS source, state AS target, n, 0 FROM ({self.actual_counts}) AS actual"
         return f"{self.counters} UNION ALL {actual}"
 
     @property
     def actual_counts(self) -> str:
-        """A query of tube, letter and actual number of tasks. It reads the whole table."""
+        """A query for tube, letter and actual task count. It reads the whole table."""
         letter = self.of.letter(self.of.roles["status"])
         states = self.of.in_states(self.of.machine.states)
         rows = f"FROM {self.of.table_in_schema} WHERE {states}"
@@ -229,15 +229,15 @@ class Looks:
         return f"SELECT 1 FROM {self.of.side('count')}"
 
     def roll_up(self, store: Connections) -> bool:
-        """Merge some of the appended rows of the counters. Returns whether there may be more."""
+        """Merge some rows that were appended to the counters. Return whether there may be more."""
         return False
 
     # the history
 
-    add_up_history = ""  # SQL that adds to the counters the transitions that only rows of the history count
+    add_up_history = ""  # SQL that adds to the counters the transitions that only history rows count
 
     def history(self, of: Iterable[str]) -> str:
-        """Return a query of the history, with the time in each state. `of` has key, after, before, since or until."""
+        """Return a query on the history, with the time in each state. `of` has key, after, before, since or until."""
         conditions = {
             "key": f"{self.of.quote('key')} = {self.of.key_in_history([f':k{i}' for i in range(len(self.of.keys))])}",
             "after": "id > :after",
@@ -251,7 +251,7 @@ class Looks:
         which = [conditions[name] for name in of if name in ("key", "after", "before")]
         within = f" WHERE {' AND '.join(which)}" if which else ""
         columns = ", ".join(map(self.of.quote, self.of.history_columns))
-        # The conditions of time are outside: the previous transition of a task may be older.
+        # The time conditions are outside: a task's previous transition may be older.
         return (
             f"SELECT {columns}, dur_us "
             f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.of.side('history')}{within}) AS noted"
@@ -269,16 +269,16 @@ class Looks:
         return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:
-        """Return the statement that deletes the rows of some ids."""
+        """Return the statement that deletes rows by their ids."""
         return Statement(f"DELETE FROM {self.of.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
 
-    highest_key = ""  # a query of the highest key, if the database gives the next task the one after it
+    highest_key = ""  # a query for the highest key, if the database gives the next task the one after it
 
     elapsed: ClassVar[str] = "at_us - {}"  # since a time
 
     @property
     def since_before(self) -> str:
-        """SQL of the microseconds since the previous transition of the same task; NULL if it was absent."""
+        """SQL for the microseconds since the task's previous transition; NULL if it was absent."""
         before = f"LAG(at_us) OVER (PARTITION BY {self.of.quote('key')} ORDER BY id)"
         return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
 

@@ -1,4 +1,4 @@
-"""SQL of the statements that change tasks: moves, puts and deletions, and which rows a selector means."""
+"""SQL for the statements that change tasks: moves, puts and deletions, and a selector's rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xq.core.tokens import UUID_LENGTH
 
 
 class TaskMoves(ABC):
-    """Compiles changes of the transition table, and puts with their guards, to statements."""
+    """Compiles changes in the transition table, and puts with their guards, to statements."""
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
 
@@ -39,7 +39,7 @@ class TaskMoves(ABC):
     # which rows
 
     def where(self, rows: Selector) -> str:
-        """Return the condition of a statement that moves rows."""
+        """Return the condition for a statement that moves rows."""
         if rows.way in ("key", "keys"):
             return f"{self.named(rows)}{self.fence(rows)}{self.of.briefly * rows.briefly}"
         if rows.way in ("all", "each"):
@@ -47,7 +47,7 @@ class TaskMoves(ABC):
         return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"
 
     def named(self, rows: Selector, by_key: bool = False) -> str:
-        """Return the condition of the row of a key, or of a list of keys, in the state.
+        """Return the condition that finds a key's row, or the rows in a key list, in the state.
 
         With `by_key` no index that begins with the status can find it.
         """
@@ -60,7 +60,7 @@ class TaskMoves(ABC):
         return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
 
     def fence(self, rows: Selector, owner: str = "") -> str:
-        """Return the fence: a condition that only rows of this session, or with their token, are meant."""
+        """Return the fence: a condition that only this session's rows, or rows with their token, are meant."""
         owner = owner or self.of.roles["owner"]
         if rows.fence == "takes":  # found by key, as above: a take may have many tasks
             columns = [*self.of.keys, self.of.not_by_index(owner)]
@@ -72,11 +72,11 @@ class TaskMoves(ABC):
         }[rows.fence]
 
     def heads_for(self, rows: Selector) -> Groups | None:
-        """Return the group heads if these rows are selected by them, else None."""
+        """Return the group heads if the selector finds these rows by them, else None."""
         return self.groups if rows.state == READY and rows.way in ("first", "oldest") else None
 
     def select(self, columns: str, rows: Selector) -> str:
-        """Return a query of rows without their keys, which locks them: the first one, or the first `n`."""
+        """Return a query for rows without their keys, which locks them: the first one, or the first `n`."""
         if utubes := self.heads_for(rows):
             return utubes.select(columns, rows)
         by, chosen = self.of.choice(rows)
@@ -95,12 +95,12 @@ class TaskMoves(ABC):
     # queries
 
     def listing(self, rows: Selector) -> str:
-        """Return a query of the keys of these rows."""
+        """Return a query for these rows' keys."""
         return f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.where(rows)}"
 
     @property
     def lock_task(self) -> str:
-        """SQL that locks the task of a key against moves until the transaction ends.
+        """SQL that locks a key's task against moves until the transaction ends.
 
         With row locks it does not wait, and returns a row if it has locked the task.
         """
@@ -111,7 +111,7 @@ class TaskMoves(ABC):
         return self.of.begin_writing
 
     def holders(self, guard: Guard, n: int) -> str:
-        """Return a query of the tasks that have the unique values `:unique0`, `:unique1` ..., each with its number."""
+        """Return a query for the tasks that have the unique values `:unique0`, `:unique1` ..., each with its number."""
         column, value = self.unique_column(guard)
         values = [filled(value, unique=f":unique{i}") for i in range(n)]
         number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
@@ -119,13 +119,13 @@ class TaskMoves(ABC):
         return f"SELECT {self.of.columns}, {number} FROM {self.of.read_by(guard.name)} WHERE {held}{self.of.lock}"
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
-        """Return the column in which unique values are compared, and `:unique` as a value of it."""
+        """Return the column in which unique values are compared, and `:unique` as its value."""
         return self.of.roles[guard.role], ":unique"
 
     # what is written
 
     def entered(self, state: str, left: Sequence[str] = ()) -> str:
-        """Return the new value of the status, SQL that may pass the event to the triggers; `left`: the old states."""
+        """Return the new status value, SQL that may pass the event to the triggers; `left`: the old states."""
         return self.of.literal(self.of.words[state])
 
     def amount(self, value: Given | Own) -> str:
@@ -140,7 +140,7 @@ class TaskMoves(ABC):
         return self.of.literal(value.default)
 
     def written(self, role: str, value: Any) -> str:
-        """Return the new value of the column of a role, as SQL."""
+        """Return the new value for a role's column, as SQL."""
         if isinstance(value, Given):
             return self.amount(value)
         if isinstance(value, After):
@@ -182,12 +182,12 @@ class TaskMoves(ABC):
         return ", ".join(f"{column} = {value}" for column, value in written.items())
 
     def last(self, change: Change, of: str = "") -> list[str]:
-        """Return the columns of a deleted row with its update applied; `of` as in `by_key`."""
+        """Return a deleted row's columns with its update applied; `of` as in `by_key`."""
         own = self._own(change)
         return [own.get(column, f"{of}{column}") for column in self.of.column_of.values()]
 
     def of_roles(self, change: Change, left: Sequence[str] = ()) -> dict[str, str]:
-        """Return the new values of the columns of the mapped roles, as SQL by column; `left` as in `entered`."""
+        """Return the mapped roles' new values, as SQL by column; `left` as in `entered`."""
         there = self.of.roles
         written = {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
         entered = {there["status"]: self.entered(change.target, left)} if "status" in change.roles else {}
@@ -219,7 +219,7 @@ class TaskMoves(ABC):
         )
 
     def write_many(self, names: Sequence[str], count: int) -> Statement:
-        """Return the statement that writes the fields `names` of `count` rows in any state, with values for each."""
+        """Return the statement that writes the fields `names` in `count` rows in any state, with values for each."""
         rows = [f"_{i}" for i in range(count)]
         sets = []
         for name in names:
@@ -258,18 +258,18 @@ class TaskMoves(ABC):
 
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        """Return whether the message of a database error names the unique index of a guard."""
+        """Return whether a database error's message names the guard's unique index."""
 
     @abstractmethod
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        """Return a function that runs all parts of a statement on a connection. `event` is for the triggers.
+        """Return a function that runs a statement's parts on a connection. `event` is for the triggers.
 
         A put has `width` values for each task. They are in the value `rows`, one tuple per task, not under their names.
         """
 
 
 def _is_listed(parts: Sequence[Any]) -> bool:
-    """Return whether JSON holds these values of a column exactly, as a database reads them."""
+    """Return whether JSON holds these column values exactly, as a database reads them."""
     types = {*map(type, parts)}
     if types == {int}:
         return fits_a_column(min(parts)) and fits_a_column(max(parts))

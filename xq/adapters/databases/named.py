@@ -31,30 +31,30 @@ def by_position(sql: str, placeholder: str) -> tuple[str, tuple[str, ...]]:
 
 
 def filled(sql: str, **texts: str) -> str:
-    """Return SQL with some of its named values replaced by SQL."""
+    """Return SQL with some named values replaced by SQL."""
     return NAMED.sub(lambda found: texts.get(found["name"] or "", found[0]), sql)
 
 
 def listed(sql: str, name: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Return SQL with a named value for each of `values` in place of `:name`, and these values."""
+    """Return SQL with one named value for each in `values` in place of `:name`, and these values."""
     each = {f"{name}{i}": value for i, value in enumerate(values)}
     return filled(sql, **{name: ", ".join(f":{one}" for one in each)}), each
 
 
 def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that lists the values of the names."""
+    """Return a function that lists the named values in this order."""
     if len(names) > 1:
         return itemgetter(*names)
     return (lambda values: (values[names[0]],)) if names else (lambda values: ())
 
 
 def quoted(name: str, quotes: str) -> str:
-    """Return a name of a table or column in these quotes."""
+    """Return a table's or column's name in these quotes."""
     return quotes + name.replace(quotes, quotes * 2) + quotes
 
 
 def beside(order: Sequence[str], checkpoint: Sequence[int], way: str) -> str:
-    """Return the condition that a row of the history is after a checkpoint (`way` is >), or not after it (<=)."""
+    """Return the condition that a history row is after a checkpoint (`way` is >), or not after it (<=)."""
     if not checkpoint:
         return ""
     numbers = [str(int(number)) for number in checkpoint[: len(order)]]

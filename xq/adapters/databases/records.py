@@ -1,4 +1,4 @@
-"""SQL of what a queue has in xq's own tables: its definitions, pauses, schedules, token buckets and waits."""
+"""SQL for what a queue has in xq's own tables: its definitions, pauses, schedules, token buckets and waits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Records:
 
     @property
     def forget_all(self) -> dict[str, str]:
-        """The SQL, by shared table, that deletes its rows of this queue."""
+        """The SQL, by shared table, that deletes this queue's rows."""
         beside = {
             table: self.text("forget_in", table=table) for table in (PAUSES, SCHEDULES, RATES, GENERATIONS, OBJECTS)
         }

@@ -1,4 +1,4 @@
-"""The rows of a queue's table as conditions: lists of keys, tasks that are due, and the order of a take."""
+"""The rows of a queue's table as conditions: key lists, due tasks, and the order in which takes find tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xq.core.machine import READY, TAKEN
 
 
 class Rows(Terms):
-    """Conditions and orders of rows, in the terms of one database."""
+    """Conditions on rows and their orders, in one database's terms."""
 
     lists_keys = True  # whether one value can hold a list of keys
     buckets_kind: type[TokenBuckets] = TokenBuckets
@@ -24,7 +24,7 @@ class Rows(Terms):
 
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:
-        """Return SQL of the first columns of the list `:keys`, whose rows have `wide` values."""
+        """Return SQL for the first columns in the list `:keys`, whose rows have `wide` values."""
 
     def in_list(self, columns: Sequence[str], exact: Sequence[str], wide: int) -> str:
         """Return the condition that columns are in the list `:keys`, also in their form for an exact test."""
@@ -48,7 +48,7 @@ class Rows(Terms):
 
     @cached_property
     def ordered(self) -> list[str]:
-        """The columns of the order of a take: of the roles that order tasks, then of the key."""
+        """The columns by which takes order tasks: the roles', then the key's."""
         return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
 
     @property
@@ -56,7 +56,7 @@ class Rows(Terms):
         return self.order_by(self.ordered)
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
-        """Return the order of a take by columns that correspond to `ordered`; `of` as in `by_key`."""
+        """Return a take's order by columns that correspond to `ordered`; `of` as in `by_key`."""
         return ", ".join(of + column for column in columns)
 
     @staticmethod
@@ -71,7 +71,7 @@ class Rows(Terms):
             ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]
             if len(ranges) == 1:
                 return "", f"{state} AND {ranges[0]}"
-            # Read all taken tasks: the planner could take so many ranges for most of the table.
+            # Read all taken tasks: the planner could expect so many ranges to have most rows.
             return self.by_index(self.name(self.index_of_taken)), f"{state} AND ({' OR '.join(ranges)})"
         if rows.way == "due":
             due = f"{state} AND {self.due(rows)} ORDER BY {self.roles[rows.column]}"
@@ -91,22 +91,22 @@ class Rows(Terms):
         return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names})){passed}"
 
     def due(self, rows: Selector) -> str:
-        """Return the condition of due tasks."""
+        """Return the condition that a task is due."""
         held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
         return f"{self.roles[rows.column]} <= {self.bound(self.kind(rows.column))}{held}"
 
     @property
     def index_of_taken(self) -> str:
-        """The suffix of the index that has all taken tasks."""
-        # Their own index would cost a fifth of the throughput, so the index of runat also has tasks without a ttr.
+        """The suffix for the index that has all taken tasks."""
+        # A separate index would cost a fifth of the throughput, so the index on runat also has tasks without a ttr.
         return "runat" if "runat" in self.timed_columns else "taken"
 
     @property
     def timed_columns(self) -> list[str]:
-        """The roles that hold the times of timers."""
+        """The roles that hold the timers' times."""
         return list(dict.fromkeys(timer.column for timers in self.machine.timers.values() for timer in timers))
 
     @property
     def owner_for_range(self) -> str:
-        """SQL of the role owner, for a comparison with a range."""
+        """SQL for the role owner, for a comparison with a range."""
         return self.roles["owner"]

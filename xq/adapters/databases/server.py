@@ -18,7 +18,7 @@ from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Val
 
 
 class ServerLanguage(Language):
-    """The language of a server, which ties the sessions of a process to a connection."""
+    """A server's language. It ties a process's sessions to a connection."""
 
     is_local = False
     placeholder = "%s"
@@ -47,11 +47,11 @@ class ServerLanguage(Language):
 
 
 class Server(ServerLanguage, Dialect):
-    """The dialect of a server: it locks rows, appends to counters, and ties sessions to a connection."""
+    """A server's dialect: it locks rows, appends to counters, and ties sessions to a connection."""
 
-    turn = "version = version"  # what one put at a time writes to the row of the queue
+    turn = "version = version"  # what one put at a time writes to the queue's row
 
-    token_text: ClassVar[Form]  # the role owner, compared with the tokens of xq's own tables
+    token_text: ClassVar[Form]  # the role owner, compared with the tokens in xq's own tables
 
     @property
     def not_held(self) -> str:  # type: ignore[override]
@@ -79,7 +79,7 @@ class Server(ServerLanguage, Dialect):
         return with_context
 
     def _context(self, event: str, values: Values, by: By) -> str:
-        """Return the event context. Its time is that of a test's clock: the statement adds its own."""
+        """Return the event context. Its time comes from a test's clock: the statement adds its own."""
         now = values.get("now")
         time = "" if now is None else repr(float(now))
         return PART.join((event or "write", self.source_name, by.actor or "", by.reason or "", time, ""))
@@ -96,7 +96,7 @@ class ServerMoves(TaskMoves):
 
     def entered(self, state: str, left: Sequence[str] = ()) -> str:
         word = super().entered(state)
-        # The history needs the event, the waiters for the end of a task, and the guard.
+        # The history needs the event; so do the waiters for a task's end, and the guard.
         is_guarded = not set(GUARDED).isdisjoint(left)
         has_effect = self.of.has_history or is_guarded or state not in self.of.machine.pending
         return f"CASE WHEN {self.of.sets_context} THEN {word} END" if has_effect else word

@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, connector: Connector, sql: SessionSql) -> None:
         self._connector, self._sql = connector, sql
         self._connection: Any = None
-        self._conditions: frozenset[str] = frozenset()  # of the running statement
+        self._conditions: frozenset[str] = frozenset()  # for the running statement
         self._begin_at = 0.0  # the monotonic time of the next try, after one that failed
 
     def covers(self, conditions: Sequence[str]) -> bool:
@@ -62,7 +62,7 @@ class Watch:
             return True
 
     def close(self) -> None:
-        # Without a word to the server: the socket of a forked child is that of its parent.
+        # Without a message to the server: a forked child has its parent's socket.
         self._connection, self._conditions = None, frozenset()
 
 

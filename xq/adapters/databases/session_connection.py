@@ -1,4 +1,4 @@
-"""The session connection of a process to a server: it holds the liveness lock, and receives notifications.
+"""The session connection from a process to a server: it holds the liveness lock, and receives notifications.
 
 When the process ends, in any way, the server closes the connection and drops its lock. A process has one for each
 database, opened at its first take or wait, besides the connections of its threads.
@@ -34,7 +34,7 @@ IDLE = 1.0  # seconds without a waiter after which the process turns notificatio
 
 @dataclass(frozen=True)
 class SessionSql:
-    """The SQL of one kind of server for its session connections, with named values."""
+    """The SQL that one kind of server runs on its session connections, with named values."""
 
     connected: tuple[str, ...]  # runs first on a new connection
     made: str  # finds a row if ALIVE exists
@@ -46,18 +46,18 @@ class SessionSql:
     unlock: str  # a call
     living: str  # the sessions of live processes
     forget: str  # deletes the registrations of dead processes, other than `:process`
-    time: str  # an expression of the server's time in seconds since 1970
+    time: str  # an expression for the server's time in seconds since 1970
     unless_there: str  # the clause by which an INSERT skips an existing row
     nowait: str  # a prefix with which a statement fails instead of waiting for a lock
     watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
 
-    # Delete the entry of the process `:process` for the session `:uuid` (see `join`); all entries of several sessions.
+    # Delete the entry by the process `:process` for the session `:uuid` (see `join`); all entries for several sessions.
     part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
     bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid IN (:uuids)"
 
     @property
     def join(self) -> str:
-        """SQL by which the process `:process` records that it has the session `:uuid`."""
+        """SQL by which the process `:process` records its session `:uuid`."""
         return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
 
     @property
@@ -124,7 +124,7 @@ class SessionConnection(LivenessLocks):
     # the connection
 
     def open(self) -> None:
-        """Connect, and acquire the lock of this process. Raises the ORM's errors."""
+        """Connect, and acquire this process's lock. Raises the ORM's errors."""
         with self._lock:
             if self.is_open:
                 return
@@ -184,7 +184,7 @@ class SessionConnection(LivenessLocks):
 
     @property
     def listens(self) -> bool:
-        """Whether the server notifies of commits now."""
+        """Whether the server reports commits now."""
         return self.is_open and self._stays and bool(self.sql.listen)
 
     def expect(self, waiting: bool) -> bool:
@@ -294,7 +294,7 @@ class SessionConnection(LivenessLocks):
                 self._call(self.sql.unlock, [numbers[uuid] for uuid in locked])
 
     def _call(self, function: str, locks: Sequence[int]) -> Row:
-        """Return what a function of the server returns for each of these locks."""
+        """Return what a server function returns for each lock."""
         calls = ", ".join(filled(function, lock=f":lock{i}") for i in range(len(locks)))
         return self._run(f"SELECT {calls}", **{f"lock{i}": lock for i, lock in enumerate(locks)})[0]
 
@@ -365,8 +365,8 @@ class SessionConnection(LivenessLocks):
             try:
                 return self._ask(self.sql.nowait + sql, values)
             except Exception as error:
-                # The transaction of this thread may hold the lock, and would wait for itself: MariaDB also locks the
-                # gaps beside the row of a session.
+                # This thread's transaction may hold the lock, and would wait for itself: MariaDB also locks the
+                # gaps beside a session's row.
                 if self.connector.driver.classify(error) is not ErrorKind.LOCKED:
                     raise
                 return None

@@ -28,7 +28,7 @@ ALIVE = "xq_alive"  # on a server, the sessions of each process; the process's l
 
 
 class Sql(cached_property[str]):
-    """The text of the same name, which the object that has it fills in by its method `text`."""
+    """The text of the same name. Its object fills it in by the method `text`."""
 
     def __init__(self) -> None:
         super().__init__(lambda part: part.text(self.attrname))
@@ -105,7 +105,7 @@ class SharedSql(Language):
 
     @staticmethod
     def orphans_of(queues: Sequence[Any]) -> str:
-        """Return a query of (index of the queue, session): unregistered sessions that wait there or own tasks to reap.
+        """Return a query for (queue's index, session): unregistered sessions that wait there or own tasks to reap.
 
         It reads all taken tasks.
         """
@@ -148,9 +148,9 @@ class SharedSql(Language):
 
     @cached_property
     def tables(self) -> dict[str, str]:
-        """The tables that all queues share: by name, the SQL that creates each unless it is there."""
+        """The tables that all queues share: the SQL, by table name, to create each unless it is there."""
         name, uuid, long = self.varying(255), self.varying(UUID_LENGTH), self.long_text
-        # Of a pause. And paused is 1 or NULL.
+        # For a pause. And paused is 1 or NULL.
         by = f"actor {self.varying(LONGEST_ACTOR)}, reason {self.varying(LONGEST_REASON)}"
         tables = {
             QUEUES: f"name {name} PRIMARY KEY, version {name} NOT NULL, fingerprint {long} NOT NULL"
@@ -173,7 +173,7 @@ class SharedSql(Language):
             SLOTS: f"name {name} NOT NULL, slot INTEGER NOT NULL, session {uuid} NOT NULL, PRIMARY KEY (name, slot)",
         }
         if not self.is_local:
-            # A row with an empty uuid registers a process that is notified of commits.
+            # A row with an empty uuid registers a process for commit notifications.
             tables[ALIVE] = (
                 f"uuid {uuid} NOT NULL, process BIGINT NOT NULL, waits BOOLEAN NOT NULL DEFAULT FALSE, "
                 "PRIMARY KEY (uuid, process)"

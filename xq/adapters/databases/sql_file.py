@@ -1,9 +1,9 @@
 """SQL that stands in files, to be read as SQL.
 
-A file has several texts, each after a line `--: name`. In a text, `{name}` is SQL that the dialect fills in, and
-`{name:argument}` is SQL that it makes of the argument. The lines from `--? word` to the next `--?` belong to queues
+A file has several texts, each after a line `--: name`. In a text, the dialect fills in SQL for `{name}`, and it makes
+SQL from the argument for `{name:argument}`. The lines from `--? word` to the next `--?` belong to queues
 with what the word names, the lines from `--? not word` to all others, and the lines after `--? end` to all. Lines that
-begin with `--` are comments. A line `--= name` stands for another text of the file.
+begin with `--` are comments. A line `--= name` stands for another text in the file.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def texts(file: Path) -> Mapping[str, str]:
 
 
 def filled_in(text: str, has: Collection[str], values: Holes) -> str:
-    """Return the SQL of a text, on one line, for a queue that `has` some words, with the values filled in."""
+    """Return a text's SQL, on one line, for a queue that `has` some words, with the values filled in."""
     return _with_values(_on_one_line(text, has), values)
 
 
 def statements(text: str, has: Collection[str], values: Holes) -> tuple[str, ...]:
-    """Return the statements of a text, each of which ends with a semicolon, as `filled_in` does."""
+    """Return a text's statements, each of which ends with a semicolon, as `filled_in` does."""
     return tuple(_with_values(sql.strip(), values) for sql in _on_one_line(text, has).split(";")[:-1])
 
 
@@ -58,5 +58,5 @@ def _with_values(sql: str, values: Holes) -> str:
         value = values[found[1]]
         return value if isinstance(value, str) else value(found[2])
 
-    # Last of all: the spaces and semicolons of a value may be those of names. One at the end may be empty.
+    # At the very end: a value's spaces and semicolons may belong to names. A value at the end may be empty.
     return VALUE.sub(filled, sql).rstrip()

@@ -1,4 +1,4 @@
-"""The terms in which the SQL of one queue is written: names, literals, times, states and keys."""
+"""The terms in which one queue's SQL is written: names, literals, times, states and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GUARDS = ("limit", "rate", "unique", "utube")
 
 
 class Terms(Language):
-    """The table of a queue, its roles, its states and its keys, as SQL."""
+    """A queue's table, its roles, its states and its keys, as SQL."""
 
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
@@ -39,7 +39,7 @@ class Terms(Language):
         self.roles = {role: self.quote(field.column) for role, field in table.roles.items()}
         self.source_name = f"{table.schema}.{table.name}" if table.schema else table.name
         self.keys = tuple(self.quote(field.column) for field in table.key)
-        self.parts = [f"k{i}" for i in range(len(self.keys))]  # the columns of a key in xq's own tables
+        self.parts = [f"k{i}" for i in range(len(self.keys))]  # a key's columns in xq's own tables
         self.table = self.quote(table.name)
         self.key = self.tuple_of(self.keys)
         self.column_of = {field.name: self.quote(field.column) for field in table.fields}
@@ -47,7 +47,7 @@ class Terms(Language):
         self.parameters = {field.name: f"f{i}" for i, field in enumerate(table.fields)}
 
     shared_kind: type[SharedSql]
-    no_limit: int | None  # of rows, as a value of LIMIT
+    no_limit: int | None  # on rows, as a value for LIMIT
 
     @cached_property
     def shared(self) -> SharedSql:
@@ -56,17 +56,17 @@ class Terms(Language):
     # keys in the history
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        """Return SQL of a key as the history stores it, from the stored parts."""
+        """Return SQL for a key as the history stores it, from the stored parts."""
         alone = len(parts) == 1
         stored = [self.in_history(field, part, alone) for field, part in zip(self.source.key, parts, strict=True)]
         return stored[0] if alone else self.json_array(", ".join(stored))
 
     @abstractmethod
     def in_history(self, field: Field, part: str, alone: bool) -> str:
-        """Return a part of a key as the history stores it; `alone` if the key has no other."""
+        """Return a key's part as the history stores it; `alone` if the key has no other."""
 
-    not_held = ""  # the condition that no heartbeat keeps the ttr of a taken task from passing
-    session_of_owner = ""  # SQL of the session of a taken task, or ''
+    not_held = ""  # the condition that no heartbeat keeps a taken task's ttr from passing
+    session_of_owner = ""  # SQL for a taken task's session, or ''
 
     def not_by_index(self, column: str) -> str:
         """Return a column in a form for which the planner uses no index."""
@@ -78,13 +78,13 @@ class Terms(Language):
         return self.hint(self.quote(name))
 
     def read_by(self, suffix: str) -> str:
-        """Return the table, for FROM, that is read by its index of this suffix."""
+        """Return the table, for FROM, that is read by its index with this suffix."""
         return f"{self.table_in_schema}{self.by_index(self.name(suffix))}"
 
     # names
 
     def name(self, suffix: str) -> str:
-        """Return the name of an object of this queue."""
+        """Return the name for this queue's object."""
         return beside(self.source.name, suffix, self.longest_name)
 
     def in_schema(self, schema: str) -> Self:
@@ -102,21 +102,21 @@ class Terms(Language):
 
     @property
     def schema(self) -> str:
-        """SQL of the schema of the table."""
+        """SQL for the table's schema."""
         return self.quote(self.source.schema or "main")
 
     def object(self, name: str) -> str:
-        """Return a name, quoted, in the schema of the table."""
+        """Return a name, quoted, in the table's schema."""
         return f"{self.quote(self.source.schema)}.{self.quote(name)}" if self.source.schema else self.quote(name)
 
     def side(self, suffix: str) -> str:
-        """Return a table of this queue by the suffix of its name, for example count, wait or history."""
+        """Return this queue's side table by the suffix in its name, for example count, wait or history."""
         return self.object(self.name(suffix))
 
     # values of columns
 
     def exactly(self, column: str, test: str, kind: Kind = "text") -> str:
-        """Return an exact test of a column that can use an index."""
+        """Return an exact test on a column that can use an index."""
         return f"{column} {test}"
 
     def is_state(self, state: str, column: str = "") -> str:
@@ -127,7 +127,7 @@ class Terms(Language):
         return self.exactly(column or self.roles["status"], f"IN ({words})", self.kind("status"))
 
     def letter(self, column: str) -> str:
-        """Return SQL of the letter of a stored status; X for a foreign one."""
+        """Return SQL for the letter that a stored status stands for; X for a foreign one."""
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
         return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
 
@@ -135,28 +135,28 @@ class Terms(Language):
         return self.source.roles[role].kind
 
     def state(self, row: Row) -> str | None:
-        """Return the letter of a returned row; None if its status is foreign."""
+        """Return the letter for a row's status; None if it is foreign."""
         status = self.source.fields.index(self.source.roles["status"])
         return self.letters.get(row[status])
 
     def counted(self, column: str) -> str:
-        """Return the condition that a tube has counters of its own."""
+        """Return the condition that a tube has its own counters."""
         return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     # the search
 
-    schema_version = ""  # a query of a number that each change of the schema changes, where one may drop the triggers
+    schema_version = ""  # a query for a number that changes with the schema, where such a change may drop the triggers
 
     def indexed(self, column: str) -> str:
-        """Return a column of an index, or the prefix of it that an index can hold."""
+        """Return an index column, or the prefix that an index can hold."""
         return column
 
     def sorted_alone(self, rows: str, condition: str) -> str:
-        """Return the FROM clause of rows that the database shall read by the index of a condition, and then sort."""
+        """Return the FROM clause for rows that the database shall read by a condition's index, and then sort."""
         return rows
 
     def beyond(self, columns: Sequence[str], operator: str) -> str:
-        """Return the condition of a range of an index: these columns are beyond `:p0`, `:p1` ..."""
+        """Return the condition for an index range: these columns are beyond `:p0`, `:p1` ..."""
         return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
 
     # the history
@@ -170,23 +170,23 @@ class Terms(Language):
 
     @property
     def history_kept(self) -> float:
-        """For how many seconds the rows of the history are kept (inf: for ever)."""
+        """For how many seconds the history's rows are kept (inf: for ever)."""
         kept = self.machine.settings.history
         return math.inf if kept is None else kept
 
     def is_acted(self, event: str) -> bool:
-        """Return whether a transition by this event is that of an actor: what falls due in its block is not."""
+        """Return whether transitions by this event have an actor: what falls due in an actor's block has none."""
         return bool(event) and all(row.event != event for row in self.machine.due)
 
     # rows
 
     def same_wait(self, alias: str, version: str, columns: Sequence[str] = ()) -> str:
-        """Return the condition that a row of the waits, or one with its key in `columns`, has the key of a version."""
+        """Return the condition that a row in the waits, or one with its key in `columns`, has a version's key."""
         dot, pairs = f"{alias}." if alias else "", zip(columns or self.parts, self.keys, strict=True)
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in pairs)
 
     def by_key(self, of: str = "", row: str = "") -> str:
-        """Return the condition of a row by key. `of` prefixes the columns, `row` ends the values' names."""
+        """Return the condition that finds a row by key. `of` prefixes the columns, `row` ends the values' names."""
         parts = enumerate(zip(self.keys, self.source.key, strict=True))
         return " AND ".join(self.exactly(f"{of}{key}", f"= :k{i}{row}", field.kind) for i, (key, field) in parts)
 
@@ -199,7 +199,7 @@ class Terms(Language):
         return ""
 
     def guarded_states(self, guard: Guard) -> list[str]:
-        """Return the states of a guard that this queue has."""
+        """Return the guard's states that this queue has."""
         return [state for state in self.machine.states if state in guard.states]
 
     def field_of(self, name: str) -> Field:
@@ -228,10 +228,10 @@ class Terms(Language):
 
     @abstractmethod
     def in_context(self, run: Run, event: str) -> Run:
-        """Return `run` with the event context of this event."""
+        """Return `run` with this event's context."""
 
     def one_at_a_time(self, store: Connection | Connections, within: bool) -> None:
-        """Lock the queue until the transaction ends: callers of this method run one at a time.
+        """Lock the queue until the transaction ends: this method's callers run one at a time.
 
         The caller sees what the previous one has committed. If the application's transaction (`within`) has an older
         snapshot, this raises a conflict.
@@ -239,6 +239,6 @@ class Terms(Language):
         if self.begin_writing:
             store.change(self.begin_writing)
 
-    # A query whose result differs if other tables are found by the names of the queue's. Its last value is a message if
+    # A query whose result differs if the queue's names find other tables. Its last value is a message if
     # the database hides rows from this user, else NULL.
     found_tables = ""

@@ -1,15 +1,15 @@
-"""SQL of the feature rate: a token bucket for the queue, or for each value of a role.
+"""SQL for the feature rate: a token bucket for the queue, or for each value in a role.
 
 A bucket is one number, as in the generic cell rate algorithm (ITU-T I.371): the time at which it will be full. A take
 at the time t needs `full <= t + slack`, and sets `full = max(full, t) + interval`. A bucket without a row is full.
 
-With slack = (burst - 1) * interval, any half-open window of a span S has at most burst - 1 + ceil(S / interval) takes.
-The first of m of them, at t, leaves full >= t + interval, and each one adds an interval. So the last one, at u, needs
-t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. That holds in any order of the times.
+With slack = (burst - 1) * interval, any half-open window of length S has at most burst - 1 + ceil(S / interval) takes.
+Of m takes, the first, at t, leaves full >= t + interval, and each later one adds an interval. So the last, at u, needs
+t + (m - 1) * interval <= u + slack, which is (m - burst) * interval <= u - t < S. That holds in any time order.
 So interval = ceil(S / (n - burst + 1)) bounds the window by n, also in whole microseconds. Without that promise
 ("window": False) interval = ceil(S / n): n in S in the long run, and up to n + burst - 1 in a window.
 
-The time of a take is read once, before it: the charge, the task and its history have the same. So the bound is exact
+xq reads a take's time once, before it: the charge, the task and its history have the same. So the bound is exact
 for the times in the history, even if the take then waits for a lock.
 """
 
@@ -22,7 +22,7 @@ from xq.core.machine import READY, TAKEN
 
 
 class TokenBuckets:
-    """The buckets of one queue. For queues with the feature rate."""
+    """One queue's buckets. For queues with the feature rate."""
 
     def __init__(self, of: Terms) -> None:
         self.of = of
@@ -35,7 +35,7 @@ class TokenBuckets:
 
     @property
     def bucket(self) -> str:
-        """The name of the bucket of a row of the table."""
+        """The name of the bucket for a table row."""
         guard = self.of.machine.guard("rate")
         return self.of.as_text(f"{self.of.table}.{self.of.roles[guard.role]}") if guard and guard.role else "''"
 
@@ -45,28 +45,28 @@ class TokenBuckets:
 
     @property
     def latest(self) -> str:
-        """The last time for a bucket to be full at which a task may be taken from it."""
+        """The latest `full_us` at which a bucket still admits a take."""
         return f"{self.of.now_us} + {self._rate[1]}"
 
     @property
     def within_rate(self) -> str:
-        """What follows a condition of a row of the table: that its bucket is not empty."""
+        """What follows a condition on a table row: that its bucket is not empty."""
         if self.of.machine.guard("rate") is None:
             return ""
-        # A query of one value, since the planner might make a join of EXISTS, and sort all ready tasks for it.
+        # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
         full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
         return f" AND COALESCE(({full_us}), 0) <= {self.latest}"
 
     def is_charged(self, rows: Selector, change: Change) -> bool:
-        """Return whether a change of these rows charges the bucket of each."""
+        """Return whether a change to these rows charges each row's bucket."""
         return bool(self.of.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
 
     def charging(self, task: str) -> str:
-        """Return SQL that charges the bucket of the task of this condition. It changes no row if that is empty."""
+        """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
         return self.adding(task, str(self._rate[0]), f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
 
     def adding(self, task: str, more: str, update: str) -> str:
-        """Return SQL that adds the bucket of the task of this condition, full after `more`, or updates it."""
+        """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""
         of = self.of
         mine = f"{of.literal(of.source_name)}, {self.bucket}, {of.now_us} + {more} FROM {of.table_in_schema}"
         there = of.on_conflict("queue, bucket", f"full_us = {update}")

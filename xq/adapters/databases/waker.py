@@ -1,4 +1,4 @@
-"""A waker: a descriptor by which any thread wakes a thread that waits for descriptors."""
+"""A waker: a descriptor by which any thread wakes a thread waiting for descriptors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Waker:
     """A thread's wake-up pipe. Any thread may call `wake`, also after `close`."""
 
     def __init__(self) -> None:
-        # Sockets, since sending to a closed one raises. The number of a closed pipe may belong to another file, and a
-        # late `wake` would write to that file.
+        # Sockets, since sending to a closed one raises. A closed pipe's number may belong to another file: a late
+        # `wake` would write to it.
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)

@@ -1,4 +1,4 @@
-"""What a database has of a queue: what is missing or differs from its definition, and which rows are wrong."""
+"""What a database has for a queue: what is missing or differs from its definition, and which rows are wrong."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from xq.core.machine import READY, TAKEN
 from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, Row, Store
 from xq.core.words import PLAIN, Wording
 
-# The part of a structure with a digest of each feature that the application wrote. It only serves to name the feature
-# that differs. The digest of all transitions, the only one that version 0.1 recorded, decides whether one does.
+# A structure's part with a digest for each feature that the application wrote. It only names the feature that differs.
+# The digest over all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
-DURATIONS: Final = "durations"  # the part with the durations of features, for programs that have no definition
+DURATIONS: Final = "durations"  # the part with the features' durations, for programs that have no definition
 
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
 
 
 class Findings:
-    """The findings in the database of one queue. `structure` must be equal in every process that uses the queue."""
+    """What a queue's database has. `structure` must be equal in every process that uses the queue."""
 
     remedy: Final = (  # for a status that the table refuses
         "Extend the CHECK or the type of the column, name another word in statuses=, or leave out the feature that has "
@@ -46,12 +46,12 @@ class Findings:
         self.dialect = dialect
         self.installer, self.looks = dialect.installer, dialect.looks
         self.wording = wording
-        self.values = values  # the named values of each statement
+        self.values = values  # each statement's named values
         self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
 
     def refuse_change(self) -> None:
-        """Raise ConfigurationError if a queue of another definition is installed on the table."""
+        """Raise ConfigurationError if a queue with another definition is installed on the table."""
         if (records := self._records()) and (unlike := self._differences(records)):
             raise ConfigurationError(f"{self.store.name} is changed by install() alone, and {unlike[0]}")
 
@@ -71,7 +71,7 @@ class Findings:
             raise ConfigurationError(f"{self.store.name} cannot be installed: {'; '.join(refused)}. {self.remedy}")
 
     def check_statuses(self) -> None:
-        """Raise ConfigurationError if the database does not distinguish the statuses of two states."""
+        """Raise ConfigurationError if the database does not distinguish two states' statuses."""
         if alike := self._alike():
             raise ConfigurationError(f"{self.store.name} cannot be installed: {alike[0]}")
 
@@ -112,14 +112,14 @@ class Findings:
         return NotInstalled(self.store.name, missing, f"{advice}; the database is the file {file}" if file else advice)
 
     def _lost(self) -> list[str]:
-        """Return a message if the table lacks a column of the installed definition, for example a renamed one."""
+        """Return a message if the table lacks a column in the installed definition, for example a renamed one."""
         table, roles = self.dialect.source.name, self._recorded().get("roles", {})
         there = {name.lower() for name in self.installer.columns_of(self.store, table)}
         gone = "which the installed triggers may name, is gone: until install() each write of the table may fail"
         return [f"the column {table}.{each}, {gone}" for each in roles.values() if each.lower() not in there]
 
     def missing_columns(self) -> list[str]:
-        """Return a message for the missing table, or for each of its missing columns."""
+        """Return a message for the missing table, or for each missing column."""
         columns = self.installer.table_columns(self.store)
         table = self.dialect.source.name
         if not columns:
@@ -154,21 +154,21 @@ class Findings:
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
 
     def _schema(self, known: dict[str, Any]) -> Any:
-        """Return a number that each change of tables, indexes and triggers changes; None on a server."""
+        """Return a number that each change to tables, indexes and triggers changes; None on a server."""
         sql = self.dialect.schema_version
         if sql and self.dialect.source.schema and self.store.in_transaction():
-            return self._seen_schema  # the lock for writing is that of the main file: to read another comes too early
+            return self._seen_schema  # the lock for writing is on the main file: to read another comes too early
         if sql and sql not in known:
             ((known[sql],),) = self.store.execute(sql)
         return known.get(sql)
 
     def _recorded(self) -> dict[str, Any]:
-        """Return the structure of what is installed, as its process recorded it; empty if there is no record."""
+        """Return the installed structure, as its process recorded it; empty if there is no record."""
         records = self._records()
         return dict(json.loads(records[0][1])) if records else {}
 
     def _records(self) -> list[Row] | None:
-        """Return the record of this queue, or none; None if there is no table of records."""
+        """Return this queue's record, or none; None if there is no table of records."""
         for is_last in (False, True):
             if not self._records_are_in(self.installer.existing(self.store)):
                 break
@@ -223,7 +223,7 @@ class Findings:
         return self._allowed(self.dialect.records.generations, {"kind": "definition"}) or []
 
     def _allowed(self, sql: str, values: Mapping[str, Any]) -> list[Row] | None:
-        """Return the rows of a query; None without the right."""
+        """Return a query's rows; None without the right."""
         try:
             with self.store.atomic() if self.store.in_transaction() else nullcontext():
                 return self.dialect.execute(self.store, sql, values)
@@ -240,7 +240,7 @@ class Findings:
         return None if rows is None else dict(map(tuple, rows))
 
     def changed(self) -> dict[str, str]:
-        """Return the kinds, by name, of the indexes and triggers that are not as install() makes and leaves them."""
+        """Return the kinds, by name, of changed indexes and triggers: those not as install() makes and leaves them."""
         if (made := self._made()) is None:
             return {}
         items = {item.name: item for item in self.installer.objects.mine() if item.kind != "table"}
@@ -252,7 +252,7 @@ class Findings:
         return not self.missing() and not self.changed()
 
     def stale(self) -> list[str]:
-        """Return SQL that drops what an earlier definition of this queue had, and this one has not; triggers first."""
+        """Return SQL that drops what this queue's earlier definition had, and this one has not; triggers first."""
         prefix, objects = self.dialect.name(""), self.installer.objects
         there, broken = self.installer.existing(self.store), self.installer.broken(self.store)
         made = {*(self._made() or ()), *(name for name in broken if name.startswith(prefix))}
@@ -318,7 +318,7 @@ class Findings:
         return [line for lines, _ in self.problems() for line in lines]
 
     def problems(self) -> Iterator[tuple[list[str], str]]:
-        """Yield what `check` returns, as lists of messages with one remedy, in words of the shell, each with that."""
+        """Yield what `check` returns, as message lists with one remedy, in shell words, each with that."""
         missing = self.missing()
         unfit = self.installer.unfit(self.store) or self.hidden()
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
@@ -344,7 +344,7 @@ class Findings:
         yield uncounted, "xq recount TARGET"
 
     def _unseen(self) -> Iterator[tuple[list[str], str]]:
-        """Yield a message for each status that was meant for a state and is the word of none, and SQL that mends it."""
+        """Yield a message for each status meant as a state but the word of none, and SQL that mends it."""
         dialect, there = self.dialect, [json.loads(text).get("states", {}) for text, *_ in self._generations()]
         earlier = {word: state for states in there for state, word in states.items()}
         words, column = dialect.letters, dialect.roles["status"]
@@ -352,7 +352,7 @@ class Findings:
         meant = {str(word).casefold(): state for word, state in words.items()}
         if all(len(str(word)) > 1 for word in words):  # else a letter may be a word of the application
             meant |= {state.casefold(): state for state in words.values()}
-        # What was taken is taken anew. A state that is no more may be one of finished tasks: the operator decides.
+        # What was taken is taken anew. A state that exists no more may be for finished tasks: the operator decides.
         back = {state: dialect.literal(dialect.words[READY if state == TAKEN else state]) for state in words.values()}
         for word, n in self.store.execute(self.installer.statuses_in_use):
             state = earlier.get(word) or meant.get(str(word).strip().casefold())
@@ -407,14 +407,14 @@ class Findings:
 
 
 def _unlike(there: Mapping[str, Any], here: Mapping[str, Any], part: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differences in a part of two structures: name, old value, new value; None for a missing one."""
+    """Yield the differences in one part of two structures: name, old value, new value; None for a missing one."""
     old, new = there.get(part, {}), here.get(part, {})
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             yield name, old.get(name), new.get(name)
 
 
-# The parts of a structure whose differences are shown value by value, and how.
+# The structure's parts whose differences are shown value by value, and how.
 SHOWN: Final[Mapping[str, tuple[str, Callable[[Any, str], str]]]] = {
     "features": ("feature {!r}", lambda value, _: "off" if value is None else "on" if value is True else repr(value)),
     "roles": ("role {!r}", lambda column, _: f"the column {column!r}" if column else "mapped to no field"),

@@ -30,7 +30,7 @@ BLOCKED: Final = (
 
 
 class Installation(Findings):
-    """The installation of one queue in one database."""
+    """One queue's installation in one database."""
 
     def ddl(self, stale: Sequence[str] = ()) -> list[str]:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction.
@@ -44,7 +44,7 @@ class Installation(Findings):
         return [self.installer.in_a_script(sql) for sql in statements]
 
     def ddl_to_uninstall(self) -> list[str]:
-        """Return the statements that uninstall the queue of this definition. The tables that all queues share stay."""
+        """Return the statements that uninstall this definition's queue. The tables that all queues share stay."""
         columns = self.installer.drop_own(self.installer.own) if self.store.adds_columns else []
         statements = [*self._drops(), *self.dialect.records.forget_all.values(), *columns]
         return [self.installer.in_a_script(sql) for sql in statements]
@@ -66,7 +66,7 @@ class Installation(Findings):
 
         Raises ConfigurationError if the rows or the recorded definition do not fit, or if there is a history with rows
         that this definition lacks, unless `drop_history`, or if it is older, unless `downgrade`; NotInstalled without
-        the table. With `online` it runs beside writers, none of which waits for longer than `lock_timeout` seconds.
+        the table. With `online` it runs beside writers. None waits for longer than `lock_timeout` seconds.
         """
         if online and drop_history:
             raise ConfigurationError("install(online=True) has no drop_history=: leave one of them out")
@@ -186,7 +186,7 @@ class Installation(Findings):
             ) from error
 
     def _refuse_lost(self) -> None:
-        """Raise ConfigurationError if tasks have a status of the installed definition that this one lacks."""
+        """Raise ConfigurationError if tasks have a status in the installed definition that this one lacks."""
         there, status = self._recorded(), self.dialect.roles["status"]
         lost = {word: state for state, word in there.get("states", {}).items() if word not in self.dialect.letters}
         found = self.store.execute(self.installer.statuses_in_use) if lost else []
@@ -204,7 +204,7 @@ class Installation(Findings):
             )
 
     def _moving(self, state: str) -> str:
-        """Return the beginning of SQL that moves the tasks of a state to one of this definition."""
+        """Return the start of SQL that moves a state's tasks to one in this definition."""
         dialect, machine = self.dialect, self.dialect.machine
         ends = [each for each in ENDED if each in machine.states]
         target = state if state in machine.states else READY if state not in ENDED else next(iter(ends), ABSENT)
@@ -252,7 +252,7 @@ class Installation(Findings):
             self.dialect.execute(self.store, sql, self.values())
 
     def forget_generations(self) -> None:
-        """Forget what was the newest definition or set of schedules in turn: none is older any more."""
+        """Forget which definitions or schedule sets were the newest in turn: none is older any more."""
         if GENERATIONS in self.installer.existing(self.store):
             self.store.execute(self.dialect.records.forget_all[GENERATIONS])
 
@@ -261,7 +261,7 @@ class Installation(Findings):
         self.record()
 
     def recount(self) -> None:
-        """Set the counts of tasks and the group heads to what the table holds. Leave the counts of transitions."""
+        """Set the task counts and the group heads to what the table holds. Leave the transition counts."""
         within = self.store.in_transaction()
         if hidden := self.hidden():
             raise ConfigurationError(f"{self.store.name} cannot be counted: {hidden}")
@@ -275,7 +275,7 @@ class Installation(Findings):
                     self.store.execute(sql)
 
     def reset(self, within: bool) -> None:
-        """Set the counts of transitions to zero, in a transaction; `within`: whether it is the application's.
+        """Set the transition counts to zero, in a transaction; `within`: whether it is the application's.
 
         It subtracts what it read, so what other processes count meanwhile remains.
         """
@@ -291,7 +291,7 @@ class Installation(Findings):
         self.dialect.execute(self.store, self.looks.add_counter, values)
 
     def drop(self, drop: Callable[[], object]) -> int:
-        """Call `drop`, which drops the table, unless tasks are taken. Return the number of taken tasks.
+        """Call `drop`, which drops the table, unless tasks are taken. Return how many are taken.
 
         No task can be taken between the count and the drop.
         """

@@ -22,7 +22,7 @@ VIEW = "is a view: make the table behind it the queue"
 
 
 class Installer(ABC):
-    """The means of an `Installation` in one kind of database."""
+    """The SQL and the steps that an `Installation` uses in one kind of database."""
 
     objects_kind: type[Objects]
 
@@ -39,7 +39,7 @@ class Installer(ABC):
     @property
     @abstractmethod
     def no_table(self) -> str:
-        """A query of why nothing can be installed on what has the name of the table; no row if it can be."""
+        """A query for why nothing can be installed on what has the table's name; no row if it can be."""
 
     def refuse(self, store: Connections) -> None:
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
@@ -54,7 +54,7 @@ class Installer(ABC):
 
     @abstractmethod
     def existing(self, store: Connections) -> dict[str, str]:
-        """Return the kinds, by name, of the objects in the schema of the queue, and of the shared ones."""
+        """Return kinds by name: for the objects in the queue's schema, and for the shared ones."""
 
     def broken(self, store: Connections) -> dict[str, str]:
         """Return the kinds, by name, of what an interrupted installation has left, which `existing` leaves out."""
@@ -63,17 +63,17 @@ class Installer(ABC):
     @property
     @abstractmethod
     def definitions(self) -> str:
-        """A query of (name, the SQL that creates it as the database shows it) of the indexes and triggers."""
+        """A query for indexes and triggers: (name, the SQL that creates it as the database shows it)."""
 
     @staticmethod
     def hashed(made: str, shown: str) -> str:
-        """Return SQL of the hash of two texts."""
+        """Return SQL that hashes two texts."""
         return f"{made} || {shown}"  # SQLite has no hash functions
 
     def hashes(self, items: Iterable[Object]) -> str:
-        """Return a query of (name, hash) of those of these indexes and triggers that the database has.
+        """Return a query for (name, hash): these indexes and triggers, if the database has them.
 
-        A hash is of the SQL that creates one, and of what the database then shows of it.
+        A hash covers the SQL that creates one, and what the database then shows for it.
         """
         literal = self.of.literal
         digests = {item.name: sha256("\n".join(item.create).encode()).hexdigest() for item in items}
@@ -84,7 +84,7 @@ class Installer(ABC):
         )
 
     def noting(self, items: Sequence[Object]) -> list[str]:
-        """Return SQL that records these indexes, triggers and tables as made; a table has no hash."""
+        """Return SQL to record these indexes, triggers and tables as made; a table has no hash."""
         literal, queue = self.of.literal, self.of.literal(self.of.source_name)
         names = ", ".join(literal(item.name) for item in items)
         hashes = self.hashes(item for item in items if item.kind != "table")
@@ -95,7 +95,7 @@ class Installer(ABC):
         ]
 
     def in_a_script(self, sql: str) -> str:
-        """Return a statement as part of a script, in which each statement ends with a ; at the end of a line."""
+        """Return a statement as part of a script, in which each statement ends with a ; at a line's end."""
         return filled(sql, now="NULL")
 
     def table_columns(self, store: Connections) -> set[str]:
@@ -105,32 +105,32 @@ class Installer(ABC):
 
     @abstractmethod
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
-        """Return the columns of a table in the schema of the queue, and whether the database computes each of them."""
+        """Return a table's columns in the queue's schema, and whether the database computes each."""
 
     @abstractmethod
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        """Return what limits the values of a row, CHECKs and the type of the status: its name, and the condition."""
+        """Return what limits a row's values, CHECKs and the status type: its name, and the condition."""
 
     # what the rows hold
 
     @property
     def statuses_in_use(self) -> str:
-        """A query of the number of rows by status, also foreign ones. It reads the whole table."""
+        """A query for row counts by status, also foreign ones. It reads the whole table."""
         status = self.of.exact(self.of.roles["status"], self.of.kind("status"))
         return f"SELECT {status}, COUNT(*) FROM {self.of.table_in_schema} GROUP BY 1"
 
     @property
     def statuses_alike(self) -> str:
-        """A query of the first and last index of states whose statuses the column compares as equal."""
+        """A query for the first and last index among states whose statuses the column compares as equal."""
         listed = self._listed(self.of.exact(self.of.roles["status"], self.of.kind("status")))
         return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.of.roles['status']} HAVING COUNT(*) > 1"
 
     def refused_by(self, condition: str) -> str:
-        """Return a query of the indexes of states whose statuses do not fulfil a condition on their column."""
+        """Return a query for the indexes of states whose statuses do not fulfil a condition on their column."""
         return f"SELECT place FROM {self._listed(self.of.roles['status'])} WHERE NOT ({condition})"
 
     def _listed(self, status: str) -> str:
-        """Return a table of the statuses of the states, with their indexes, in the type and collation of the column."""
+        """Return a table with the states' statuses and indexes, in the column's type and collation."""
         words = [self.of.literal(self.of.words[state]) for state in self.of.machine.states]
         first = f"SELECT -1 AS place, {status} AS {self.of.roles['status']} FROM {self.of.table_in_schema} WHERE FALSE"
         listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
@@ -142,7 +142,7 @@ class Installer(ABC):
 
     @contextmanager
     def creating(self, store: Connections) -> Iterator[None]:
-        """Create the application's table in this block; other connections cannot create objects of that name."""
+        """Create the application's table in this block; other connections cannot create objects with that name."""
         yield
 
     @contextmanager
@@ -178,7 +178,7 @@ class Installer(ABC):
 
     @property
     def in_the_way(self) -> str:
-        """A query of (who, seconds) of the open transactions of others that a change of the table waits for."""
+        """A query for (who, seconds): others' open transactions that a change to the table waits for."""
         return self.of.open_transactions
 
     def not_online(self, store: Connections) -> str:
@@ -192,11 +192,11 @@ class Installer(ABC):
 
     @property
     def estimate(self) -> str:
-        """A query of about how many rows the table has."""
+        """A query for about how many rows the table has."""
         return f"SELECT COUNT(*) FROM {self.of.table_in_schema}"
 
     def online(self, sql: str) -> str:
-        """Return SQL of an index or a column that blocks writers for a moment only."""
+        """Return SQL for an index or a column that blocks writers for a moment only."""
         return sql
 
     @contextmanager
@@ -209,7 +209,7 @@ class Installer(ABC):
 
     @property
     def own(self) -> dict[str, str]:
-        """The definitions of the columns that xq brings, by name."""
+        """The columns that xq brings: their definitions by name."""
         types = {"text": self.of.long_text, "double": self.of.double, "integer": "INTEGER"}
         own = {field.column: OWN[role] for role, field in self.of.source.own.items()}
         return {

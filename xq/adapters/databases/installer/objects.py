@@ -21,7 +21,7 @@ REFUSAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """A database object of a queue. Running `create` twice is harmless."""
+    """A queue's database object. Running `create` twice is harmless."""
 
     kind: str  # table, index or trigger
     name: str
@@ -42,10 +42,10 @@ class Objects(ABC):
         return [*self.shared(), *self.mine()]
 
     def mine(self) -> list[Object]:
-        """Return those of this queue alone, in order."""
+        """Return this queue's own objects, in order."""
         return [*self.side_tables(), *self.indexes(), *self.triggers()]
 
-    tables_file: ClassVar[Path]  # the texts of the side tables
+    tables_file: ClassVar[Path]  # the side tables' texts
 
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
@@ -69,31 +69,31 @@ class Objects(ABC):
 
     @abstractmethod
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        """Return the values for the text of the table of group heads."""
+        """Return the values for the head table's text."""
 
     @abstractmethod
     def names_beside(self, suffix: str) -> dict[str, str]:
-        """Return the types, or the names of indexes and constraints, that the text of a side table has."""
+        """Return the types, or the names for indexes and constraints, that a side table's text has."""
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        """Return an index of the rows that meet a condition."""
+        """Return an index on the rows that meet a condition."""
         create = f"CREATE {'UNIQUE ' * unique}INDEX IF NOT EXISTS {self.index_on(suffix)}"
         return self.made("index", suffix, f"{create} ({columns}) WHERE {condition}")
 
     def index_on(self, suffix: str) -> str:
-        """Return the name of an index, ON, and its table. The schema stands before one of them."""
+        """Return an index's name, ON, and its table. The schema stands before one of them."""
         return f"{self.of.quote(self.of.name(suffix))} ON {self.of.table_in_schema}"
 
     @abstractmethod
     def triggers(self) -> list[Object]:
-        """Return the triggers, which see every change of the table by any program."""
+        """Return the triggers, which see every program's changes to the table."""
 
     def indexes(self) -> list[Object]:
-        """Return the indexes of the selectors. With partial indexes, rows at rest are in none of them."""
+        """Return the selectors' indexes. With partial indexes, rows at rest are in none."""
         return [self.index(suffix, *found) for suffix, found in self.wanted_indexes().items()]
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
-        """Return the indexes by suffix: columns, the condition of the rows, whether it is unique."""
+        """Return the indexes by suffix: columns, the condition on rows, whether it is unique."""
         found: dict[str, tuple[str, str, bool]] = {}
         for state in self.of.machine.picked():
             mine = self.of.is_state(state)
@@ -107,7 +107,7 @@ class Objects(ABC):
         for column in self.of.timed_columns:
             role = self.of.roles[column]
             found[column] = (f"{self.of.roles['status']}, {role}", f"{role} IS NOT NULL", False)
-        # The taken tasks of a session must be found among ten million others.
+        # A session's taken tasks must be found among ten million others.
         taken = self.of.is_state(TAKEN)
         if self.of.index_of_taken in found:
             columns, condition, unique = found["runat"]
@@ -120,7 +120,7 @@ class Objects(ABC):
         return found
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:
-        """Return an object of this queue, with the SQL that creates it."""
+        """Return this queue's object, with the SQL that creates it."""
         name = self.of.name(suffix)
         return Object(kind, name, create, self.drop(kind, name))
 
@@ -130,22 +130,22 @@ class Objects(ABC):
         return self.made("table", "put")
 
     def drop(self, kind: str, name: str) -> str:
-        """Return SQL that drops an object of this queue if it exists."""
+        """Return SQL that drops this queue's object if it exists."""
         return f"DROP {kind.upper()} IF EXISTS {self.of.object(name)}"
 
     # the tables that all queues share
 
     def shared(self) -> list[Object]:
-        """Return the tables that all queues of a database share."""
+        """Return the tables that all queues in a database share."""
         return [
             Object("table", table, (create,), f"DROP TABLE IF EXISTS {table}")
             for table, create in self.of.shared.tables.items()
         ]
 
-    # the files of SQL
+    # the SQL files
 
     def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
-        """Return the SQL of a text for this queue, with the values filled in."""
+        """Return a text's SQL for this queue, with the values filled in."""
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
@@ -160,7 +160,7 @@ class Objects(ABC):
         return list(dict.fromkeys([self.of.roles["status"], *self.of.keys, *tube, *utube]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        """Return the values of a version of a row for the texts of triggers, as `old`, and its conditions, as `was`."""
+        """Return the values that triggers' texts have for a row's version, as `old`, and its conditions, as `was`."""
         machine, status = self.of.machine, f"{version}.{self.of.roles['status']}"
         found = {
             old: self.of.letter(status),
@@ -179,7 +179,7 @@ class Objects(ABC):
         return found
 
     def of_change(self) -> dict[str, str]:
-        """Return the values of OLD and NEW for the texts of triggers, and the conditions of a change."""
+        """Return the values for OLD and NEW in triggers' texts, and the conditions on a change."""
         known = {
             **self.of_version("OLD", "old", "was"),
             **self.of_version("NEW", "new", "is"),
@@ -189,7 +189,7 @@ class Objects(ABC):
             "elsewhere": ELSEWHERE,
             "refusal": self.of.literal(REFUSAL),
         }
-        # SQL that ends a task by its token writes that down: see docs/howto/plain-sql.md.
+        # SQL that ends a task by its token records this: see docs/howto/plain-sql.md.
         by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.of.ended(known['old_owner'])}"
         known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
         return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})

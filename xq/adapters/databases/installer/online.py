@@ -1,4 +1,4 @@
-"""The steps of an installation as data: the plan prints them, and an installation beside writers runs them."""
+"""An installation's steps as data: the plan prints them, and an installation beside writers runs them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MANY: Final = 1_000_000  # rows, from which on install() warns that writers wait
 LONGEST: Final = 10  # the longest pause between two attempts, in lock timeouts
 SHORTEST: Final = 0.001  # seconds, as a lock timeout of 0 waits without end on PostgreSQL
 LASTS: Final = 1e6  # seconds: PostgreSQL counts milliseconds in 31 bits
-NONE: Final = ("reads and writes go on",) * 2  # the locks of a step that takes none
+NONE: Final = ("reads and writes go on",) * 2  # the locks for a step that takes none
 LATER: Final = frozenset({ErrorKind.LOCKED, ErrorKind.CONFLICT})  # errors after which a step is attempted again
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of an installation: one transaction, where the database has such of changes of tables."""
+    """A step in an installation: one transaction, where the database can change tables in one."""
 
     kind: str  # tables, columns, index, triggers or count
     what: str
@@ -37,7 +37,7 @@ class Stage:
 
 
 class Installing:
-    """What is left to do of an installation."""
+    """The work that an installation has left."""
 
     def __init__(self, findings: Findings, online: bool, finish: Callable[[], None]) -> None:
         self.findings, self.store, self.dialect = findings, findings.store, findings.dialect
@@ -105,7 +105,7 @@ class Installing:
         return int(rows or 0)
 
     def waited_for(self, longer_than: float = -1) -> list[str]:
-        """Return the transactions of others that are in the way, if they are open for so many seconds."""
+        """Return the others' transactions that are in the way, if they are open for so many seconds."""
         sql = self.installer.in_the_way
         try:
             found = self.dialect.execute(self.store, sql, {"n": longer_than}) if sql else []
@@ -133,10 +133,10 @@ class Installing:
 
     def _run_all(self, lock_timeout: float) -> None:
         done, pauses = set[str](), self._pauses(lock_timeout)
-        # What is left is asked for again before each attempt, as install() of another process may have done it.
+        # Ask again what is left before each attempt, as another process may have done it by install().
         while not self.findings.is_whole():
             step = next((each for each in self.left() if each.what not in done), None)
-            if step is None:  # uninstall() of another process has undone one
+            if step is None:  # another process has undone one by uninstall()
                 done.clear()
                 continue
             log.info("the queue %s: %s", self.store.name, step.what)

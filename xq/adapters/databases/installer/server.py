@@ -12,20 +12,20 @@ from xq.core.ports import OUTCOME_UNKNOWN, Connections
 
 
 class ServerInstaller(Installer):
-    """The records of xq stand in the connection's first schema, and its locks are those of the server."""
+    """The records of xq stand in the connection's first schema, and it uses the server's locks."""
 
-    first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
-    others: ClassVar[str]  # a query of the other schemas that have records of xq
-    from_there: ClassVar[str]  # advice how to use the records of another schema; the name follows
+    first_schema: ClassVar[str]  # SQL for the connection's schema, where xq has its records
+    others: ClassVar[str]  # a query for the other schemas that have xq's records
+    from_there: ClassVar[str]  # advice how to use another schema's records; the name follows
 
     @property
     def like_mine(self) -> str:
-        """The LIKE pattern, as SQL, of the names of this queue's objects."""
+        """The LIKE pattern, as SQL, for the names that this queue's objects have."""
         escaped = re.sub("[|%_]", r"|\g<0>", self.of.name(""))  # | has no other meaning in SQL or re
         return f"{self.of.literal(escaped + '%')} ESCAPE '|'"
 
     def not_online(self, store: Connections) -> str:
-        # Its heads are counted by the triggers, and must not change until they are built.
+        # The triggers count its heads, which must not change until they are built.
         return "the heads of its utubes are built while no row changes: call install()" if self.objects.groups else ""
 
     def refuse(self, store: Connections) -> None:
@@ -34,7 +34,7 @@ class ServerInstaller(Installer):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
     def _schemas(self, store: Connections) -> tuple[str, str]:
-        """Return the schema of the table, and the schema of xq's records."""
+        """Return the table's schema, and the schema with xq's records."""
         ((first,),) = store.execute(f"SELECT {self.first_schema}")
         return self.of.source.schema or first, first
 

@@ -22,7 +22,7 @@ from xq.core.ports import BYTES, Connection, Connections, Field, Kind, Row, Run,
 
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
-HIGHEST = "\uffff"  # of the characters in names
+HIGHEST = "\uffff"  # among the characters in names
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
 
 
@@ -39,7 +39,7 @@ class MariadbBuckets(TokenBuckets):
 
 
 class Mariadb(MariadbLanguage, Server):
-    """The dialect of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
+    """MariaDB's dialect. It has no arrays and no partial indexes, and its collations ignore case."""
 
     no_limit = 2**64 - 1
     shared_kind = MariadbShared
@@ -81,7 +81,7 @@ class Mariadb(MariadbLanguage, Server):
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
     def beyond(self, columns: Sequence[str], operator: str) -> str:
-        # A comparison of rows would read no range. The values before the last one are beyond only if they differ.
+        # A row comparison would read no range. The values before the last one are beyond only if they differ.
         *before, last = [(column, f":p{i}") for i, column in enumerate(columns)]
         found = f"{last[0]} {operator} {last[1]}"
         for column, value in reversed(before):
@@ -89,7 +89,7 @@ class Mariadb(MariadbLanguage, Server):
         return found
 
     def key_in_history(self, parts: Sequence[str]) -> str:
-        # In the collation of the history's column: that of the connection may not be comparable with it.
+        # In the history column's collation: the connection's may not be comparable with it.
         return EXACT_TEXT(super().key_in_history(parts))
 
     def in_history(self, field: Field, part: str, alone: bool) -> str:

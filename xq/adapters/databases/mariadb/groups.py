@@ -17,20 +17,20 @@ UNLESS_LOCKED = (  # the next statement follows one that would wait, if the serv
 
 
 class MariadbGroups(ServerGroups):
-    """Heads that are called by a digest of the utube: a text may be long, and compares as its collation does.
+    """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
 
-    There are no partial indexes: stored columns hold the utube of a task, and whether a head is open.
+    There are no partial indexes: stored columns hold a task's utube, and whether a head is open.
     """
 
     me = "CONNECTION_ID()"
     at_once = 200  # more could take longer than a take waits that finds them locked
     join = "STRAIGHT_JOIN"
-    by_key = " FORCE INDEX (PRIMARY)"  # by an index of states MariaDB would lock all the rows that it reads there
+    by_key = " FORCE INDEX (PRIMARY)"  # by an index on states MariaDB would lock all the rows that it reads there
     by_open = " FORCE INDEX (open)"
 
     @property
     def column(self) -> str:
-        """The column of the table with the digest of the utube."""
+        """The table's column with the utube's digest."""
         return self.of.quote(self.of.name("turn"))
 
     def called(self, column: str) -> str:
@@ -61,7 +61,7 @@ class MariadbGroups(ServerGroups):
         return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
 
     def select(self, columns: str, rows: Selector) -> str:
-        # Of the heads alone: another part of the statement locks the first tasks without a utube.
+        # From the heads alone: another part of the statement locks the first tasks without a utube.
         return f"{self.candidates([columns], rows)[0]}{self.of.skip}"
 
     def among(self, utubes: Collection[Any]) -> str:
@@ -80,7 +80,7 @@ class MariadbGroups(ServerGroups):
         store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {each}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
-        """Write the first task of these groups into their heads, and run the statements `then` in the same block."""
+        """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
         names = map(self.of.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
@@ -104,7 +104,7 @@ class MariadbGroups(ServerGroups):
 
     def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         dirty = self.held(store, dirty)
-        # What it reads is at least as new as the lock of the head, and so as what another connection has written there.
+        # What it reads is at least as new as the head's lock, and so as what another connection has written there.
         locked = set(self.locked(store, dirty))
         # The statement that makes room in a full group makes it dirty.
         refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
@@ -125,6 +125,6 @@ class MariadbGroups(ServerGroups):
 
     @staticmethod
     def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
-        """Return a JOIN with the rows `xq_o` of some keys, which reads them by key."""
+        """Return a JOIN with the rows `xq_o` for some keys, which reads them by key."""
         each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
         return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

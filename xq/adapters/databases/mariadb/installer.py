@@ -21,7 +21,7 @@ BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 
 
 class MariadbInstaller(ServerInstaller):
-    """Each statement that creates something is a transaction of its own."""
+    """Each statement that creates something is its own transaction."""
 
     objects_kind = MariadbObjects
     objects: MariadbObjects
@@ -49,13 +49,13 @@ class MariadbInstaller(ServerInstaller):
         )
 
     def in_a_script(self, sql: str) -> str:
-        # A client that runs a script ends a statement at each ; of a trigger's body, but not within a string.
+        # A client that runs a script ends a statement at each ; in a trigger's body, but not within a string.
         sql = super().in_a_script(sql)
         return f"EXECUTE IMMEDIATE {self.of.in_any_mode(sql)}" if ";" in sql else sql
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
-        # Each statement that creates something is a transaction of its own, and ends the open one.
+        # Each statement that creates something is its own transaction, and ends the open one.
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where something is installed: install outside of it")
         with self.creating(store):
@@ -63,7 +63,7 @@ class MariadbInstaller(ServerInstaller):
             try:
                 yield
             except Exception:
-                # No rollback brings back what was taken down. Its triggers may be those of another definition.
+                # No rollback brings back what was taken down. Its triggers may belong to another definition.
                 lost = there.keys() - self.existing(store).keys()
                 mine = (item for item in self.objects.mine() if item.kind == "index" and item.name in lost)
                 indexes = [sql for item in mine for sql in item.create]
@@ -140,7 +140,7 @@ class MariadbInstaller(ServerInstaller):
         yield taken
 
     def _triggers(self, store: Connections) -> set[str]:
-        """Return SQL that creates the existing triggers of the table again."""
+        """Return SQL that creates the table's existing triggers again."""
         found = store.execute(
             "SELECT trigger_name, action_timing, event_manipulation, action_statement FROM information_schema.triggers "
             f"WHERE {self._of_mine}"
@@ -199,14 +199,14 @@ class MariadbInstaller(ServerInstaller):
         return known
 
     def _is_hidden(self, store: Connections, trigger: str) -> bool:
-        """Return whether there is a trigger that this user may not see, for lack of a right."""
+        """Return whether there is a trigger that this user may not see, since a right is missing."""
         try:
             store.execute(f"SHOW CREATE TRIGGER {self.of.object(trigger)}")
         except Exception as error:
             if store.classify(error) in OUTCOME_UNKNOWN:
                 raise
             return f"({UNSEEN}," in str(error)
-        return False  # it is one of another table: of this one before a copy has taken its name
+        return False  # another table has it: this one before a copy has taken its name
 
     @property
     def definitions(self) -> str:
@@ -230,7 +230,7 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _mine(self) -> str:
-        """The condition of the queue's table in the tables of information_schema."""
+        """The condition that finds the queue's table in information_schema."""
         return f"table_schema = {self.of.schema} AND table_name = {self.of.literal(self.of.source.name)}"
 
     @property
@@ -239,7 +239,7 @@ class MariadbInstaller(ServerInstaller):
 
     @property
     def _tables(self) -> str:
-        """The condition of the queue's table, its side tables, and the tables that all queues share."""
+        """The condition for the queue's table, its side tables, and the tables that all queues share."""
         shared = ", ".join(self.of.literal(item.name) for item in self.objects.shared())
         return (
             f"((table_schema = {self.of.schema} AND (table_name = {self.of.literal(self.of.source.name)} "

@@ -1,4 +1,4 @@
-"""The language of MariaDB. It has no arrays and no partial indexes, and its collations ignore case."""
+"""MariaDB's language. It has no arrays and no partial indexes, and its collations ignore case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
 
 
 class MariadbLanguage(ServerLanguage):
-    """The language of MariaDB."""
+    """MariaDB's language."""
 
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
@@ -35,7 +35,7 @@ class MariadbLanguage(ServerLanguage):
     )
     json_array = Form("JSON_ARRAY({})")
     differ = Form("NOT (BINARY {} <=> BINARY {})")
-    as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest of text of any length
+    as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest for text of any length
     exact_text = EXACT_TEXT
     folded = Form(f"LOWER({EXACT_TEXT})")
     ended = Form("CONCAT('-', {})")
@@ -54,7 +54,7 @@ class MariadbLanguage(ServerLanguage):
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
         "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
     )
-    # No other engine locks rows, and few roll back. A key of 255 characters does not fit into other row formats.
+    # No other engine locks rows, and few roll back. A key with 255 characters does not fit into other row formats.
     engine = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
     absent_rows = " FROM DUAL"
     afresh = ServerLanguage.lock
@@ -116,6 +116,6 @@ class MariadbLanguage(ServerLanguage):
 
 
 class MariadbShared(SharedSql, MariadbLanguage):
-    """The SQL of what the queues of a database of MariaDB share."""
+    """The SQL for what the queues in a MariaDB database share."""
 
     more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

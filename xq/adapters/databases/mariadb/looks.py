@@ -1,4 +1,4 @@
-"""The looks of MariaDB."""
+"""MariaDB's looks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from xq.core.ports import Connections
 
 
 class MariadbLooks(ServerLooks):
-    """It deletes rows by key, in order: a scan of the table would lock what others are writing."""
+    """It deletes rows by key, in order: a table scan would lock what others are writing."""
 
     def roll_up(self, store: Connections) -> bool:
         count = self.of.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
             return False
-        # Not to the end of the table: a lock on its last row would block inserts after it.
+        # Not to the table's end: a lock on its last row would block inserts after it.
         some = (
             f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
             f"{self.of.skip}"

@@ -1,4 +1,4 @@
-"""Moves of tasks on MariaDB."""
+"""Task moves on MariaDB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PAR
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
 BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 ONE: Final = frozenset({"key", "first"})  # the ways to select one row
-NAMES: Final = ("k", "other")  # of the variables of a block: for the key of a row, and for that of others
+NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
 
 class MariadbMoves(ServerMoves):
@@ -33,7 +33,7 @@ class MariadbMoves(ServerMoves):
         return self.has_dirty_groups or "tube" in self.of.roles
 
     def _of_states(self, rows: Selector) -> str:
-        # Not by an index of states: it would miss tasks that move meanwhile to an already read state.
+        # Not by an index on states: it would miss tasks that move meanwhile to an already read state.
         return f"{self.of.table_in_schema}{self.of.by_primary * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
@@ -42,7 +42,7 @@ class MariadbMoves(ServerMoves):
             return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.of.lock}"
         if rows.way not in ("key", "keys"):
             return self.select(columns, rows)
-        # By the key: by the index of states MariaDB would also lock the tasks that others have taken.
+        # By the key: by the index on states MariaDB would also lock the tasks that others have taken.
         of = f"{self.of.table_in_schema}{self.of.by_primary}"
         locked = f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.of.lock}"
         return f"{BRIEFLY * rows.briefly}{locked}"
@@ -66,7 +66,7 @@ class MariadbMoves(ServerMoves):
         return [f"xq_{name}{i}" for i in range(len(self.of.keys))]
 
     def _is_row(self, name: str) -> str:
-        """Return the condition of the row of the key in these variables. It finds none, at once, if they are NULL."""
+        """Return the condition for the row with its key in these variables. If they are NULL, it finds none at once."""
         return " AND ".join(f"{key} = {it}" for key, it in zip(self.of.keys, self._variables(name), strict=True))
 
     def listing(self, rows: Selector) -> str:
@@ -94,7 +94,7 @@ class MariadbMoves(ServerMoves):
         # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
         in_order = f"ORDER BY {', '.join(self.of.keys)} LIMIT"
         if rows.way in ("key", "keys"):
-            # It accepts no FORCE INDEX here. By the index of states it would lock the tasks that others have taken.
+            # It accepts no FORCE INDEX here. By the index on states it would lock the tasks that others have taken.
             fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.of.roles['owner']})")
             some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.of.sets_context} {in_order} {some}"
@@ -117,7 +117,7 @@ class MariadbMoves(ServerMoves):
         find, others = self.of.query(statement.lock), self.of.query(statement.others) if statement.others else None
         wide = len(self.of.keys)
         both = _block(statement.sql, statement.back) if statement.back else statement.sql
-        of_size: dict[int, Run] = {}  # by the number of the rows
+        of_size: dict[int, Run] = {}  # by row count
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
@@ -139,7 +139,7 @@ class MariadbMoves(ServerMoves):
         return partial(OpenConnection.atomically, work=run)
 
     def _in_a_block(self, statement: Statement) -> Run:
-        """Return a function that runs all parts of a statement of one row in a block: one round trip."""
+        """Return a function that runs a one-row statement's parts in a block: one round trip."""
         mine, other = map(self._variables, NAMES)
         steps = [
             f"DECLARE {name} TYPE OF {self.of.table_in_schema}.{key}"
@@ -175,13 +175,13 @@ class MariadbMoves(ServerMoves):
         return [row for row in found if tuple(row[-wide:]) in meant]
 
     def _chosen(self, many: int) -> str:
-        """Return the condition of the rows of `many` keys."""
+        """Return the condition that finds rows by `many` keys."""
         keys = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(many))
         return f"{self.of.key} IN ({', '.join(f'({key})' for key in keys)})"
 
     @staticmethod
     def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Return the values of `_chosen`."""
+        """Return the values for `_chosen`."""
         return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
 
     @property
@@ -196,7 +196,7 @@ class MariadbMoves(ServerMoves):
         return ""  # an error rolls back the statement, not the transaction
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        # The driver's error shows its message as Python does, which escapes a quote if there is one of each kind.
+        # The driver's error shows its message as Python does, which escapes a quote if both kinds occur.
         return f"{self.of.name(guard.name)}'" in refusal.replace("\\'", "'")
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:

@@ -12,13 +12,13 @@ from xq.core.tokens import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
-PREFIX = 191  # characters of a long text that an index holds, in each row format
-LONG = 255  # characters, beyond which an index of several columns cannot be sure to hold the whole
-DIGEST = "CHAR(64) CHARACTER SET ascii"  # the type of one
+PREFIX = 191  # how many characters an index holds from a long text, in each row format
+LONG = 255  # characters, beyond which an index on several columns cannot be sure to hold the whole
+DIGEST = "CHAR(64) CHARACTER SET ascii"  # a digest's type
 
 
 def part(n: int | str) -> str:
-    """Return SQL of a part of the event context."""
+    """Return SQL for one part of the event context."""
     context = "CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
     return f"SUBSTRING_INDEX(SUBSTRING_INDEX({context}, '{PART}', {n}), '{PART}', -1)"
 
@@ -27,16 +27,16 @@ class MariadbObjects(Objects):
     """There are no partial indexes."""
 
     groups: MariadbGroups | None
-    # By quoted column, once the installer has read the table; before, the types of the model decide, which may differ.
+    # By quoted column, once the installer has read the table; before, the model's types decide, which may differ.
     is_char, is_long = frozenset[str](), dict[str, bool]()
 
     def indexed(self, column: str) -> str:
-        """Return a column of an index, or the prefix of it that an index can hold."""
+        """Return an index column, or the prefix that an index can hold."""
         is_long = self.is_long.get(column)
         return self.of.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
 
     def digest(self, column: str) -> str:
-        """Return a digest of a column, for a stored column."""
+        """Return a column's digest, for a stored column."""
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
         return self.of.as_text(f"RTRIM({column})" if column in self.is_char else column)
 
@@ -71,7 +71,7 @@ class MariadbObjects(Objects):
         return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.of.quote(name)} ON {table} ({short})")
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
-        """Return SQL that adds a stored computed column and an index of `listed`."""
+        """Return SQL that adds a stored computed column and an index on `listed`."""
         values = {
             "table": table,
             "column": column,
@@ -86,7 +86,7 @@ class MariadbObjects(Objects):
     def drop(self, kind: str, name: str) -> str:
         if kind != "index":
             return super().drop(kind, name)
-        # With its column, also the one of an earlier definition.
+        # With its column, also the one from an earlier definition.
         column = {self.of.name("unique"): "held", self.of.name("utube"): "turn"}.get(name)
         dropped = f"DROP INDEX IF EXISTS {self.of.quote(name)}"
         if column:
@@ -103,7 +103,7 @@ class MariadbObjects(Objects):
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""
-        # The event context may be that of another statement, or of another queue.
+        # Another statement, or another queue, may have set the event context.
         ours = f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
         event = f"IF({ours}, {part(1)}, 'write')"
         at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"

@@ -21,7 +21,7 @@ HIDDEN = (
 
 
 class Postgres(PostgresLanguage, Server):
-    """The dialect of PostgreSQL. One statement chooses and locks rows, and skips locked ones."""
+    """PostgreSQL's dialect. One statement chooses and locks rows, and skips locked ones."""
 
     no_limit = None
     shared_kind = PostgresShared

@@ -17,7 +17,7 @@ def _is_in(step: str) -> str:
 
 
 class PostgresGroups(ServerGroups):
-    """The group heads of PostgreSQL. A take locks a head together with its task."""
+    """PostgreSQL's group heads. A take locks a head together with its task."""
 
     me = "pg_current_xact_id()"
 
@@ -26,7 +26,7 @@ class PostgresGroups(ServerGroups):
         return f"LOCK TABLE {self.heads} IN EXCLUSIVE MODE"
 
     def called(self, column: str) -> str:
-        # Whatever the column's collation, and without the blanks at the end of a CHAR.
+        # Whatever the column's collation, and without a CHAR's blanks at its end.
         return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
 
     @property
@@ -65,7 +65,7 @@ class PostgresGroups(ServerGroups):
         self.of.execute(store, self._looking(f"utube {self.among(utubes)}"), {"utubes": list(utubes)})
 
     def _looking(self, which: str) -> str:
-        """Return SQL that writes the first tasks of heads. An update that changes nothing would add a row version."""
+        """Return SQL that writes the heads' first tasks. An update that changes nothing would add a row version."""
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
         first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
         changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
@@ -86,7 +86,7 @@ class PostgresGroups(ServerGroups):
         return database.transaction(place_and_refresh, locks=False)
 
     def _refresh_placed(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
-        # One statement: its snapshot is at least as new as the rows of dirty groups that are still there.
+        # One statement: its snapshot is at least as new as the dirty groups' rows that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
             "ids": [one.id for one in dirty],
@@ -101,7 +101,7 @@ class PostgresGroups(ServerGroups):
         """SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
         kind, passing = self.of.list_kinds[self.of.kind("utube")], self.of.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
-        # True or nothing; of EXISTS, PostgreSQL might hash all tasks that are ready.
+        # True or nothing; for EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
             "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",

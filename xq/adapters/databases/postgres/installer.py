@@ -160,7 +160,7 @@ class PostgresInstaller(ServerInstaller):
 
     @contextmanager
     def admitted(self, store: Connections) -> Iterator[bool]:
-        # Not by a lock that waits: CREATE INDEX CONCURRENTLY would wait for the snapshot of the waiter.
+        # Not by a lock that waits: CREATE INDEX CONCURRENTLY would wait for the waiter's snapshot.
         lock = f"(hashtext('xq online'), hashtext({self.of.literal(self.of.table_in_schema)}))"
         ((admitted,),) = store.execute(f"SELECT pg_try_advisory_lock{lock}")
         try:
@@ -181,7 +181,7 @@ class PostgresInstaller(ServerInstaller):
                 store.execute(SET_LIMITS.format(locks, statements))
             return
         with self.creating(store) if kind == "count" else self.installing(store):
-            # In milliseconds. The rest of the time is for the step itself.
+            # In milliseconds. The remaining time is for the step itself.
             limit = "statement_timeout = 0" if kind == "count" else f"lock_timeout = {ceil(seconds * 900)}"
             store.execute(f"SET LOCAL {limit}")
             yield
@@ -222,7 +222,7 @@ class PostgresInstaller(ServerInstaller):
         # Without casts and parentheses, which are others after a dump and its restore.
         casts = """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?'"""
         index = f"translate(regexp_replace(pg_get_indexdef(indexrelid), {casts}, '', 'g'), '()[] ', '')"
-        # Without the name of the function, which the search path shortens.
+        # Without the function's name, which the search path shortens.
         trigger = "tgenabled, regexp_replace(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE .*', ''), prosrc"
         return (
             f"SELECT relname AS name, {index} AS shown "

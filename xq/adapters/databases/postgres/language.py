@@ -1,4 +1,4 @@
-"""The language of PostgreSQL."""
+"""PostgreSQL's language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xq.core.ports import INTEGERS, TIMES, Kind
 
 
 class PostgresLanguage(ServerLanguage):
-    """The language of PostgreSQL."""
+    """PostgreSQL's language."""
 
     shared_file = Path(__file__).parent / "shared.sql"
     layout = "15"
@@ -35,7 +35,7 @@ class PostgresLanguage(ServerLanguage):
     differ = Form("{} IS DISTINCT FROM {}")
     as_text = Form('CAST({} AS text) COLLATE "default"')  # as xq's own tables, whatever the column's collation
     folded = Form('lower(CAST({} AS text) COLLATE "C")')
-    # As an expression: else the condition would imply that of the partial index of taken tasks.
+    # As an expression: else the condition would imply the one on the partial index for taken tasks.
     number_alone, text_alone = Form("0 + {}"), Form("'' || {}")
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
@@ -88,4 +88,4 @@ class PostgresLanguage(ServerLanguage):
 
 
 class PostgresShared(SharedSql, PostgresLanguage):
-    """The SQL of what the queues of a schema of PostgreSQL share."""
+    """The SQL for what the queues in a PostgreSQL schema share."""

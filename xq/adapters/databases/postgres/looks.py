@@ -1,4 +1,4 @@
-"""The looks of PostgreSQL."""
+"""PostgreSQL's looks."""
 
 from __future__ import annotations
 

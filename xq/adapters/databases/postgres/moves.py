@@ -1,4 +1,4 @@
-"""Moves of tasks on PostgreSQL."""
+"""Task moves on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PostgresMoves(ServerMoves):
     def update(self, rows: Selector, change: Change) -> Statement:
         if not self.of.buckets.is_charged(rows, change):
             return super().update(rows, change)
-        # It charges the bucket before it takes the task. If the bucket has become empty, it returns a row of NULLs.
+        # It charges the bucket before it takes the task. If the bucket has become empty, it returns one row, all NULL.
         here = f"{self.of.key} = (SELECT * FROM xq_task)"
         may = f"({self.of.buckets.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
         return Statement(

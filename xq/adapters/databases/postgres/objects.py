@@ -15,10 +15,10 @@ from xq.core.ports import PART, TIMES
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 CHANNEL = "xq"
 SERVER_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS float8)"  # changes within a transaction, and is stable
-TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # of this statement and no other
+TEXT_OF_TIME = "CAST(extract(epoch FROM statement_timestamp()) AS text)"  # for this statement and no other
 SOON = 1.0  # seconds; later timers need no notification, as the maintenance thread looks once a second
 
-# The columns of a primary key. information_schema hides them from a user that has SELECT alone.
+# A primary key's columns. information_schema hides them from a user that has SELECT alone.
 KEY = """
 SELECT attname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indrelid
 CROSS JOIN unnest(indkey) WITH ORDINALITY AS parts (number, place)
@@ -28,7 +28,7 @@ WHERE indisprimary AND relname = %s AND relnamespace = COALESCE(%s, current_sche
 
 
 def part(n: int | str) -> str:
-    """Return SQL of a part of the event context."""
+    """Return SQL for one part of the event context."""
     return f"split_part(current_setting('xq.context', true), '{PART}', {n})"
 
 
@@ -69,7 +69,7 @@ class PostgresObjects(Objects):
 
 
 class Triggers(PostgresObjects):
-    """The triggers of a queue, as SQL. A DO block creates each, and replaces `here` by the current schema."""
+    """A queue's triggers, as SQL. A DO block creates each, and replaces `here` by the current schema."""
 
     def __init__(self, plain: PostgresObjects) -> None:
         self.plain, mine, source = plain, plain.of, plain.of.source
@@ -81,8 +81,8 @@ class Triggers(PostgresObjects):
         groups = plain.groups and plain.groups.in_schema(source.schema or here)
         super().__init__(groups.of if groups else mine.in_schema(source.schema or here), groups)
         machine, limit = mine.machine, mine.machine.guard("limit")
-        self.limited = mine.guarded_states(limit) if limit else []  # the states of the feature limit
-        # The states whose tasks may block others: a take finds one of the others after they have left it.
+        self.limited = mine.guarded_states(limit) if limit else []  # the states that the feature limit counts
+        # The states whose tasks may block others: a take finds another task after one has left such a state.
         self.blocking = [state for state in machine.states if machine.frees(state, ABSENT)]
         self.known = self._known()
 
@@ -170,11 +170,11 @@ class Triggers(PostgresObjects):
         return known
 
     def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
-        """Return the values of rows of a statement for the texts, as `of_version` does."""
+        """Return what the texts name for a statement's rows, as `of_version` does."""
         return self.of_version(version, old, was) | {"its_wait": self.of.same_wait("w", version)}
 
     def _soon(self, version: str) -> str:
-        """Return the condition of a task whose timer passes before any process looks again."""
+        """Return the condition that a task's timer passes before any process looks again."""
         status = f"{version}.{self.of.roles['status']}"
         listened = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
         return " OR ".join(

@@ -16,7 +16,7 @@ from xq.core.tokens import UUID_LENGTH
 
 
 class Sqlite(SqliteLanguage, Dialect):
-    """The dialect of SQLite, which is a file, or in memory."""
+    """SQLite's dialect. The database is a file, or in memory."""
 
     no_limit = -1
     shared_kind = SqliteShared
@@ -27,7 +27,7 @@ class Sqlite(SqliteLanguage, Dialect):
 
     @property
     def not_held(self) -> str:  # type: ignore[override]
-        # No SQL finds the locks of heartbeats. At `:asked` the sessions `:expired` had none.
+        # No SQL finds the heartbeats' locks. At `:asked` the sessions `:expired` had none.
         asked = f"{self.roles['runat']} <= {self.moment(self.kind('runat'), ':asked')}"
         return f" AND {asked} AND {self.session_of_owner} IN (SELECT value FROM json_each(:expired))"
 
@@ -38,7 +38,7 @@ class Sqlite(SqliteLanguage, Dialect):
     def in_states(self, states: Iterable[str], column: str = "") -> str:
         if not column.startswith(("OLD.", "NEW.")):
             return super().in_states(states, column)
-        # For IN with more than two values SQLite builds a table at each run of a trigger: a tenth of a task's time.
+        # For IN with more than two values SQLite builds a table each time a trigger runs: a tenth of a task's time.
         return f"({' OR '.join(self.is_state(state, column) for state in states)})"
 
     def rows_listed(self, columns: int, wide: int) -> str:
@@ -57,7 +57,7 @@ class Sqlite(SqliteLanguage, Dialect):
         if field.kind in ("auto", "bigauto"):
             return part
         if field.kind == "decimal":
-            return f"CAST({part} AS NUMERIC)"  # a column makes a number of it, and a parameter is the text
+            return f"CAST({part} AS NUMERIC)"  # a column turns it into a number, and a parameter is the text
         if field.kind == "uuid":
             return self.dashed(part)
         return f"CASE typeof({part}) WHEN 'blob' THEN hex({part}) ELSE {part} END"  # JSON cannot hold bytes

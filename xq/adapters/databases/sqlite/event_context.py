@@ -1,9 +1,9 @@
 """The event context on SQLite: what triggers read about the statement that fires them.
 
-A trigger must work for every program that writes, and sees nothing of the connection it runs on. But a connection may
+A trigger must work for every program that writes, and sees nothing on the connection it runs on. But a connection may
 have its own version of a built-in function. So a trigger reads printf('write'): it is 'write' in every program, and
-xq registers on its connections a printf of one argument that returns the event. That is the bound method of a
-dictionary: while a statement runs, no Python code does, and so no signal handler either. If xq must not register it
+xq registers on its connections a printf with one argument that returns the event. That is a dictionary's bound
+method: while a statement runs, no Python code does, and so no signal handler either. If xq must not register it
 (with PRAGMA trusted_schema off, no trigger may call what a program registered), every event is a write.
 """
 
@@ -20,19 +20,19 @@ from xq.core.ports import Connection, Connections, Row, Run
 from xq.core.time import time_ns
 
 # Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or
-# as text the time of a test's clock. xq reads the number of the context.
+# as text the time by a test's clock. xq reads the context's number.
 EVENT, AT, ACTOR, REASON, NUMBER = "write", "xq_at", "xq_actor", "xq_reason", "xq_event_context"
 
 _numbers = itertools.count(1)
 
 
 def read(word: str) -> str:
-    """Return the SQL by which a trigger reads a value of the context; without a context it returns `word` itself."""
+    """Return the SQL by which a trigger reads a context value; without a context it returns `word` itself."""
     return f"printf('{word}')"
 
 
 class EventContext(dict[Any, Any]):
-    """The event context of one connection. Threads that share the connection use it one at a time."""
+    """One connection's event context. Threads that share the connection use it one at a time."""
 
     def __init__(self) -> None:
         number = next(_numbers)
@@ -50,7 +50,7 @@ _contexts: WeakValueDictionary[int, EventContext] = WeakValueDictionary()  # by 
 
 
 def context_of(store: Connections) -> EventContext:
-    """Return the context of a new connection. All queues on the connection share it."""
+    """Return a new connection's context. All queues on the connection share it."""
     there = _contexts.get(_number(store))
     if there is not None:
         return there
@@ -78,7 +78,7 @@ def with_context(event: str, run: Run, has_history: bool, is_acted: bool) -> Run
 
     def run_with_event(connection: Connection, values: dict[str, Any]) -> list[Row]:
         context = connection.context
-        before = context[EVENT]  # an SQL function of the application may call xq while a statement runs
+        before = context[EVENT]  # the application's SQL function may call xq while a statement runs
         context[EVENT] = event
         try:
             return run(connection, values)

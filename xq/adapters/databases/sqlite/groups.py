@@ -7,7 +7,7 @@ from xq.core.compile import Selector
 
 
 class SqliteGroups(Groups):
-    """Each statement of a trigger has a condition: whether the row changes anything in the head."""
+    """Each statement in a trigger has a condition: whether the row changes anything in the head."""
 
     join = "CROSS JOIN"  # in this order
 
@@ -16,7 +16,7 @@ class SqliteGroups(Groups):
         return self.of.by_index(self.of.name(f"{self.suffix}_open"))
 
     def called(self, column: str) -> str:
-        return f"{column} COLLATE BINARY"  # whatever the collation of the column
+        return f"{column} COLLATE BINARY"  # whatever the column's collation
 
     @property
     def first_known(self) -> str:
@@ -32,7 +32,7 @@ class SqliteGroups(Groups):
         if came:
             key = self.of.tuple_of([f"NEW.{key}" for key in self.of.keys])
             first = self.first(", ".join(f"{FIRST}{key}" for key in self.of.keys), utube)
-            # Most tasks are not the first of their group, so evaluate that once.
+            # Most tasks are not their group's first, so evaluate that once.
             mine = ", ".join(f"NEW.{column}" for column in self.of.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [

@@ -64,7 +64,7 @@ class SqliteInstaller(Installer):
         return [(f"{name}CHECK", condition) for name, condition in CHECK.findall(sql)]
 
     def existing(self, store: Connections) -> dict[str, str]:
-        # Filtered in SQL, since a file may have the objects of a thousand queues.
+        # Filtered in SQL, since a file may have a thousand queues' objects.
         shared, prefix = ", ".join(self.of.literal(item.name) for item in self.objects.shared()), self.of.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
         listed = (
@@ -81,7 +81,7 @@ class SqliteInstaller(Installer):
 
     @property
     def _of_mine(self) -> str:
-        # Indexes and triggers of a table that was renamed belong to the renamed one.
+        # Indexes and triggers on a table that was renamed belong to the renamed one.
         tables = map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")])
         return f"tbl_name COLLATE NOCASE IN ({', '.join(tables)})"
 

@@ -1,4 +1,4 @@
-"""The language of SQLite, and how its connections are set up."""
+"""SQLite's language, and how its connections are set up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xq.core.ports import TIMES, Connection, Connections, Kind, Liveness, Notifi
 
 
 class SqliteLanguage(Language):
-    """The language of SQLite, whose database is a file, or in memory."""
+    """SQLite's language. The database is a file, or in memory."""
 
     is_local = True
     layout = "15"
@@ -49,8 +49,8 @@ class SqliteLanguage(Language):
 
     def only_reads(self, store: Connections) -> bool:
         ((refused,),) = store.execute("PRAGMA query_only")
-        # No pragma shows whether a file was opened read-only. But then the program of BEGIN IMMEDIATE, which is not
-        # run here, begins a read transaction. 0 is the main file.
+        # No pragma shows whether a file was opened read-only. But then SQLite's program for BEGIN IMMEDIATE, not run
+        # here, begins a read transaction. 0 is the main file.
         begun = {row[2]: row[3] for row in store.execute("EXPLAIN BEGIN IMMEDIATE") if row[1] == "Transaction"}
         if refused or not begun.get(0, True):
             return True
@@ -61,7 +61,7 @@ class SqliteLanguage(Language):
         return next(iter(self._files(store)), None)
 
     def _files(self, store: Connections) -> list[str]:
-        """Return the files of the schemas; none if one is in memory."""
+        """Return the schemas' files; none if one is in memory."""
         wanted = [schema.lower() for schema in self.schemas]
         with store.bookkeeping():
             found = {name.lower(): file for _, name, file in store.execute("PRAGMA database_list")}
@@ -83,4 +83,4 @@ class SqliteLanguage(Language):
 
 
 class SqliteShared(SharedSql, SqliteLanguage):
-    """The SQL of what the queues of a file share."""
+    """The SQL for what the queues in a file share."""

@@ -1,4 +1,4 @@
-"""The looks of SQLite, where the rows of a history are the counters."""
+"""SQLite's looks, where a history's rows are the counters."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class SqliteLooks(Looks):
         makes = not more and field.kind in ("auto", "bigauto")
         return f"SELECT MAX({key}) FROM {self.of.table_in_schema}" if makes else ""
 
-    elapsed = "MAX(0, at_us - {})"  # the time of a row is exact, or cut to milliseconds: see SqliteObjects
+    elapsed = "MAX(0, at_us - {})"  # a row's time is exact, or cut to milliseconds: see SqliteObjects
 
     @property
     def history_counts(self) -> bool:
-        """Whether the rows of the history are the counters. With a limit each put reads those, so they are added up."""
+        """Whether the history's rows are the counters. With a limit each put reads those, so they are added up."""
         return self.of.has_history and not self.of.machine.guard("limit")
 
     @property
     def counted_up_to(self) -> str:
-        """The id up to which the counters have the rows of the history."""
+        """The id up to which the counters have the history's rows."""
         return f"(SELECT n FROM {self.of.side('count')} WHERE {MARK})"
 
     @property
     def newest(self) -> str:
-        """The id of the newest row of the history."""
+        """The newest history row's id."""
         return f"(SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')})"
 
     @property

@@ -1,4 +1,4 @@
-"""Moves of tasks on SQLite."""
+"""Task moves on SQLite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SqliteMoves(TaskMoves):
         return self._charging(run, self.of.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
-        """Return `take`, which then charges the bucket of its task. No other connection can empty that meanwhile."""
+        """Return `take`, which then charges its task's bucket. No other connection can empty that meanwhile."""
         clock, places = (
             self.of.query(self.of.shared.time_us),
             [self.of.source.fields.index(field) for field in self.of.source.key],

@@ -14,7 +14,7 @@ from xq.core.machine import READY
 from xq.core.ports import INTEGERS, Field
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
-ADD_UP = 1_000  # rows of the history that are added up at a time, and the most that `stats` reads
+ADD_UP = 1_000  # history rows that are added up at a time, and the most that `stats` reads
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 
 
@@ -23,7 +23,7 @@ def microseconds(seconds: str) -> str:
 
 
 class SqliteObjects(Objects):
-    """Side tables have no rowid, indexes are partial, and the statements of a trigger have conditions."""
+    """Side tables have no rowid, indexes are partial, and a trigger's statements have conditions."""
 
     groups: SqliteGroups | None
 
@@ -32,7 +32,7 @@ class SqliteObjects(Objects):
         return SqliteLooks(self.of.in_schema(""), None)  # a trigger names no schema
 
     def drop(self, kind: str, name: str) -> str:
-        # Without a schema SQLite searches all attached ones, and might find the index of another queue.
+        # Without a schema SQLite searches all attached ones, and might find another queue's index.
         return f"DROP {kind.upper()} IF EXISTS {self.of.schema}.{self.of.quote(name)}"
 
     tables_file = TABLES
@@ -81,8 +81,8 @@ class SqliteObjects(Objects):
             **{name: self.of.quote(self.of.name(name)) for name in ("count", "wait", "history")},
             "other_task": change["other_key"],
             "event": read(EVENT),
-            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. The time of a test
-            # is text, which is greater than any number; the column makes a number of it.
+            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time
+            # is text, which is greater than any number; the column turns it into a number.
             "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
             "noted": self.noted,
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
@@ -119,5 +119,5 @@ class SqliteObjects(Objects):
 
 
 def _type(field: Field) -> str:
-    """Return the type of a column that is compared with this one: with another affinity no index would be used."""
+    """Return the type for a column that is compared with this one: with another affinity no index would be used."""
     return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type
