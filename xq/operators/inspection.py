@@ -166,7 +166,7 @@ class Inspection:
 
     def _gone(self, uuids: Sequence[str]) -> list[str]:
         """Return the sessions whose process has ended. It ends none, and returns none if it cannot tell."""
-        store, dialect = self.executor.store, self.executor.bind().dialect
+        store, dialect = self.executor.store, self.executor.open(installed=False).dialect
         try:
             return retried(store, lambda: dialect.gone(store, uuids))
         except Exception as error:

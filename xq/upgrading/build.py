@@ -111,7 +111,7 @@ def build(
         handle.parts.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
-        store.with_the_table(handle.parts.create_by, partial(handle.uninstall, keep_columns=True))
+        store.with_the_table(handle.parts.executor.create_by, partial(handle.uninstall, keep_columns=True))
         store.guard(handle.roles.values())
     return handle
 

@@ -36,7 +36,7 @@ def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
     if options.kind not in [*KINDS]:
         raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
-    queue.parts.tube(options.tube, "worker(tube=)")
+    queue.parts.tasks.tube(options.tube, "worker(tube=)")
     _check_arguments(function)
     machine = queue.machine
     attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]

@@ -90,7 +90,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     if tubes is not None and not tubes:
         raise BadValue("tubes is empty: name the tubes to take from, or leave it out for all")
     own = worker.options.tube
-    named = [own] if tubes is None else [queue.parts.tube(tube) for tube in tubes]
+    named = [own] if tubes is None else [queue.parts.tasks.tube(tube) for tube in tubes]
     if own is not None and named != [own]:
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)

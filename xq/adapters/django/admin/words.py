@@ -31,7 +31,7 @@ def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
 
 def letter_of(queue: Queue[Any], task: Any) -> str | None:
     """Return the state of a row; None if its status is none of the queue's."""
-    return queue.parts.state_of(getattr(task, queue.roles["status"]))
+    return queue.parts.definition.state_of(getattr(task, queue.roles["status"]))
 
 
 def chip(letter: str, word: str) -> SafeString:
