@@ -86,7 +86,7 @@ class Aio(Generic[T]):
 
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
-        self._turns: Turns[T] = Turns(queue.parts.waiting, queue.put, self._run)
+        self._turns: Turns[T] = Turns(queue.parts.waiting, queue.parts.several, queue.put, self._run)
         self._known: Access | None = None
         self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run the calls of its turn
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself does not keep them alive

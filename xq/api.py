@@ -16,8 +16,8 @@ from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
 from xq.database.session import Session
 from xq.engine.binding import Definition
-from xq.engine.finish import Update
 from xq.engine.observers import Callback
+from xq.engine.several import Update
 from xq.engine.stats import Stats
 from xq.operators.methods import Operators
 from xq.operators.operations import log_act
@@ -276,15 +276,15 @@ class Queue(Operators[T]):
     def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
         seconds_of("increment", increment, ends=True)
-        return self.parts.finish.many("touch", keys, {"increment": increment})
+        return self.parts.several.many("touch", keys, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
-        return self.parts.finish.many("ack", keys, options, update)
+        return self.parts.several.many("ack", keys, options, update)
 
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Moves]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
-        return self.parts.finish.many("release", keys, options, update)
+        return self.parts.several.many("release", keys, options, update)
 
     def bury_many(
         self, keys: Iterable[object], *, update: Update = None, error: str | Sequence[str | None] | None = None
@@ -293,7 +293,7 @@ class Queue(Operators[T]):
 
         `error` is the text for the role error: one for all, or a list with one for each.
         """
-        return self.parts.finish.many("bury", keys, {}, update, error)
+        return self.parts.several.many("bury", keys, {}, update, error)
 
     def transaction(self, work: Callable[[], R]) -> R:
         """Run `work` in one transaction of this thread's connection, and return its result.
@@ -344,7 +344,7 @@ class Queue(Operators[T]):
 
     def kill_many(self, keys: Iterable[object]) -> list[T]:
         """Delete all of the tasks, or none."""
-        return self.parts.finish.many("kill", keys, {}, None)
+        return self.parts.several.many("kill", keys, {}, None)
 
     def cancel(self, key: object, to: str | int | None = None) -> T:
         """End a task that is ready, waiting or taken, whoever has it: delete it, or with `to="B"` bury it.
@@ -390,7 +390,7 @@ class Queue(Operators[T]):
 
     def release_all(self) -> int:
         """Release all taken tasks, of any owner. Returns their number."""
-        return self.parts.finish.all("release", [TAKEN])
+        return self.parts.several.all("release", [TAKEN])
 
     def truncate(self, event: str = "kill") -> int:
         """Delete all tasks of the queue, counted as the event `event`. Returns their number."""
@@ -398,7 +398,7 @@ class Queue(Operators[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event has a name like a method, of up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self.parts.finish.all("kill", self.machine.states, event)
+        return self.parts.several.all("kill", self.machine.states, event)
 
     # pauses
 

@@ -11,12 +11,13 @@ from xq.core.ports import Store, T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
 from xq.engine.observers import Observers
+from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
+from xq.engine.several import SeveralMoves
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.timers import Timers, UnattendedMoves
@@ -43,7 +44,8 @@ class Parts(Generic[T]):
     waiters: Waiters  # the callers that wait
     pauses: Pauses
     inserts: Inserts[T]  # the puts
-    finish: NamedMoves[T]  # the moves of tasks that a call names
+    finish: NamedMoves[T]  # the moves of one task that a call names, and of those that workers have
+    several: SeveralMoves[T]  # the moves of many
     schedules: Schedules[T]
     maintenance: QueueMaintenance  # what the maintenance thread does for the queue
     takes: Takes[T]
@@ -68,7 +70,8 @@ def parts_of(
     unattended = UnattendedMoves(steps)
     in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
     inserts = Inserts(tasks, steps)
-    finish = NamedMoves(tasks, steps, unattended, in_doubt)
+    finish = NamedMoves(tasks, steps, in_doubt)
+    several = SeveralMoves(finish)
     schedules = Schedules(executor, tasks, inserts)
     maintenance = QueueMaintenance(timers, finish, pauses, waiters, schedules)
     takes: Takes[T] = Takes(timers, in_doubt, pauses, maintenance)
@@ -79,5 +82,5 @@ def parts_of(
     pipeline = Pipeline(executor, tasks, history, Archive(steps))
     return Parts(
         store, definition, tasks, observers, executor, history, waiters, pauses,
-        inserts, finish, schedules, maintenance, takes, waiting, inspection, Search(executor, tasks), pipeline,
+        inserts, finish, several, schedules, maintenance, takes, waiting, inspection, Search(executor, tasks), pipeline,
     )  # fmt: skip

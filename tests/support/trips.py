@@ -486,7 +486,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
     program = Program()
     pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
-    workers = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
+    workers: list[Any] = [(pool, Supply(queue, None), _Hand()) for pool, queue in zip(pools, queues, strict=True)]
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds

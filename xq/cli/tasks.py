@@ -233,7 +233,8 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
         at = fields[name]  # a number that is beyond the calendar stays one
         fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
     parts = tuple(fields[name] for name in inner.store.key)
-    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": inner.state_of(fields[roles["status"]])}
+    state = inner.definition.state_of(fields[roles["status"]])
+    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": state}
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 

@@ -102,7 +102,7 @@ class Operators(Generic[T]):
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are those of the event,
         as delay. Raises BadType, BadValue and FeatureOff.
         """
-        return Operation(self.parts.finish, self.parts.search, event, filter, By.of(actor, reason), chunk, options)
+        return Operation(self.parts.several, self.parts.search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.

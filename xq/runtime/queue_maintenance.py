@@ -19,7 +19,7 @@ from xq.database.records import of_sessions
 from xq.database.session import Session
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves
+from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, counts, told_of, writes
 from xq.engine.timers import Timers
@@ -244,18 +244,18 @@ class QueueMaintenance(Owner):
         try:
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
         except Exception as error:
-            if not reaped or not self.finish.batches.is_refused(error):
+            if not reaped or not self.timers.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.finish.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
+                self.timers.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
         records = self.executor.dialect.records
         if reaped:
-            self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
+            self.timers.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
             of_sessions(self.executor, records, records.forget_waits, uuids)
         of_sessions(self.executor, records, records.deregister_session, uuids, queue=self.source_name)

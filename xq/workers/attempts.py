@@ -13,10 +13,10 @@ from xq.core.errors import NotFound
 from xq.core.ports import Row, T
 from xq.core.values import Taken, chunks
 from xq.core.words import lasting
-from xq.engine.finish import cancelled
-from xq.engine.one import LOCKED, Locked
+from xq.engine.one import LOCKED, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
+from xq.runtime.waiting import Waiting
 from xq.workers.attempt import AGAIN, Attempt, RetriedCalls, line_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
@@ -86,19 +86,21 @@ class Attempts(Generic[T]):
         parts, stop = source.queue.parts, self.calls.stop
         if (schedules := parts.maintenance.schedules).pending:
             schedules.begin()
+        waiting: Waiting[T] = parts.waiting
         if self.slots is None:
-            found = parts.waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
+            found = waiting.take(n, timeout, source.tube, but=source.but, until=stop, looked=looked)
         else:
             parts.maintenance.listen()  # a process that has no slot reaps the sessions that may have one
-            look = partial(parts.waiting.if_ready, partial(self._take_slots, self.slots, source, n))
-            found = run_steps(parts.waiting.taking(source.tube, timeout, False, stop, source.but), look)
+            look = partial(waiting.if_ready, partial(self._take_slots, self.slots, source, n))
+            found = run_steps(waiting.taking(source.tube, timeout, False, stop, source.but), look)
         self.calls.failed.clear()
         return found
 
     def _take_slots(self, slots: Slots, source: Supply[T], n: int) -> list[T]:
         taken, tasks = slots.take(n), list[T]()
         try:
-            tasks = source.queue.parts.waiting.take(taken, 0, source.tube, but=source.but)
+            waiting: Waiting[T] = source.queue.parts.waiting
+            tasks = waiting.take(taken, 0, source.tube, but=source.but)
         finally:
             self._leave_slots(taken - len(tasks))
         return tasks

@@ -30,7 +30,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def checked(queue: WorkedQueue[Any], function: Any, options: Options) -> Options:
+def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
     """Return the options for a function of a queue, with the kind of an `async def`. Raises ConfigurationError."""
     if not callable(function):
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")

@@ -36,7 +36,7 @@ ENDLESS = "%s retries a failing task for ever: give it max_attempts=5 (it needs 
 
 
 def worker_of(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
+    queue: WorkedQueue, function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
 ) -> Worker[T]:
     """Return a worker whose function gets what `given` returns for a task. Raises ConfigurationError."""
     function = function.function if isinstance(function, Worker) else function
@@ -44,7 +44,7 @@ def worker_of(
 
 
 def add_worker(
-    queue: WorkedQueue[T], function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
+    queue: WorkedQueue, function: Any, options: Options, given: Callable[[T], Any] = lambda task: task
 ) -> Any:
     """Make a function a worker that its queue knows; without one, return a decorator. Raises ConfigurationError."""
     if function is None:
@@ -60,7 +60,7 @@ def add_worker(
     return made
 
 
-def assignments_of(queue: WorkedQueue[Any], workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
+def assignments_of(queue: WorkedQueue, workers: int | None, tubes: Sequence[str] | None) -> list[Assignment]:
     """Return the assignments of all workers of a queue, or of those on `tubes`. Raises as `assignment_of`."""
     found, named = queue.handlers, tubes if isinstance(tubes, (list, tuple)) else ()
     own = [*found] if tubes is None else [tube for tube in named if tube in [*found]]

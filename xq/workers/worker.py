@@ -13,14 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import READY, Machine
-from xq.core.ports import Store, T
+from xq.core.ports import T
 from xq.core.values import Parts
-from xq.engine.finish import NamedMoves
-from xq.engine.observers import Observers
-from xq.engine.take import Takes
-from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.waiters import Waiters
-from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff
 
@@ -30,21 +24,7 @@ Hook = Callable[[Any, BaseException], object]
 LISTEN = 0.5  # seconds until a worker asks anew: nothing wakes it for a task that another worker gives back
 
 
-class WorkedParts(Protocol[T]):
-    """What workers use of `Page.xq.parts`."""
-
-    store: Store[T]
-    waiting: Waiting[T]
-    waiters: Waiters
-    takes: Takes[T]
-    finish: NamedMoves[T]
-    maintenance: QueueMaintenance
-    observers: Observers[T]
-
-    def tube(self, name: object, call: str = ...) -> str | None: ...
-
-
-class WorkedQueue(Protocol[T]):
+class WorkedQueue(Protocol):
     """What workers use of a queue."""
 
     @property
@@ -54,7 +34,7 @@ class WorkedQueue(Protocol[T]):
     @property
     def handlers(self) -> dict[str | None, Any]: ...
     @property
-    def parts(self) -> WorkedParts[T]: ...
+    def parts(self) -> Any: ...  # an `xq.parts.Parts`
     def count(self, state: str) -> int: ...
 
 
@@ -62,7 +42,7 @@ class WorkedQueue(Protocol[T]):
 class Supply(Generic[T]):
     """Where a worker takes its tasks from: a queue, or one of its tubes."""
 
-    queue: WorkedQueue[T]
+    queue: WorkedQueue
     tube: str | None
     but: tuple[str, ...] = ()  # without a tube: those to leave to other functions
 
@@ -79,7 +59,7 @@ class Worker(Generic[T]):
 
     def __init__(
         self,
-        queue: WorkedQueue[T],
+        queue: WorkedQueue,
         function: Callable[..., Any],
         options: Options,
         given: Callable[[T], Any],  # what the function gets for a task of the queue
