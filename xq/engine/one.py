@@ -130,7 +130,7 @@ class NamedMoves(Generic[T]):
         is_plain = not options and update is None and to is None and event in self._plain
         asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
         parts, token = self.tasks.identify(key)
-        state = self.only_source(asked)
+        state = self._only.get(event) or self.only_source(asked)
         if state is None:
             self.executor.begin(locks=True)
             state = self.find(asked, parts, token)

@@ -17,7 +17,7 @@ from xq.database.transactions import retried
 from xq.engine.pauses import Pause
 from xq.operators.doctor import Finding
 from xq.operators.failures import Failures
-from xq.operators.inspection import Health, Process, Snapshot, Step
+from xq.operators.inspection import Health, Process, Snapshot, TimelineStep
 from xq.operators.operations import CHUNK, Operation, acting
 from xq.operators.search import Found
 
@@ -132,7 +132,7 @@ class Operators(Generic[T]):
         """
         return self.parts.search.failures(filter, count_of(n))
 
-    def timeline(self, key: object) -> list[Step]:
+    def timeline(self, key: object) -> list[TimelineStep]:
         """Return the transitions of a task, in order, with the time that it spent in each state up to now.
 
         Raises FeatureOff without the feature history.
