@@ -1,4 +1,4 @@
-"""The inner parts of a queue, and how they are wired."""
+"""The inner parts that a queue is made from, and their wiring."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from xq.runtime.waiting import Waiting
 
 @dataclass(frozen=True)
 class Parts(Generic[T]):
-    """What ORM adapters, tubes, workers and tests use beside the methods of a queue: `Page.xq.parts`."""
+    """What ORM adapters, tubes, workers and tests use beside a queue's methods: `Page.xq.parts`."""
 
-    store: Store[T]  # reads and writes the rows of the model
+    store: Store[T]  # reads and writes rows
     definition: Definition  # what `upgrade` was given
     tasks: Tasks[T]  # reads keys and fields, and makes tasks from rows
     observers: Observers[T]  # run around puts, and after commits
@@ -44,8 +44,8 @@ class Parts(Generic[T]):
     waiters: Waiters  # the callers that wait
     pauses: Pauses
     inserts: Inserts[T]  # the puts
-    finish: NamedMoves[T]  # the moves of one task that a call names, and of those that workers have
-    several: SeveralMoves[T]  # the moves of many
+    finish: NamedMoves[T]  # moves one task that a call names, and those that workers have
+    several: SeveralMoves[T]  # moves many
     schedules: Schedules[T]
     maintenance: QueueMaintenance  # what the maintenance thread does for the queue
     takes: Takes[T]
@@ -58,7 +58,7 @@ class Parts(Generic[T]):
 def parts_of(
     store: Store[T], definition: Definition, clock: Clock | None = None, woken: Callable[[], None] = lambda: None
 ) -> Parts[T]:
-    """Make the parts of a queue. Each is made from parts above it. `woken` may raise, to end a call that waits."""
+    """Make them. Each is made from parts above it. `woken` may raise, to end a call that waits."""
     tasks: Tasks[T] = Tasks(store, definition.table, definition.machine, definition.catalogue, definition.wording)
     observers = Observers(store, tasks.returned)
     executor = Executor(store, definition, clock, observers)

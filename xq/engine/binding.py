@@ -39,9 +39,9 @@ class Definition:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
+        """What `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
 
-        Features that are off are left out, and statuses if all equal their letters.
+        It leaves out features that are off, and statuses if all equal their letters.
         """
         return {
             "fields": {role: field.name for role, field in self.table.roles.items()},
@@ -51,7 +51,7 @@ class Definition:
         }
 
     def state_of(self, status: object) -> str | None:
-        """Return the letter of the state that a stored status means; None if it is none of this queue's."""
+        """Return the letter that a stored status stands for; None if this queue has no such status."""
         return next((letter for letter, word in self.words.items() if word == status), None)
 
 

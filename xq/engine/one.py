@@ -267,7 +267,7 @@ class NamedMoves(Generic[T]):
         return self.executor.run(step, which, connection)
 
     def find(self, asked: Asked, parts: Parts, token: str | None) -> str:
-        """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
+        """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.
 
         SessionLost comes first: other sessions may have moved the task since the session was lost.
         """
@@ -281,7 +281,7 @@ class NamedMoves(Generic[T]):
         return self.executor.dialect.afresh if self.store.in_transaction() else ""
 
     def check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
-        """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
+        """Return the task's state if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
             error = WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
@@ -312,7 +312,7 @@ class NamedMoves(Generic[T]):
         )
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
-        """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
+        """Return a task's row, with its owner as the last column, and its state. Raises NotFound."""
         rows = self.executor.run(self.executor.dialect.looks.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
@@ -346,7 +346,7 @@ class NamedMoves(Generic[T]):
             self.executor.observers.notify("ack", TAKEN, target, rows)
 
     def hold(self, task: Taken, seconds: float | None) -> None:
-        """Keep the ttr of a taken task, whose row is locked, from passing for so many seconds. On a server."""
+        """Keep the ttr from passing for so many seconds, since the task's row is locked. On a server."""
         records, token = self.executor.dialect.records, task.token or self.look(task.parts)[0][-1]
         self.executor.run(records.hold_task, {"token": token, "ttr": seconds})
         self.executor.run(records.forget_held)

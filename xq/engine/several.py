@@ -99,7 +99,7 @@ class SeveralMoves(Generic[T]):
         return by_key
 
     def _moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
-        """Move the tasks of one state after the other. Return the rows by key, also of those that stay as they are."""
+        """Move the tasks, state by state. Return all rows by key, also where a task stays as it is."""
         choose = self.tasks.options.choose
         if only := self.moves.only_source(asked):
             choose(only, asked.event, asked.seconds, asked.to)  # raises for options that do not fit
