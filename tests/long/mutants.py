@@ -83,8 +83,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the first take of a process does not see what a killed one held",
         "xq/engine/take.py",
-        "self._caretaker.reap(some=True) == reaped:",
-        "self._caretaker.reap(some=True) >= reaped:",
+        "self._maintenance.reap(some=True) == reaped:",
+        "self._maintenance.reap(some=True) >= reaped:",
         "inside/test_interleavings.py::test_the_first_take_of_a_process_finds_what_a_dead_one_held",
         tier="rest",
     ),

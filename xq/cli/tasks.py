@@ -227,9 +227,8 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     """Return a task as a document: its key, the letter of its state, since when it is in it if given, its fields."""
     inner, roles = queue.parts, queue.roles
     fields = dict(inner.tasks.data(task))
-    for name in {
-        roles.get(role, "") for role in ("runat", "deadline", "finished")
-    } & fields.keys():  # only these are known to be UTC
+    times = {roles.get(role, "") for role in ("runat", "deadline", "finished")}
+    for name in times & fields.keys():  # only these are known to be UTC
         at = fields[name]  # a number that is beyond the calendar stays one
         fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
     parts = tuple(fields[name] for name in inner.store.key)

@@ -39,10 +39,7 @@ class Definition:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
-
-        It leaves out features that are off, and statuses if all equal their letters.
-        """
+        """What `upgrade` needs to make this queue, without features that are off, and statuses that are letters."""
         return {
             "fields": {role: field.name for role, field in self.table.roles.items()},
             "features": {name: on for name, on in self.features.items() if on is not None and on is not False},

@@ -17,7 +17,7 @@ from xq.database import sessions
 from xq.database.database import Database
 from xq.database.session import Session
 from xq.database.sessions import Sessions
-from xq.database.transactions import Transactions, retried, retried_after
+from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
 
@@ -137,15 +137,6 @@ class Executor(Transactions):
     def installation(self) -> Installation:
         """The tables, indexes and triggers that the queue needs in the database."""
         return self.open(installed=False).installation
-
-    def create_by(self, create: Callable[[], None]) -> None:
-        """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
-        binding = self.open(installed=False)
-        binding.installation.ddl()  # raises, before the table is there, what the database cannot have
-        with binding.dialect.installer.creating(self.store):
-            create()
-        retried(self.store, binding.installation.install)
-        self.close()
 
     # the two ways to run SQL; counters, savepoints and the installer use the store itself
 

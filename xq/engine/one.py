@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 from weakref import WeakSet
 
 from xq.core import time
@@ -44,14 +44,6 @@ class Asked:
 
 
 ACK: Final = Asked("ack", NONE, NONE)
-
-
-class Work(Protocol):
-    """A taken task that a function works on, and may finish by a call of its own."""
-
-    taken: Taken
-    finished: str  # the event by which a call of this process has finished the task
-    in_doubt: bool  # within a transaction, which may be rolled back
 
 
 class Locked(Generic[R]):
@@ -104,7 +96,7 @@ class NamedMoves(Generic[T]):
         self.log = logging.getLogger(f"xq.{steps.store.name}")
         self.steps = steps
         self.in_doubt = in_doubt
-        self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
+        self.working: dict[Parts, Any] = {}  # by key: what workers of this process do with taken tasks
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}

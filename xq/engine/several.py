@@ -53,8 +53,6 @@ class SeveralMoves(Generic[T]):
             by_state.setdefault(state, []).append((parts, token))
         return by_state, rows
 
-    # several
-
     def many(
         self,
         event: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 
 from xq.core import time
 from xq.core.compile import Selector
@@ -30,22 +30,10 @@ TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own se
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 
 
-class Caretaker(Protocol):
-    """What brings taken tasks back if nobody finishes them: the maintenance of the queue."""
-
-    maintained: object  # the binding that has a maintenance thread, or cannot have one
-
-    def attend(self) -> object:
-        """Start the thread if necessary. Raises NotInstalled."""
-
-    def reap(self, some: bool = False) -> int:
-        """End sessions whose processes are gone. Return how many of others this process has ended so far."""
-
-
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, caretaker: Caretaker) -> None:
+    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Any) -> None:
         self.steps = timers.batches.steps
         self.executor = timers.executor
         self.store = timers.store
@@ -55,7 +43,7 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self.pauses = pauses
         self.unmovable = Unmovable(timers.batches)
-        self._caretaker = caretaker
+        self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
     def oldest(
         self,
@@ -91,7 +79,7 @@ class Takes(Generic[T]):
             step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
             try:
                 found = self._run(begun, step, values, swept, then)
-                if found or not reaps or self._caretaker.reap(some=True) == reaped:
+                if found or not reaps or self._maintenance.reap(some=True) == reaped:
                     return found
                 reaps = False
             except UnknownSession as error:
@@ -118,8 +106,8 @@ class Takes(Generic[T]):
         executor, takes, skipped = self.executor, transition.target == TAKEN, but
         connection, binding = begun = executor.begin()
         dialect, clock = binding.dialect, executor.clock
-        if takes and clock is None and self._caretaker.maintained is not binding:
-            self._caretaker.attend()  # before the take: if this fails, no task is taken
+        if takes and clock is None and self._maintenance.maintained is not binding:
+            self._maintenance.attend()  # before the take: if this fails, no task is taken
             connection, binding = begun = executor.begin()
         if takes:
             paused = self.pauses.paused
@@ -233,17 +221,14 @@ class Takes(Generic[T]):
 
     def _sweep_on(self, swept: Swept, values: dict[str, Any], pauses: Iterator[float]) -> tuple[Swept, bool] | None:
         """Do what is next after a sweep. Return with its result whether a ready task was passed by; None: no more."""
-        more = self._sweep_rest(swept, values) or self._ready_rest(swept)
+        more = self._sweep_rest(swept, values)
         return (more, False) if more else self._wait_for_others(swept, values, pauses)
 
     def _sweep_rest(self, swept: Swept, values: dict[str, Any]) -> Swept | None:
-        """Move all due tasks if nobody else does, or if they hide the one to take."""
+        """Move all due tasks if nobody else does, or if they hide the one to take. Then make ready what waits."""
         alone, looks = self.executor.clock is not None or not self.store.has_threads, self.executor.dialect.looks
         if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(looks.behind_due, values))):
             return Swept(True, self.timers.sweep())
-        return None
-
-    def _ready_rest(self, swept: Swept) -> Swept | None:
         if swept.readied or (swept.refreshed and not self.store.in_transaction()):
             return self.timers.ready_batch(only_groups=not swept.readied)
         return None

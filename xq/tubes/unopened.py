@@ -110,9 +110,7 @@ class UnopenedTubes(Unopened):
         """Return the SQL of a tube. Only one tube of each combination of type and options is opened for it."""
         if tube.dialect is None:
             kind = tube.record.type, *sorted(tube.record.options)
-            prototype = self._prototypes.get(kind) or self._try(
-                tube, lambda queue: queue.executor.open(installed=False).dialect
-            )
+            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.executor.installation.dialect)
             if prototype is not None:
                 self._prototypes[kind] = prototype
                 tube.dialect = prototype.of_table(tube.record.table)
