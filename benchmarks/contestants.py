@@ -344,12 +344,12 @@ class Xq(OfXq):
         self.queue.stats()  # the first call looks whether all is installed, which it must do before something is not
         if not statistics:
             # There is no option for it: it shows what counting costs.
-            dialect: Any = self.queue._executor.dialect
+            dialect: Any = self.queue.parts.executor.dialect
             for item in dialect.installer.objects.mine():
                 if item.kind == "trigger":
                     self.db.execute_sql(item.drop)
             # Else it sees a second later that they are missing.
-            self.queue._executor.review = lambda *_: None  # type: ignore[method-assign]
+            self.queue.parts.executor.review = lambda *_: None  # type: ignore[method-assign]
 
     def connect(self) -> None:
         self.db.connect(reuse_if_open=True)

@@ -45,7 +45,7 @@ def jobs(queue: UnattendedMoves, n: int) -> None:
 
 
 def roll_up(queue: UnattendedMoves) -> None:
-    while isinstance(queue, Xq) and roll_up_some(queue.queue._executor):
+    while isinstance(queue, Xq) and roll_up_some(queue.queue.parts.executor):
         pass
 
 

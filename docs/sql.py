@@ -284,7 +284,7 @@ def sql() -> str:
 
 
 def _database(queue: Any, notes: Mapping[str, str], title: str) -> Iterator[str]:
-    queue._executor.binding = binding = queue._executor.bind()  # as if it were installed
+    queue.parts.executor.binding = binding = queue.parts.executor.open(installed=False)  # as if it were installed
     dialect = binding.dialect
     texts = {**_texts(dialect), "⟨now⟩": dialect.now, "⟨letter of {x}⟩": dialect.letter("{x}")}
     longest = dict(sorted(texts.items(), key=lambda item: len(item[1]), reverse=True))
@@ -342,7 +342,7 @@ def _shortened(sql: str, texts: Mapping[str, str]) -> str:
 def _statements(queue: Any, call: str) -> Iterator[tuple[str, str]]:
     """What a call runs, and before each of several statements a comment on it."""
     event, options, more = CALLS[call]
-    fields = queue._executor.binding.dialect.source.fields
+    fields = queue.parts.executor.binding.dialect.source.fields
     for line in queue.sql(event, *options, **more).splitlines():
         sql, _, why = line.partition(";  -- ")
         named = re.sub(r":f(\d+)", lambda found: f":{fields[int(found[1])].name}", sql.removesuffix(";"))

@@ -61,7 +61,7 @@ def a_second_passes(patch: pytest.MonkeyPatch) -> None:
 def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:
     """Install other features as the next release of a program does, which upgrades its model with them."""
     old, kind = Task.xq, type(Task.xq.parts.store)
-    definition = {**old.parts.definition, "features": features, "clock": old.clock}
+    definition = {**old.parts.definition.arguments, "features": features, "clock": old.clock}
     build(kind(Task), **definition, detached=True).install(**options)
     old.parts.maintenance.stop_maintenance()
     for name in {"xq", *VERBS} & {*vars(Task)}:

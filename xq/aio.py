@@ -86,7 +86,7 @@ class Aio(Generic[T]):
 
     def __init__(self, queue: Queue[T]) -> None:
         self._queue = queue
-        self._turns: Turns[T] = Turns(queue.parts.waiting, queue.put, self._run)
+        self._turns: Turns[T] = Turns(queue.parts.waiting, queue.parts.several, queue.put, self._run)
         self._known: Access | None = None
         self._flushing: asyncio.AbstractEventLoop | None = None  # the loop that will run its turn's calls
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself does not keep them alive
@@ -125,7 +125,7 @@ class Aio(Generic[T]):
 
     async def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
-            self._queue.parts.tube(tube)
+            self._queue.parts.tasks.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
         alike = kind("take", options, tube)
         at_once = seconds == 0 or n == 0

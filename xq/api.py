@@ -14,31 +14,17 @@ from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
-from xq.core.values import Tasks
 from xq.database.session import Session
 from xq.engine.binding import Definition
-from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves, Update
-from xq.engine.history import History
-from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.insert import Inserts
-from xq.engine.observers import Callback, Observers
-from xq.engine.pauses import Pauses
+from xq.engine.observers import Callback
+from xq.engine.several import Update
 from xq.engine.stats import Stats
-from xq.engine.steps import Steps
-from xq.engine.take import Takes
-from xq.engine.timers import Timers, UnattendedMoves
-from xq.operators.doctor import Doctor
 from xq.operators.methods import Operators
 from xq.operators.operations import log_act
-from xq.operators.search import Search
-from xq.parts import Parts
-from xq.pipeline.archive import Archive
+from xq.parts import Parts, parts_of
 from xq.pipeline.pipeline import Pipeline
-from xq.runtime.queue_maintenance import QueueMaintenance
-from xq.runtime.schedules import Schedule, Schedules
+from xq.runtime.schedules import Schedule
 from xq.runtime.sleep import Wait, run_steps
-from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options, WorkerOptions
 from xq.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
@@ -83,68 +69,47 @@ class Queue(Operators[T]):
         clock: Clock | None = None,
         woken: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = store
+        self.parts: Parts[T] = parts_of(store, definition, clock, woken)
         self.model = store.model
-        self._machine = machine = definition.machine
+        self.pipeline: Pipeline = self.parts.pipeline
         self._handlers: dict[str | None, Worker[T]] = {}
-        self._tasks: Tasks[T] = Tasks(store, definition.table, machine, definition.catalogue, definition.wording)
-        self._observers: Observers[T] = Observers(store, self._tasks.returned)
-        self._executor = executor = Executor(store, definition, clock, self._observers)
-        self._history = History(executor, self._tasks)
-        self._waiters = Waiters(executor, self._tasks)
-        self._pauses = Pauses(executor, self._waiters.takers.wake_first)
-        self._inspection = Doctor(self._pauses, self._history)
-        self._search: Search[T] = Search(executor, self._tasks)
-        steps = Steps(executor, self._tasks)
-        batches = UnattendedMoves(steps)
-        in_doubt, timers = InDoubtTakes(batches), Timers(batches)
-        self._inserts = Inserts(self._tasks, steps)
-        self._finish = NamedMoves(self._tasks, steps, batches, in_doubt)
-        self._schedules = Schedules(executor, self._tasks, self._inserts)
-        self._maintenance = QueueMaintenance(timers, self._finish, self._pauses, self._waiters, self._schedules)
-        self._takes: Takes[T] = Takes(timers, in_doubt, self._pauses, self._maintenance)
-        self._inspection.unmovable = self._takes.unmovable
-        self._waiting = Waiting(self._inserts, self._takes, self._maintenance, woken)
-        self._observers.listen(self._waiters, self._maintenance)
-        self.pipeline: Pipeline = Pipeline(executor, self._tasks, self._history, Archive(steps))
-        self.parts: Parts[T] = Parts(store, self._waiting, self._inspection)
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
     def name(self) -> str:
         """The name of the model in the application."""
-        return self._store.name
+        return self.parts.store.name
 
     @property
     def machine(self) -> Machine:
         """The transition table: `print(Page.xq.machine)`."""
-        return self._machine
+        return self.parts.definition.machine
 
     @property
     def roles(self) -> Mapping[str, str]:
         """The names of the mapped fields, by role: `{"status": "status", "tube": "mailbox"}`."""
-        return {role: field.name for role, field in self._tasks.table.roles.items()}
+        return {role: field.name for role, field in self.parts.tasks.table.roles.items()}
 
     @property
     def statuses(self) -> Mapping[str, str | int]:
         """The values of the status field, by state: `{"R": "new", "T": "packing", "B": "failed"}`."""
-        return self._executor.definition.words
+        return self.parts.executor.definition.words
 
     @property
     def clock(self) -> Clock | None:
         """The clock of a test; None if the queue uses the clock of the database. A test may set it."""
-        return self._executor.clock
+        return self.parts.executor.clock
 
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
-        self._executor.clock = clock
+        self.parts.executor.clock = clock
 
     def __dir__(self) -> list[str]:
         """Return the names that an application uses, without those of operators and adapters."""
         return [name for name in super().__dir__() if name not in UNLISTED]
 
     def __repr__(self) -> str:
-        return f"<xq queue {self._store.name}: {' '.join(self.machine.states)}>"
+        return f"<xq queue {self.parts.store.name}: {' '.join(self.machine.states)}>"
 
     # workers
 
@@ -241,14 +206,14 @@ class Queue(Operators[T]):
         """
         brought = {} if task is MISSING else task
         if wait is MISSING is timeout:
-            return self._inserts.put([brought], options)[0]
-        return run_steps(steps_of_put(self._waiting, brought, wait, timeout, options))
+            return self.parts.inserts.put([brought], options)[0]
+        return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
-        return self._inserts.put(list(tasks), options)
+        return self.parts.inserts.put(list(tasks), options)
 
     # consumers
 
@@ -259,19 +224,19 @@ class Queue(Operators[T]):
         ttr (seconds).
         """
         if tube is not None:
-            self.parts.tube(tube)
+            self.parts.tasks.tube(tube)
         if timeout == 0 and timeout is not False:
-            taken = self._takes.oldest("take", 1, options, tube=tube, reaps=True)
+            taken = self.parts.takes.oldest("take", 1, options, tube=tube, reaps=True)
         else:
-            taken = self._waiting.take(1, timeout, tube, options)
+            taken = self.parts.waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         most = count_of(n)
         if tube is not None:
-            self.parts.tube(tube)
-        return self._waiting.take(most, timeout, tube, options)
+            self.parts.tasks.tube(tube)
+        return self.parts.waiting.take(most, timeout, tube, options)
 
     def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:
         """Wait for the end of a task, up to `timeout` seconds (None: without limit).
@@ -281,45 +246,45 @@ class Queue(Operators[T]):
         saw. Raises NotFound if the row was deleted before the call, or by a transaction that had locked it;
         InTransaction; ConfigurationError if another thread waits on the same connection (thread_safe=False).
         """
-        seconds = self._waiting.seconds(timeout)
-        parts, _ = self._tasks.identify(key)
-        return run_steps(self._waiting.waiting_for(parts, seconds))
+        seconds = self.parts.waiting.seconds(timeout)
+        parts, _ = self.parts.tasks.identify(key)
+        return run_steps(self.parts.waiting.waiting_for(parts, seconds))
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
-        return self._finish.one("ack", key, options, update)
+        return self.parts.finish.one("ack", key, options, update)
 
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr, tube, attempts.
 
         `tube` moves it to another tube. `attempts` sets the number of its takes so far, and empties the role error.
         """
-        return self._finish.one("release", key, options, update)
+        return self.parts.finish.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
         """Bury a taken task until it is dug: to B. With buried="any", a task in any state, of any owner.
 
         A task that is in B already stays as it is, and no transition is counted, unless there is an `update`.
         """
-        return self._finish.one("bury", key, {}, update)
+        return self.parts.finish.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float | timedelta) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         seconds_of("increment", increment, ends=True)  # None is not left out here
-        return self._finish.one("touch", key, {"increment": increment})
+        return self.parts.finish.one("touch", key, {"increment": increment})
 
     def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
         seconds_of("increment", increment, ends=True)
-        return self._finish.many("touch", keys, {"increment": increment})
+        return self.parts.several.many("touch", keys, {"increment": increment})
 
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
-        return self._finish.many("ack", keys, options, update)
+        return self.parts.several.many("ack", keys, options, update)
 
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Moves]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
-        return self._finish.many("release", keys, options, update)
+        return self.parts.several.many("release", keys, options, update)
 
     def bury_many(
         self, keys: Iterable[object], *, update: Update = None, error: str | Sequence[str | None] | None = None
@@ -328,7 +293,7 @@ class Queue(Operators[T]):
 
         `error` is the text for the role error: one for all, or a list with one for each.
         """
-        return self._finish.many("bury", keys, {}, update, error)
+        return self.parts.several.many("bury", keys, {}, update, error)
 
     def transaction(self, work: Callable[[], R]) -> R:
         """Run `work` in one transaction of this thread's connection, and return its result.
@@ -337,7 +302,7 @@ class Queue(Operators[T]):
         do nothing but write to the database. Within a transaction of the application it is part of that, and not called
         again.
         """
-        return self._executor.transaction(work, own=False)
+        return self.parts.executor.transaction(work, own=False)
 
     # operators
 
@@ -362,8 +327,8 @@ class Queue(Operators[T]):
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if n is MISSING:
-            return self._finish.one("dig", key, options, update)
-        return self._takes.oldest("dig", None if n is None else count_of(n), options, update)
+            return self.parts.finish.one("dig", key, options, update)
+        return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     kick = dig  # its older name; a number is a key here too
 
@@ -371,15 +336,15 @@ class Queue(Operators[T]):
         self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
     ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all). Options: as `dig`."""
-        return self._takes.oldest("dig", None if n is None else count_of(n), options, update)
+        return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     def kill(self, key: object) -> T:
         """Delete a task in any state, of any owner."""
-        return self._finish.one("kill", key, {})
+        return self.parts.finish.one("kill", key, {})
 
     def kill_many(self, keys: Iterable[object]) -> list[T]:
         """Delete all of the tasks, or none."""
-        return self._finish.many("kill", keys, {}, None)
+        return self.parts.several.many("kill", keys, {}, None)
 
     def cancel(self, key: object, to: str | int | None = None) -> T:
         """End a task that is ready, waiting or taken, whoever has it: delete it, or with `to="B"` bury it.
@@ -388,20 +353,20 @@ class Queue(Operators[T]):
         coroutine is cancelled. Nothing is retried, and a later ack raises. Raises WrongState for a finished task, and
         FeatureOff for `to` without the feature buried.
         """
-        letter = None if to is None else self._tasks.wording.letter(to, ("B",))
+        letter = None if to is None else self.parts.tasks.wording.letter(to, ("B",))
         if to is not None and letter is None:
             raise BadValue(f"cancel buries a task with to='B', and deletes it without: {shown(to)} is neither")
         if letter is not None and letter not in self.machine.states:
-            self._tasks.options.refuse_option("cancel", "to")
-        return self._finish.cancel(key, letter)
+            self.parts.tasks.options.refuse_option("cancel", "to")
+        return self.parts.finish.cancel(key, letter)
 
     def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
-        return self._finish.one("snatch", key, options)
+        return self.parts.finish.one("snatch", key, options)
 
     def restart(self, key: object, **options: Unpack[Times]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`."""
-        return self._finish.one("restart", key, options)
+        return self.parts.finish.one("restart", key, options)
 
     def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:
         """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
@@ -409,11 +374,11 @@ class Queue(Operators[T]):
         The state is named as with `by_state`.
         """
         targets = tuple(dict.fromkeys(row.target for row in self.machine.rows if row.named))
-        letter = self._tasks.wording.letter(to, targets)
+        letter = self.parts.tasks.wording.letter(to, targets)
         if letter is None:
-            known = self._tasks.wording.states(targets)
-            raise BadValue(f"switch moves tasks of {self._store.name} to one of {known}, not to {shown(to)}")
-        return self._finish.one("switch", key, options, to=letter)
+            known = self.parts.tasks.wording.states(targets)
+            raise BadValue(f"switch moves tasks of {self.parts.store.name} to one of {known}, not to {shown(to)}")
+        return self.parts.finish.one("switch", key, options, to=letter)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
@@ -421,11 +386,11 @@ class Queue(Operators[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if event in ("cancel", *(row.event for row in self.machine.rows if row.named or row.source == ABSENT)):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
-        return self._finish.one(event, key, options, update)
+        return self.parts.finish.one(event, key, options, update)
 
     def release_all(self) -> int:
         """Release all taken tasks, of any owner. Returns their number."""
-        return self._finish.all("release", [TAKEN])
+        return self.parts.several.all("release", [TAKEN])
 
     def truncate(self, event: str = "kill") -> int:
         """Delete all tasks of the queue, counted as the event `event`. Returns their number."""
@@ -433,7 +398,7 @@ class Queue(Operators[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event has a name like a method, of up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self._finish.all("kill", self.machine.states, event)
+        return self.parts.several.all("kill", self.machine.states, event)
 
     # pauses
 
@@ -454,14 +419,14 @@ class Queue(Operators[T]):
         self._pause("resume", tube, By.of(actor, reason))
 
     def _pause(self, event: str, tube: str | None, by: By) -> None:
-        named = self.parts.tube(tube, f"{event}(tube)")
-        self._pauses.change(event, named, by)
+        named = self.parts.tasks.tube(tube, f"{event}(tube)")
+        self.parts.pauses.change(event, named, by)
         if by:
-            log_act(self._finish, by, event if named is None else f"{event} {named}")
+            log_act(self.parts.finish, by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
-        return self._pauses.listed()
+        return self.parts.pauses.listed()
 
     # schedules
 
@@ -481,9 +446,9 @@ class Queue(Operators[T]):
         BadValue also if the database refuses the task, for example because a required field is missing.
         """
         if self.clock is None:
-            self._maintenance.attend()
-        named = self._schedules.every(spec, task, name, tz, options)
-        self._store.after_commit(self._maintenance.scheduled)
+            self.parts.maintenance.attend()
+        named = self.parts.schedules.every(spec, task, name, tz, options)
+        self.parts.store.after_commit(self.parts.maintenance.scheduled)
         return named
 
     def unschedule(self, name: str, *, actor: str | None = None, reason: str | None = None) -> bool:
@@ -510,11 +475,11 @@ class Queue(Operators[T]):
         return self._change_schedule("resume", name, By.of(actor, reason))
 
     def _change_schedule(self, event: str, name: str, by: By) -> bool:
-        with block(self._store.database, by) if by else nullcontext():
-            changed = self._schedules.change(event, name, by)
+        with block(self.parts.store.database, by) if by else nullcontext():
+            changed = self.parts.schedules.change(event, name, by)
         if by and changed:
-            log_act(self._finish, by, f"{event} the schedule {name}")
-        self._store.after_commit(self._maintenance.scheduled)
+            log_act(self.parts.finish, by, f"{event} the schedule {name}")
+        self.parts.store.after_commit(self.parts.maintenance.scheduled)
         return changed
 
     def schedules(self) -> list[Schedule]:
@@ -524,21 +489,21 @@ class Queue(Operators[T]):
         If this process cannot read a schedule, because its machine lacks the time zone, say, `next` is the reason, and
         `spec` the text in the database.
         """
-        return self._schedules.listed()
+        return self.parts.schedules.listed()
 
     # looking
 
     def _state(self, state: object) -> str:
-        letter = self._tasks.wording.letter(state, self.machine.states)
+        letter = self.parts.tasks.wording.letter(state, self.machine.states)
         if letter is None:
-            known = self._tasks.wording.states(self.machine.states)
+            known = self.parts.tasks.wording.states(self.machine.states)
             raise BadValue(f"{self.name} has the states {known}, not {shown(state)}")
         return letter
 
     def peek(self, key: object) -> T:
         """Return a task without changing it. Raises NotFound."""
-        parts, _ = self._tasks.identify(key)
-        return self._tasks.returned(self._finish.look(parts)[0])
+        parts, _ = self.parts.tasks.identify(key)
+        return self.parts.tasks.returned(self.parts.finish.look(parts)[0])
 
     def by_state(self, state: str | int, n: int | None = None) -> list[T]:
         """Return the tasks in a state, the oldest first, at most `n` of them (None: all).
@@ -546,7 +511,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        return self._inspection.by_state(letter, None if n is None else count_of(n))
+        return self.parts.inspection.by_state(letter, None if n is None else count_of(n))
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -559,18 +524,18 @@ class Queue(Operators[T]):
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each taken task, the longest first."""
-        return self._inspection.taken()
+        return self.parts.inspection.taken()
 
     def waiting(self) -> list[tuple[Any, str, float]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each call of `wait`.
 
         It also lists the calls of `take` that wait in this process, with None as the key.
         """
-        return self._waiters.waited_for()
+        return self.parts.waiters.waited_for()
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return self._inspection.sessions()
+        return self.parts.inspection.sessions()
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
@@ -578,7 +543,7 @@ class Queue(Operators[T]):
         They are exact as of the last commit, and count the statements of any program. With `pretty` the states are
         spelled.
         """
-        found = self._inspection.stats()
+        found = self.parts.inspection.stats()
         return found.spelled() if pretty else found
 
     queue_stats = stats
@@ -588,7 +553,7 @@ class Queue(Operators[T]):
     @property
     def History(self) -> type[Any]:
         """The model of the history's table, for queries. Raises FeatureOff."""
-        return self._history.reader.model
+        return self.parts.history.reader.model
 
     def history(
         self, key: object = None, since: float | date | None = None, until: float | date | None = None
@@ -599,7 +564,7 @@ class Queue(Operators[T]):
         Each has `dur_us`: for how many microseconds the task had been in the state that it left; None for a put, and if
         that is not known.
         """
-        return self._history.read(key, since, until)
+        return self.parts.history.read(key, since, until)
 
     def on_change(self, callback: Callback[T]) -> Callback[T]:
         """Call `callback(task, event, source, target)` after the commit of each transition that this process made.
@@ -611,22 +576,22 @@ class Queue(Operators[T]):
         """
         if not callable(callback):
             raise BadType(f"on_change takes a function, not {shown(callback)}")
-        self._observers.add(callback)
+        self.parts.observers.add(callback)
         return callback
 
     def off_change(self, callback: Callback[T]) -> None:
         """Remove a callback of `on_change`. Does nothing if it is not there."""
-        self._observers.remove(callback)
+        self.parts.observers.remove(callback)
 
     # sessions
 
     def session(self, uuid: object = None) -> Session:
         """Return a new session, or the open session of this uuid. Raises UnknownSession if there is none."""
-        return self._maintenance.session(None if uuid is None else checked(uuid))
+        return self.parts.maintenance.session(None if uuid is None else checked(uuid))
 
     def current_session(self) -> Session:
         """Return the session by which this thread, or asyncio task, takes; other processes can join it by its uuid."""
-        return self._maintenance.current_session()
+        return self.parts.maintenance.current_session()
 
     def configure(self, *, session_ttr: float | None) -> None:
         """Store a setting that all queues of this database share.
@@ -635,7 +600,7 @@ class Queue(Operators[T]):
         `session(uuid)` can rejoin it.
         """
         seconds = None if session_ttr is None else seconds_of("session_ttr", session_ttr, ends=True)
-        self._maintenance.set_session_ttr(seconds or 0.0)
+        self.parts.maintenance.set_session_ttr(seconds or 0.0)
 
 
 def steps_of_put(

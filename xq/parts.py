@@ -1,101 +1,86 @@
-"""What ORM adapters, tubes and other front ends use of a queue: `Page.xq.parts`."""
+"""The inner parts that a queue is made from, and their wiring."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic
+from dataclasses import dataclass
+from typing import Generic
 
-from xq.adapters.databases.installer.installation import Installation
-from xq.core.errors import BadType, FeatureOff, shown
-from xq.core.machine import TAKEN
+from xq.core.clock import Clock
 from xq.core.ports import Store, T
-from xq.database.transactions import retried
+from xq.core.values import Tasks
+from xq.engine.binding import Definition
+from xq.engine.executor import Executor
+from xq.engine.history import History
+from xq.engine.in_doubt import InDoubtTakes
+from xq.engine.insert import Inserts
 from xq.engine.observers import Observers
-from xq.engine.stats import counts
+from xq.engine.one import NamedMoves
+from xq.engine.pauses import Pauses
+from xq.engine.several import SeveralMoves
+from xq.engine.steps import Steps
+from xq.engine.take import Takes
+from xq.engine.timers import Timers, UnattendedMoves
 from xq.operators.doctor import Doctor
+from xq.operators.search import Search
+from xq.pipeline.archive import Archive
+from xq.pipeline.pipeline import Pipeline
+from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.runtime.schedules import Schedules
+from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 
 
+@dataclass(frozen=True)
 class Parts(Generic[T]):
-    """The parts of a queue that its users do not need: its store, its installation, its maintenance.
+    """What ORM adapters, tubes, workers and tests use beside a queue's methods: `Page.xq.parts`."""
 
-    `store` reads and writes the rows of the model (`xq.core.ports.Store`), `maintenance` is what the maintenance thread
-    does for the queue, `inspection` what operators ask of it, and `observers` what runs around puts and after commits.
-    `waiting` has the calls that wait, `waiters` the callers that do, `takes` the takes, `finish` the moves of named
-    tasks, and `tasks` reads keys and fields.
-    """
+    store: Store[T]  # reads and writes rows
+    definition: Definition  # what `upgrade` was given
+    tasks: Tasks[T]  # reads keys and fields, and makes tasks from rows
+    observers: Observers[T]  # run around puts, and after commits
+    executor: Executor  # runs SQL
+    history: History
+    waiters: Waiters  # the callers that wait
+    pauses: Pauses
+    inserts: Inserts[T]  # the puts
+    finish: NamedMoves[T]  # moves one task that a call names, and those that workers have
+    several: SeveralMoves[T]  # moves many
+    schedules: Schedules[T]
+    maintenance: QueueMaintenance  # what the maintenance thread does for the queue
+    takes: Takes[T]
+    waiting: Waiting[T]  # the calls that wait
+    inspection: Doctor  # answers operators
+    search: Search[T]
+    pipeline: Pipeline
 
-    def __init__(self, store: Store[T], waiting: Waiting[T], inspection: Doctor) -> None:
-        self.store = store
-        self.inspection = inspection
-        self.waiting = waiting
-        self.maintenance = waiting.maintenance
-        self.waiters = waiting.waiters
-        self.tasks = waiting.tasks
-        self.takes = waiting.takes
-        self.finish = waiting.finish
-        self._executor = waiting.executor
-        self.observers: Observers[T] = waiting.executor.observers
 
-    @property
-    def definition(self) -> dict[str, Any]:
-        """The arguments that `upgrade` needs to make this queue: fields, features, statuses and tube_stats.
-
-        Features that are off are left out, and statuses if all equal their letters.
-        """
-        definition = self._executor.definition
-        return {
-            "fields": {role: field.name for role, field in definition.table.roles.items()},
-            "features": {name: on for name, on in definition.features.items() if on is not None and on is not False},
-            "statuses": dict(definition.words) if definition.structure["statuses"] else {},
-            "tube_stats": list(definition.tube_stats),
-        }
-
-    def state_of(self, status: object) -> str | None:
-        """Return the letter of the state that a stored status means; None if it is none of this queue's."""
-        words = self._executor.definition.words
-        return next((letter for letter, word in words.items() if word == status), None)
-
-    def tube(self, name: object, call: str = "take(tube=)") -> str | None:
-        """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
-        if name is not None and "tube" not in self._executor.definition.machine.roles:
-            raise FeatureOff(
-                f"{call} needs the role 'tube': map it to a field, as in fields={{'tube': 'tube'}}", role="tube"
-            )
-        if name is not None and not isinstance(name, str):
-            raise BadType(f"a tube is named by text, not by {shown(name)}")
-        return name
-
-    @property
-    def installation(self) -> Installation:
-        """The tables, indexes and triggers that the queue needs in the database."""
-        return self._executor.bind().installation
-
-    def only_reads(self) -> bool:
-        """Return whether the database allows this thread's connection to read only."""
-        return self._executor.only_reads()
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` once the transaction of this thread's connection is committed; at once outside of one."""
-        self.store.after_commit(call)
-
-    def create_by(self, create: Callable[[], None]) -> None:
-        """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
-        binding = self._executor.bind()
-        binding.installation.ddl()  # raises, before the table is there, what the database cannot have
-        with binding.dialect.installer.creating(self.store):
-            create()
-        retried(self.store, binding.installation.install)
-        self._executor.close()
-
-    def drop(self, drop: Callable[[], object]) -> int:
-        """Call `drop`, which drops the table, unless tasks are taken. Return how many are.
-
-        It is one step: it waits for calls of all processes that move tasks. Later calls wait for it and raise
-        NotInstalled when the table is gone. Orphaned tasks are reaped first. Raises on MariaDB within a transaction.
-        """
-        if counts(self._executor)[TAKEN]:  # first without a lock
-            self.maintenance.reap()
-            if taken := counts(self._executor)[TAKEN]:
-                return taken
-        return retried(self.store, lambda: self._executor.open().installation.drop(drop))
+def parts_of(
+    store: Store[T], definition: Definition, clock: Clock | None = None, woken: Callable[[], None] = lambda: None
+) -> Parts[T]:
+    """Make them. Each is made from parts above it. `woken` may raise, to end a call that waits."""
+    tasks: Tasks[T] = Tasks(store, definition.table, definition.machine, definition.catalogue, definition.wording)
+    observers = Observers(store, tasks.returned)
+    executor = Executor(store, definition, clock, observers)
+    history = History(executor, tasks)
+    waiters = Waiters(executor, tasks)
+    pauses = Pauses(executor, waiters.takers.wake_first)
+    # moves
+    steps = Steps(executor, tasks)
+    unattended = UnattendedMoves(steps)
+    in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
+    inserts = Inserts(tasks, steps)
+    finish = NamedMoves(tasks, steps, in_doubt)
+    several = SeveralMoves(finish)
+    schedules = Schedules(executor, tasks, inserts)
+    maintenance = QueueMaintenance(timers, finish, pauses, waiters, schedules)
+    takes: Takes[T] = Takes(timers, in_doubt, pauses, maintenance)
+    waiting = Waiting(inserts, takes, maintenance, woken)
+    observers.listen(waiters, maintenance)
+    # looks
+    inspection = Doctor(pauses, history, takes.unmovable)
+    pipeline = Pipeline(executor, tasks, history, Archive(steps))
+    return Parts(
+        store, definition, tasks, observers, executor, history, waiters, pauses,
+        inserts, finish, several, schedules, maintenance, takes, waiting, inspection, Search(executor, tasks), pipeline,
+    )  # fmt: skip

@@ -371,7 +371,7 @@ def test_a_status_that_the_choices_or_the_table_refuse_is_told(app):
 def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app):
     begin(app, order())
     assert told(["default"]) == {}
-    for item in app.Order.xq.parts.installation.installer.objects.triggers():
+    for item in app.Order.xq.parts.executor.installation.installer.objects.triggers():
         app.Order.xq.parts.store.execute(item.drop)
     assert told() == {}
     found = told(["default"])

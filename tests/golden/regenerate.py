@@ -181,7 +181,7 @@ NAMED = (
 
 def dialect(queue: Any) -> Any:
     """The SQL of a queue. It may stand in no database yet."""
-    return queue._executor.bind().dialect
+    return queue.parts.executor.open(installed=False).dialect
 
 
 def entries(queue: Any) -> Iterator[Entry]:

@@ -38,7 +38,7 @@ def test_install_creates_all_where_another_process_uninstalls_the_last_queue_mea
     else:
         Other.xq.uninstall()
         make_shared.db.execute_sql("UPDATE xq_queue SET fingerprint = REPLACE(fingerprint, '60', '61')")
-    installer = type(Task.xq.parts.maintenance.executor.bind().installation.installer)
+    installer = type(Task.xq.parts.maintenance.executor.installation.installer)
     existing, calls = installer.existing, []
 
     def and_then_it_goes(self: Any, store: Any) -> Any:
@@ -129,12 +129,12 @@ def test_indexes_that_a_dump_has_brought_back_are_as_install_left_them(postgres)
     for name, sql in postgres.execute_sql(listed).fetchall():
         postgres.execute_sql(f'DROP INDEX "{name}"')
         postgres.execute_sql(sql)
-    assert Task.xq.parts.installation.changed() == {}
+    assert Task.xq.parts.executor.installation.changed() == {}
     postgres.execute_sql('DROP INDEX "task_xq_unique"')
     postgres.execute_sql('CREATE UNIQUE INDEX "task_xq_unique" ON task (job)')
-    assert Task.xq.parts.installation.changed() == {"task_xq_unique": "index"}
+    assert Task.xq.parts.executor.installation.changed() == {"task_xq_unique": "index"}
     Task.xq.install()
-    assert Task.xq.parts.installation.changed() == {}
+    assert Task.xq.parts.executor.installation.changed() == {}
 
 
 def test_recount_lets_ids_go_on_after_those_that_a_restore_has_brought(postgres):

@@ -61,7 +61,7 @@ def test_a_token_with_a_dash_fits_into_64_characters_after_any_number_of_takes(m
 def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_shared, monkeypatch):
     Task = make_shared({"utube": True}, roles=("utube", "tube"))
     Task.put({"utube": "a", "tube": "t"})
-    heads = Task.xq._executor.dialect.groups.heads
+    heads = Task.xq.parts.executor.dialect.groups.heads
     waited = list[float]()
     assert Task.take(tube="another") is None  # which refreshes its head
     with closing(copy(make_shared.db)) as other:
@@ -97,7 +97,7 @@ class Heard:
 def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task_with_it(make_shared):
     Task, heard = make_shared({}), Heard()
     Task.xq.put_many([{}] * 3)
-    Task.xq._observers.listen(heard)
+    Task.xq.parts.observers.listen(heard)
     Task.xq.worker(lambda task: None)
     Task.xq.run(until_empty=True)
     assert sorted(heard.changes) == [("R", "T", 1)] * 3 + [("T", "X", 1)] * 3
@@ -132,7 +132,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
 
 def test_a_put_finds_room_though_the_task_that_had_its_value_ends_before_it_is_looked_for(make, monkeypatch):
     Task = make({"unique": True, "limit": 1}, roles=("unique",))
-    there, inserts = Task.put({"job": "a"}), Task.xq._inserts
+    there, inserts = Task.put({"job": "a"}), Task.xq.parts.inserts
     look = inserts._holders
 
     def late(*new):
@@ -163,8 +163,8 @@ def test_tasks_of_ever_other_fields_and_numbers_leave_no_more_than_a_bound(make,
         for order in orders:
             Task.xq.put_many([{name: VALUES[name] for name in order}] * n)
         assert generated() < before + len(orders)
-    assert len(Task.xq._tasks._shapes) <= 10
-    assert len(Task.xq._executor.binding.steps) <= 20
+    assert len(Task.xq.parts.tasks._shapes) <= 10
+    assert len(Task.xq.parts.executor.binding.steps) <= 20
 
 
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB shows them to those with PROCESS

@@ -121,7 +121,7 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "stats", queue.stats
     yield "count", queue.count
     queue.clock.tick(2_000_000)
-    yield "due", queue._takes.timers.left
+    yield "due", queue.parts.takes.timers.left
     yield "sweep", queue.sweep
 
 

@@ -279,7 +279,7 @@ ON_SERVERS = pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
 def test_takes_that_meet_refresh_different_groups_a_batch_each(shared_db, monkeypatch):
     shared_db.close()
     counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
-    groups = queue._executor.dialect.groups
+    groups = queue.parts.executor.dialect.groups
     place = groups.place
 
     def placed(*args):
@@ -315,7 +315,7 @@ def test_groups_whose_heads_an_open_transaction_has_inserted_are_skipped_togethe
 def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_together(shared_db, monkeypatch):
     shared_db.close()
     counter, queue = counter_of(monkeypatch), timed(shared_db, "timed", {"utube": True})
-    groups = queue._executor.dialect.groups
+    groups = queue.parts.executor.dialect.groups
     some = [{"n": n} for n in range(100)]
     assert queue.take() is None
     with counter.alone():
@@ -335,7 +335,7 @@ def test_rows_of_full_groups_that_another_connection_deletes_are_skipped_togethe
 def test_a_group_whose_earlier_row_is_locked_is_left_to_who_has_locked_it(shared_db, monkeypatch):
     monkeypatch.setattr(dirty_groups, "MANY", 1)
     queue = timed(shared_db, "timed", {"utube": True})
-    rows = queue._executor.dialect.groups.dirty_groups
+    rows = queue.parts.executor.dialect.groups.dirty_groups
     assert queue.take() is None
     with queue.parts.maintenance.attend().working:  # else its thread may refresh the group first
         queue.put_many([{"n": 1}])

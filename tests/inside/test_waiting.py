@@ -20,7 +20,7 @@ def test_a_child_does_not_call_the_waiters_of_its_parent(shared):
         yield shared.take(timeout=PATIENCE).id
 
     # It only holds the place: SQLite itself does not bear a fork while another thread is within it.
-    with shared.xq._waiters.takers.enter(), another_process(shared._meta.database, child) as other:
+    with shared.xq.parts.waiters.takers.enter(), another_process(shared._meta.database, child) as other:
         assert next(other) == "begun"
         other.post(None)
         put = shared.put(task())
@@ -40,7 +40,7 @@ ROOM = {
 @pytest.mark.parametrize("make_room", ROOM)
 def test_a_put_that_waits_finds_room_after(full, make_room):
     waits = Work(full._meta.database, lambda: full.put(task(name="late"), timeout=PATIENCE))
-    eventually(lambda: full.xq._waiters.putters)
+    eventually(lambda: full.xq.parts.waiters.putters)
     ROOM[make_room](full)
     assert row(full, waits.result()).name == "late"
     assert is_exact(full)
@@ -54,13 +54,13 @@ def test_a_put_that_is_refused_leaves_nobody_waiting(make):
     with pytest.raises(xq.BadType):
         Task.xq.put(task(), wait=1, bogus=1)
     assert Task.xq.waiting() == []
-    assert not Task.xq._waiters.anybody
+    assert not Task.xq.parts.waiters.anybody
 
 
 def test_a_call_that_no_token_helps_sleeps_past_the_time_of_the_next_token(make_live):
     Task = make_live({"rate": "1/d", "limit": 2})
     Task.xq.put_many([task(), task()])
-    Task.xq._takes.steps.rates.opens_at = 0.0  # the time has passed, and no take has looked since
+    Task.xq.parts.takes.steps.rates.opens_at = 0.0  # the time has passed, and no take has looked since
 
     def sleep_of(steps):
         answer = None
@@ -69,7 +69,7 @@ def test_a_call_that_no_token_helps_sleeps_past_the_time_of_the_next_token(make_
         steps.close()
         return request.seconds
 
-    waiting = Task.xq._waiting
+    waiting = Task.xq.parts.waiting
     assert sleep_of(waiting.taking(None, LONG)) < 1
     assert sleep_of(waiting.putting(task(), {}, LONG)) > 1
     Task.xq.pause()

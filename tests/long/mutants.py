@@ -97,9 +97,9 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the savepoint around many moves is left out",
-        "xq/engine/finish.py",
-        "        moved = self.executor.transaction(move)\n        for",
-        "        moved = move()\n        for",
+        "xq/engine/several.py",
+        "        tasks = self.executor.transaction(move)\n        for",
+        "        tasks = move()\n        for",
         "contract/test_batches.py::test_one_that_is_missing_or_named_twice_stops_them_all",
     ),
     Mutant(

@@ -88,7 +88,7 @@ def test_an_interrupted_call_that_waits_leaves_nobody_waiting(make_db, kind, cal
     with interrupted(sleep, "_sleep", kind):
         Task.wait(put, timeout=PATIENCE) if put else Task.take(timeout=PATIENCE)
     assert Task.xq.waiting() == []
-    assert not Task.xq._waiters.anybody
+    assert not Task.xq.parts.waiters.anybody
     assert Task.put({})
     assert Task.take(timeout=PATIENCE)
 

@@ -36,7 +36,7 @@ def die(queue: Any, n: int) -> None:
     """Leave what `n` killed processes leave: their registered sessions, each with a taken task."""
     queue.put_many([{}] * n)
     db, dead = queue.model._meta.database, [str(uuid.uuid4()) for _ in queue.take_many(n)]
-    owner = queue._executor.bind().dialect.roles["owner"]
+    owner = queue.parts.executor.open(installed=False).dialect.roles["owner"]
     if path := getattr(sessions.of(database_of(db)).open.records.liveness, "path", None):
         os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
     with db.atomic():

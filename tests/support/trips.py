@@ -219,7 +219,7 @@ def calls(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
 
 def late(queue: Any) -> Any:
     """A queue whose installation was looked at more than a second ago."""
-    queue._executor._review_at = 0.0
+    queue.parts.executor._review_at = 0.0
     return queue
 
 
@@ -486,7 +486,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
     """Return what an idle process sends in a minute: a worker of each queue, and the maintenance thread."""
     program = Program()
     pools = [Threads(assignment_of(queue.worker(lambda task: None), None, None), program) for queue in queues]
-    workers = [(pool, TaskSource(None), ThreadJobs()) for pool, queue in zip(pools, queues, strict=True)]
+    workers: list[Any] = [(pool, TaskSource(None), ThreadJobs()) for pool in pools]
 
     def sleep(awake: Any, seconds: float) -> bool:
         counter.now += seconds

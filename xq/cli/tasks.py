@@ -227,13 +227,13 @@ def described(queue: Queue, task: Any, since: float | None = None) -> dict[str, 
     """Return a task as a document: its key, its state's letter, since when it is in that state if given, its fields."""
     inner, roles = queue.parts, queue.roles
     fields = dict(inner.tasks.data(task))
-    for name in {
-        roles.get(role, "") for role in ("runat", "deadline", "finished")
-    } & fields.keys():  # only these are known to be UTC
+    times = {roles.get(role, "") for role in ("runat", "deadline", "finished")}
+    for name in times & fields.keys():  # only these are known to be UTC
         at = fields[name]  # a number that is beyond the calendar stays one
         fields[name] = at.replace(tzinfo=at.tzinfo or UTC) if isinstance(at, datetime) else moment(at) or at
     parts = tuple(fields[name] for name in inner.store.key)
-    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": inner.state_of(fields[roles["status"]])}
+    state = inner.definition.state_of(fields[roles["status"]])
+    told = {"key": _key(parts if len(parts) > 1 else parts[0]), "state": state}
     return told | ({} if since is None else {"since": moment(since)}) | {"fields": fields}
 
 

@@ -132,6 +132,16 @@ class Tasks(Generic[T]):
             store.hydrate_all if is_model else lambda rows, token=None: list(map(self.read, rows))
         )
 
+    def tube(self, name: object, call: str = "take(tube=)") -> str | None:
+        """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
+        if name is not None and "tube" not in self.machine.roles:
+            raise FeatureOff(
+                f"{call} needs the role 'tube': map it to a field, as in fields={{'tube': 'tube'}}", role="tube"
+            )
+        if name is not None and not isinstance(name, str):
+            raise BadType(f"a tube is named by text, not by {shown(name)}")
+        return name
+
     def returned(self, row: Row, token: str | None = None) -> T:
         """Return a row as `read`; where a value cannot be read, as the database has it, and without the token."""
         try:

@@ -39,6 +39,20 @@ class Definition:
     shared: Mapping[str, type[SharedSql]]  # the SQL of what all queues of a database share
     schedules: object  # as given to `upgrade`
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `upgrade` needs to make this queue, without features that are off, and statuses that are letters."""
+        return {
+            "fields": {role: field.name for role, field in self.table.roles.items()},
+            "features": {name: on for name, on in self.features.items() if on is not None and on is not False},
+            "statuses": dict(self.words) if self.structure["statuses"] else {},
+            "tube_stats": list(self.tube_stats),
+        }
+
+    def state_of(self, status: object) -> str | None:
+        """Return the letter that a stored status stands for; None if this queue has no such status."""
+        return next((letter for letter, word in self.words.items() if word == status), None)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 from xq.adapters.databases.dialect import Dialect
+from xq.adapters.databases.installer.installation import Installation
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import Statement
@@ -44,32 +45,30 @@ class Executor(Transactions):
 
     # binding
 
-    def bind(self) -> Binding:
-        """Compile the definition for the model's current database, whether or not the queue is installed there.
-
-        From now on each new connection is set up for this database.
-        """
-        return self.bound or bound_to(self.store, self.definition, self.values)
-
     @property
     def bound(self) -> Binding | None:
         """The binding of the last `open`; None if the model has another database since."""
         binding = self.binding
         return binding if binding is not None and binding.database() is self.store.database else None
 
-    def open(self) -> Binding:
-        """Return the binding. The first call checks the installation, and raises NotInstalled."""
+    def open(self, *, installed: bool = True) -> Binding:
+        """Return the binding for a look: `begin` is for a call that changes tasks.
+
+        The first call checks the installation, and raises NotInstalled. What makes or examines the installation itself
+        needs none (`installed=False`). From now on each new connection is set up for this database.
+        """
         if (binding := self.bound) is None:
-            binding = self.bind()
-            if lacking := binding.installation.not_installed():
-                self.close()
-                raise lacking
-            self.binding = binding
-            self._review_at = time.monotonic() + REVIEW
+            binding = bound_to(self.store, self.definition, self.values)
+            if installed:
+                if lacking := binding.installation.not_installed():
+                    self.close()
+                    raise lacking
+                self.binding = binding
+                self._review_at = time.monotonic() + REVIEW
         return binding
 
     def begin(self, *, locks: bool = False, looks: bool = False) -> Begun:
-        """Bind the queue, and return the connection and the binding for a call that changes tasks.
+        """Bind the queue, and return the connection and the binding for a call that changes tasks: `open` is for looks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
         first call of all does so too, and checks the installation. `looks`: review it, as no thread may do. Raises
@@ -117,7 +116,7 @@ class Executor(Transactions):
         """Return whether the queue is installed in the model's current database."""
         if self.bound is None:
             try:
-                binding = self.bind()
+                binding = self.open(installed=False)
             except ConfigurationError:  # it does not fit this database: only its own calls raise this
                 return False
             if binding.installation.missing():
@@ -134,6 +133,11 @@ class Executor(Transactions):
     @property
     def dialect(self) -> Dialect:
         return self.open().dialect
+
+    @property
+    def installation(self) -> Installation:
+        """The tables, indexes and triggers that the queue needs in the database."""
+        return self.open(installed=False).installation
 
     # the two ways to run SQL; counters, savepoints and the installer use the store itself
 
@@ -177,7 +181,7 @@ class Executor(Transactions):
         try:
             return retried_after(error, self.store, lambda: step.run(self.store.ready(), values), within)
         except Exception as last:
-            binding = self.bind()
+            binding = self.open(installed=False)
             self.explain(last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
@@ -210,7 +214,7 @@ class Executor(Transactions):
 
     @property
     def begin_writing(self) -> str:
-        return self.bind().dialect.begin_writing
+        return self.open(installed=False).dialect.begin_writing
 
     def _notify(self, step: Step, rows: list[Row]) -> None:
         sources: dict[str, list[Row]] = {step.source: rows} if step.source else {}
@@ -236,7 +240,7 @@ class Executor(Transactions):
 
     def only_reads(self) -> bool:
         """Return whether the database allows this thread's connection to read only."""
-        return self.bind().dialect.only_reads(self.store)
+        return self.open(installed=False).dialect.only_reads(self.store)
 
     # errors
 
@@ -244,7 +248,7 @@ class Executor(Transactions):
         # After these a check would wait for the same lock again, or query within a rolled back transaction.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN):
             try:
-                lacking = self.bind().installation.not_installed()
+                lacking = self.installation.not_installed()
             except Exception as another:
                 if self.store.classify(another) is ErrorKind.NOT_DATABASE:
                     raise

@@ -30,7 +30,7 @@ class History:
         self.check()
         table, columns = beside(store.table, "history"), HISTORY
         if store.database is not None:
-            dialect = self.executor.bind().dialect
+            dialect = self.executor.open(installed=False).dialect
             table, columns = dialect.name("history"), dialect.history_columns
         name = (table, *columns)
         if name not in self._readers:

@@ -37,16 +37,16 @@ class Inserts(Generic[T]):
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
 
-    def put(
-        self, tasks: Sequence[object], options: Mapping[str, Any] = NONE, *, traced: tuple[str | None, ...] = ()
-    ) -> list[T]:
+    def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
         """Put all of the tasks or none, and return them in the same order.
 
-        `traced` holds the value of the role trace if the observers have given one.
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
-        if not traced and (around := self.executor.observers.around_put) is not None:
-            return around(lambda trace: self.put(tasks, options, traced=(trace,)), len(tasks))
+        if (around := self.executor.observers.around_put) is None:
+            return self._put(tasks, options)
+        return around(lambda trace: self._put(tasks, options, trace), len(tasks))
+
+    def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
         conflict, seconds, transition = "raise", NONE, self.tasks.options.usual["put"]
         if options:
             options = dict(options)
@@ -55,8 +55,8 @@ class Inserts(Generic[T]):
             transition = self.tasks.options.choose(ABSENT, "put", seconds)
         alone = len(tasks) == 1
         brought = [self.tasks.new(tasks[0])] if alone else self.tasks.new_many(tasks)
-        if any(traced) and (role := self.tasks.table.roles.get("trace")):
-            brought = [new.with_default(role.name, *traced) for new in brought]
+        if trace is not None and (role := self.tasks.table.roles.get("trace")):
+            brought = [new.with_default(role.name, trace) for new in brought]
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")

@@ -1,13 +1,13 @@
-"""Move one task that the caller names: ack, release, bury, dig, kill, touch ..."""
+"""Move one task that the caller names (ack, release, bury, dig, kill, touch ...), and those of workers."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 from weakref import WeakSet
 
 from xq.core import time
@@ -16,17 +16,20 @@ from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, s
 from xq.core.machine import TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import ErrorKind, R, Row, T
-from xq.core.tokens import owner_of
-from xq.core.values import Parts, Taken, Tasks, named
+from xq.core.tokens import lock_of, owner_of
+from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.steps import Steps
+from xq.engine.steps import PER_MOVE, Steps
 from xq.engine.take import check_open
+
+Held = tuple[Parts, str | None]  # the key of a task, and the token of its take
 
 NO_TAKE: Final = "/"  # in the place of a token: that of no take
 LOCKED: Final = 0.1  # seconds between two tries to move a task whose row another transaction has locked
 WARNED: Final = 5.0  # seconds after which the log names it
+CANCELLED = 60.0  # seconds for which it is noted that a taken task was cancelled
 MOVE_TRIES = 20  # attempts, if other processes move the task between the look and the move
 
 
@@ -40,18 +43,13 @@ class Asked:
     to: str | None = None
 
 
-class Work(Protocol):
-    """A taken task that a function works on, and may finish by a call of its own."""
-
-    taken: Taken
-    finished: str  # the event by which a call of this process has finished the task
-    in_doubt: bool  # within a transaction, which may be rolled back
+ACK: Final = Asked("ack", NONE, NONE)
 
 
 class Locked(Generic[R]):
     """A move of a task whose row another transaction has locked. It is tried again, and waits for nothing itself."""
 
-    def __init__(self, moves: One[Any], event: str, task: Taken, move: Callable[[], R]) -> None:
+    def __init__(self, moves: NamedMoves[Any], event: str, task: Taken, move: Callable[[], R]) -> None:
         self._moves, self._event, self._task, self._move = moves, event, task, move
         self._warn_at = time.monotonic() + WARNED
         self.waits = False  # whether the row was locked at the last try
@@ -81,8 +79,14 @@ class Locked(Generic[R]):
         return moved
 
 
-class One(Generic[T]):
-    """The moves of one named task of a queue."""
+def cancelled(task: Taken) -> str:
+    """Return the name in the database of a cancelled task and its take."""
+    parts = [bytes(part) if isinstance(part, memoryview) else part for part in task.parts]
+    return f"cancelled:{task.token} {parts}"[:255]
+
+
+class NamedMoves(Generic[T]):
+    """Moves one task that a call names, and those of workers."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps, in_doubt: InDoubtTakes) -> None:
         self.executor = steps.executor
@@ -92,12 +96,12 @@ class One(Generic[T]):
         self.log = logging.getLogger(f"xq.{steps.store.name}")
         self.steps = steps
         self.in_doubt = in_doubt
-        self.working: dict[Parts, Work] = {}  # by key: the tasks that workers of this process have taken
+        self.working: dict[Parts, Any] = {}  # by key: what workers of this process do with taken tasks
         self.workers: WeakSet[Any] = WeakSet()  # of this process: `see_cancelled` of each gets what was cancelled
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
         self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
-        self._fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
+        self.fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
 
     def one(
         self,
@@ -118,10 +122,10 @@ class One(Generic[T]):
         is_plain = not options and update is None and to is None and event in self._plain
         asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
         parts, token = self.tasks.identify(key)
-        state = self._only.get(event) or self._only_source(asked)
+        state = self._only.get(event) or self.only_source(asked)
         if state is None:
             self.executor.begin(locks=True)
-            state = self._find(asked, parts, token)
+            state = self.find(asked, parts, token)
         usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
         for _ in range(MOVE_TRIES):
             transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
@@ -136,7 +140,7 @@ class One(Generic[T]):
                 moved = Locked(self, event, Taken(parts, token), again).wait()
             if moved:
                 return moved[0]
-            state = self._find(asked, parts, token)
+            state = self.find(asked, parts, token)
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
 
     def is_locked(self, error: BaseException) -> bool:
@@ -167,9 +171,9 @@ class One(Generic[T]):
             moved = self._moved_and_read(begun[1], asked, transition, parts, token)
         else:
             rows = self._move(begun, asked, "key", transition, token, named(parts))
-            moved = [self.tasks.returned(rows[0])] if rows else []
+            moved = [self.tasks.read(rows[0])] if rows else []
         if moved and self.working and transition.target != TAKEN:
-            self._note_finished(asked.event, parts, token)
+            self.note_finished(asked.event, parts, token)
         return moved
 
     def _moved_and_read(
@@ -196,7 +200,7 @@ class One(Generic[T]):
             raise
         return moved
 
-    def _note_finished(self, event: str, parts: Parts, token: str | None) -> None:
+    def note_finished(self, event: str, parts: Parts, token: str | None) -> None:
         """Note in the work on a task, if this process works on it, that the task is taken no more."""
         work = self.working.get(parts)
         if work is None or token not in (None, work.taken.token) or event == "snatch":
@@ -207,8 +211,10 @@ class One(Generic[T]):
         else:
             work.finished, work.in_doubt = event, self.store.in_transaction()
 
-    def _only_source(self, asked: Asked) -> str | None:
+    def only_source(self, asked: Asked) -> str | None:
         """Return the only state that the event leaves; None if the task must be looked up. Raises for unfit options."""
+        if only := self._only.get(asked.event):
+            return only
         refused = []
         for state in self.machine.sources(asked.event):
             try:
@@ -252,22 +258,22 @@ class One(Generic[T]):
             which.update(zip(step.statement.names, fields.values(), strict=True))
         return self.executor.run(step, which, connection)
 
-    def _find(self, asked: Asked, parts: Parts, token: str | None) -> str:
-        """Return the state of a task that the call may move. Raises NotFound, WrongState and NotOwner, in this order.
+    def find(self, asked: Asked, parts: Parts, token: str | None) -> str:
+        """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.
 
         SessionLost comes first: other sessions may have moved the task since the session was lost.
         """
-        if asked.event in self._fenced:
-            self._check_not_lost(asked, parts, token)
-        return self._check(asked, parts, token, *self.look(parts, self._afresh))
+        if asked.event in self.fenced:
+            self.check_not_lost(asked, parts, token)
+        return self.check(asked, parts, token, *self.look(parts, self.afresh))
 
     @property
-    def _afresh(self) -> str:
+    def afresh(self) -> str:
         # The snapshot of the application's transaction may be older than the row that an UPDATE finds.
         return self.executor.dialect.afresh if self.store.in_transaction() else ""
 
-    def _check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
-        """Return the state of a task if the call may move it. Raises WrongState and NotOwner."""
+    def check(self, asked: Asked, parts: Parts, token: str | None, row: Row, state: str) -> str:
+        """Return the task's state if the call may move it. Raises WrongState and NotOwner."""
         sources = self.machine.sources(asked.event)
         if state not in sources:
             error = WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
@@ -279,7 +285,7 @@ class One(Generic[T]):
                 raise NotOwner(asked.event, self.tasks.app_key(parts), owner, self.tasks.wording)
         return state
 
-    def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
+    def check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
         sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
         if sessions.open.notice_loss(session):
@@ -298,7 +304,7 @@ class One(Generic[T]):
         )
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
-        """Return the row of a task, with its owner as the last column, and its state. Raises NotFound."""
+        """Return a task's row, with its owner as the last column, and its state. Raises NotFound."""
         rows = self.executor.run(self.executor.dialect.looks.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
@@ -306,3 +312,91 @@ class One(Generic[T]):
         if state is None:
             raise NotFound(self.store.name, self.tasks.app_key(parts), ": its row has a status that is not the queue's")
         return rows[0], state
+
+    # the tasks of workers
+
+    def write(self, task: T, fields: Mapping[str, Any]) -> None:
+        """Write fields of a taken task and leave it taken. Raises the errors of `one`."""
+        parts, token = self.tasks.identify(task)
+        stays = Transition(TAKEN, "", TAKEN, fenced=self.machine.settings.fenced, enters=False)  # no event
+        if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
+            self.find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
+
+    def ack_those(self, taken: Sequence[Taken], begun: Begun | None = None) -> list[list[Row]]:
+        """Ack the tasks that still belong to their takes, and return their rows, by statement.
+
+        If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
+        see `Connection.as_one`.
+        """
+        begun, transition = begun or self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
+        return [rows for batch in chunks(taken, PER_MOVE) for rows in self.move_all(begun, ACK, transition, batch)]
+
+    def ack_and(self, taken: Sequence[Taken], take: Callable[[], R]) -> tuple[list[list[Row]], R]:
+        """Ack as `ack_those` and call `take` in one transaction. Return the rows of the acks and what it returned."""
+        connection, _ = begun = self.executor.begin()
+        observers = self.executor.observers
+        if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
+            return self.executor.transaction(lambda: (self.ack_those(taken), take()), locks=False, caught=True)
+        acked, found = connection.as_one(partial(self.ack_those, taken, begun), take)
+        if observers.anybody:
+            target = self.tasks.options.choose(TAKEN, "ack", NONE).target
+            for rows in filter(None, acked):  # there were none yet when each ack was sent
+                observers.notify("ack", TAKEN, target, rows)
+        return acked, found
+
+    def hold(self, task: Taken, seconds: float | None) -> None:
+        """Keep the ttr from passing for so many seconds, since the task's row is locked. On a server."""
+        shared, token = self.executor.dialect.shared, task.token or self.look(task.parts)[0][-1]
+        self.executor.run(shared.hold_task, {"token": token, "ttr": seconds})
+        self.executor.run(shared.forget_held)
+
+    def hold_session(self, holds: bool) -> None:
+        """Keep each ttr of the current session from passing, or do so no longer. On a file.
+
+        There the heartbeat waits while another transaction writes: its function's own, for example.
+        """
+        liveness = self.executor.open().sessions.open.records.liveness
+        if self.executor.dialect.is_local and liveness is not None:
+            (liveness.acquire if holds else liveness.release)(lock_of(self.executor.session.uuid))
+
+    def kill_if_taken_by(self, task: Taken) -> None:
+        fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
+        self._moved(Asked("kill", NONE, NONE), fenced, *task)
+
+    def cancel(self, key: object, to: str | None = None) -> T:
+        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
+        parts, _ = self.tasks.identify(key)
+        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
+        if self.store.in_transaction():
+            return cancel()
+        return Locked(self, "cancel", Taken(parts, None), cancel).wait()
+
+    def _cancel(self, parts: Parts, to: str | None) -> T:
+        executor, shared = self.executor, self.executor.dialect.shared
+        row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
+        moved = self.one("cancel", self.tasks.app_key(parts), to=to)
+        if state == TAKEN:
+            executor.run(shared.forget_cancelled)
+            ends = executor.time_us() / 1e6 + CANCELLED
+            executor.run(shared.set_setting, {"name": cancelled(Taken(parts, row[-1])), "value": ends})
+        return moved
+
+    def move_all(
+        self, begun: Begun, asked: Asked, transition: Transition, taken: Sequence[Held]
+    ) -> Iterator[list[Row]]:
+        """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
+        fenced, by_fence, (_, binding) = transition.fenced, [taken], begun
+        if fenced:
+            by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
+        for some in by_fence:
+            keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
+            fence: Fence = "takes" if fenced and len({*tokens}) > 1 else ""
+            if fence:  # a token of another session must match no row, as in `_move`
+                prefix = binding.sessions.current().prefix
+                tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
+            listed = binding.dialect.moves.listed(keys, tokens if fence else ()) if len(some) > 1 else None
+            if listed:
+                yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
+            else:
+                for parts, token in some:
+                    yield self._move(begun, asked, "key", transition, token, named(parts))

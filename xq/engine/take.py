@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 
 from xq.core import time
 from xq.core.compile import Selector
@@ -30,22 +30,10 @@ TAKE_TRIES: Final = 20  # how often a take is tried again whose process's own se
 BEING_MOVED: Final = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 
 
-class Maintenance(Protocol):
-    """The maintenance of the queue: a task that is taken must come back."""
-
-    maintained: object  # the binding that has a maintenance thread, or cannot have one
-
-    def attend(self) -> object:
-        """Start the thread if necessary. Raises NotInstalled."""
-
-    def reap(self, some: bool = False) -> int:
-        """End sessions whose processes are gone. Return how many of others this process has ended so far."""
-
-
 class Takes(Generic[T]):
     """The takes of one queue."""
 
-    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Maintenance) -> None:
+    def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Any) -> None:
         self.steps = timers.batches.steps
         self.executor = timers.executor
         self.store = timers.store
@@ -55,7 +43,7 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self.pauses = pauses
         self.unmovable = Unmovable(timers.batches)
-        self._maintenance = maintenance
+        self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
     def oldest(
         self,
@@ -218,33 +206,38 @@ class Takes(Generic[T]):
     def _found_late(self, step: Step, values: dict[str, Any], swept: Swept | None) -> list[Row]:
         """Sweep a batch, if that was not done, and take again while more tasks become ready, or are passed by.
 
-        The other due tasks are left to the maintenance thread. All are moved if there is none, or if they hide a task.
+        The maintenance thread moves the other due tasks. All are moved if there is none, or if they hide a task.
         """
         looks, pauses = self.executor.dialect.looks, iter(BEING_MOVED)
-        while found := self._sweep_on(swept, values, pauses):
+        found = (self.timers.sweep_if_any(), False) if swept is None else self._sweep_on(swept, values, pauses)
+        while found:
             swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
             if (sure or (looks.next_due and self.any_ready())) and (rows := self.executor.run(step, values)):
                 return rows
+            found = self._sweep_on(swept, values, pauses)
         return []
 
-    def _sweep_on(
-        self, swept: Swept | None, values: dict[str, Any], pauses: Iterator[float]
-    ) -> tuple[Swept, bool] | None:
-        """Do what is next after a sweep: sweep more, or wait for another connection that does. None: nothing is left.
+    def _sweep_on(self, swept: Swept, values: dict[str, Any], pauses: Iterator[float]) -> tuple[Swept, bool] | None:
+        """Do what is next after a sweep. Return with its result whether a ready task was passed by; None: no more."""
+        more = self._sweep_rest(swept, values)
+        return (more, False) if more else self._wait_for_others(swept, values, pauses)
 
-        Return with the sweep whether a ready task was passed by, since another connection had locked it.
-        """
-        dialect = self.executor.dialect
-        if swept is None:
-            return self.timers.sweep_if_any(), False
-        alone = self.executor.clock is not None or not self.store.has_threads
-        if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(dialect.looks.behind_due, values))):
-            return Swept(True, self.timers.sweep()), False
+    def _sweep_rest(self, swept: Swept, values: dict[str, Any]) -> Swept | None:
+        """Move all due tasks if nobody else does, or if they hide the one to take. Then make ready what waits."""
+        alone, looks = self.executor.clock is not None or not self.store.has_threads, self.executor.dialect.looks
+        if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(looks.behind_due, values))):
+            return Swept(True, self.timers.sweep())
         if swept.readied or (swept.refreshed and not self.store.in_transaction()):
-            return self.timers.ready_batch(only_groups=not swept.readied), False
-        # Another connection may be moving the due tasks, and a take skips the rows that it has locked.
+            return self.timers.ready_batch(only_groups=not swept.readied)
+        return None
+
+    def _wait_for_others(
+        self, swept: Swept, values: dict[str, Any], pauses: Iterator[float]
+    ) -> tuple[Swept, bool] | None:
+        """Wait for another connection that moves the due tasks: a take skips the rows that it has locked."""
+        dialect = self.executor.dialect
         skips = swept.due and not swept.refused and not dialect.is_local
         if skips and not self.timers.any_to_ready():
             return Swept(False), False  # it has moved them by now: look once more

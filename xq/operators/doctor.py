@@ -16,6 +16,8 @@ from xq.core.tokens import owner_of
 from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting
 from xq.database.transactions import retried
+from xq.engine.history import History
+from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
 from xq.operators.inspection import Inspection, Snapshot, place
@@ -46,7 +48,9 @@ class Finding(NamedTuple):
 class Doctor(Inspection):
     """The reasons why a task is not running, and a queue's problems."""
 
-    unmovable: Unmovable
+    def __init__(self, pauses: Pauses, history: History, unmovable: Unmovable) -> None:
+        super().__init__(pauses, history)
+        self.unmovable = unmovable
 
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
@@ -84,7 +88,7 @@ class Doctor(Inspection):
             ends = f"its ttr ends in {lasting(left)}, unless its worker prolongs it"
             yield ends if left > 0 else "its ttr has passed: the next take releases it"
         elif not session:
-            unowned = self.executor.bind().installation.end_of_unowned
+            unowned = self.executor.installation.end_of_unowned
             yield f"it has no owner, since another program wrote its status: it {unowned}"
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
@@ -152,7 +156,7 @@ class Doctor(Inspection):
 
     def findings(self) -> Iterator[Finding]:
         """Return each problem with its remedy. It reads the whole table."""
-        binding = self.executor.bind()
+        binding = self.executor.open(installed=False)
         if lacking := binding.installation.not_installed():
             older = binding.installation.older()
             first = "mend the column, then " * bool(binding.installation.missing_columns())

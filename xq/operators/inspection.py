@@ -54,7 +54,7 @@ class Age(NamedTuple):
         return f"{'' if self.exact else 'at least '}{lasting(self.seconds)}"
 
 
-class Step(NamedTuple):
+class TimelineStep(NamedTuple):
     """One transition, and the time that the task then spent in `target`.
 
     `open` says that it is still there: then `seconds` is the time up to now. Times are seconds since 1970.
@@ -166,7 +166,7 @@ class Inspection:
 
     def _gone(self, uuids: Sequence[str]) -> list[str]:
         """Return the sessions whose process has ended. It ends none, and returns none if denied the query."""
-        store, dialect = self.executor.store, self.executor.bind().dialect
+        store, dialect = self.executor.store, self.executor.open(installed=False).dialect
         try:
             return retried(store, lambda: dialect.gone(store, uuids))
         except Exception as error:
@@ -190,14 +190,14 @@ class Inspection:
         end = self.newest() + 1 if before is None else before
         return self.history.read(key, None, None, None if key is not None else end - 1 - n - LAST, end)[-n:]
 
-    def timeline(self, key: object) -> list[Step]:
+    def timeline(self, key: object) -> list[TimelineStep]:
         rows, found = [row for row in self.history.read(key, None, None) if row.source != row.target], []
         for row, until_us in zip(rows, [*(row.at_us for row in rows[1:]), self.executor.time_us()]):
             there = row.target in self.machine.states
             seconds = (until_us - row.at_us) / 1_000_000 if there else None
             session = owner_of(row.owner)[0] if row.owner else None
             move = (row.at_us / 1_000_000, row.event, row.source, row.target, seconds, there and row is rows[-1])
-            found.append(Step(*move, session, row.attempt, row.tube, row.actor, row.reason))
+            found.append(TimelineStep(*move, session, row.attempt, row.tube, row.actor, row.reason))
         return found
 
     def after(self, id: int, n: int) -> list[Any]:

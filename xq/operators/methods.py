@@ -5,40 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from xq.core.acting import By
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
-from xq.core.ports import Store, T
-from xq.core.values import Tasks
+from xq.core.ports import T
 from xq.database.transactions import retried
-from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves
-from xq.engine.pauses import Pause, Pauses
-from xq.engine.take import Takes
-from xq.operators.doctor import Doctor, Finding
+from xq.engine.pauses import Pause
+from xq.operators.doctor import Finding
 from xq.operators.failures import Failures
-from xq.operators.inspection import Health, Process, Snapshot, Step
+from xq.operators.inspection import Health, Process, Snapshot, TimelineStep
 from xq.operators.operations import CHUNK, Operation, acting
-from xq.operators.search import Found, Search
-from xq.runtime.schedules import Schedules
+from xq.operators.search import Found
+
+if TYPE_CHECKING:
+    from xq.parts import Parts
 
 
 class Operators(Generic[T]):
     """What operators and migrations do with a queue. Workers and producers need nothing here."""
 
-    _store: Store[T]
-    _executor: Executor
-    _tasks: Tasks[T]
-    _takes: Takes[T]
-    _schedules: Schedules[T]
-    _pauses: Pauses
-    _inspection: Doctor
-    _search: Search[T]
-    _finish: NamedMoves[T]
+    parts: Parts[T]
 
     # SQL
 
@@ -52,12 +42,12 @@ class Operators(Generic[T]):
             raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
         if not all(isinstance(name, str) for name in (event, *options, *update)):
             raise BadType("sql takes the names of an event, of its options and of fields")
-        machine, tasks, n = self._search.machine, self._tasks, count_of(n)
+        machine, tasks, n = self.parts.search.machine, self.parts.tasks, count_of(n)
         unique = machine.guard("unique") if event == "put" else None
         words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
         given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
         names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)
-        binding, before = self._executor.open(), ""
+        binding, before = self.parts.executor.open(), ""
         found = [machine.choose(state, event, given) for state in machine.sources(event)]
         rows = [row for row in found if row is not None and not row.named]
         if not rows:
@@ -74,7 +64,7 @@ class Operators(Generic[T]):
                 return binding.insert(row, given, names, n)
             which = Selector("key", row.source, "take" if row.fenced else "")
             if row.picks:
-                which = self._finish.steps.oldest(row, n, "tube" in options)
+                which = self.parts.finish.steps.oldest(row, n, "tube" in options)
             return binding.move(which, row, given, names)
 
         return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
@@ -90,7 +80,7 @@ class Operators(Generic[T]):
         Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
         `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
-        return acting(self._finish, By.of(actor, reason))
+        return acting(self.parts.finish, By.of(actor, reason))
 
     def act(
         self,
@@ -112,14 +102,14 @@ class Operators(Generic[T]):
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are the event's, as
         delay. Raises BadType, BadValue and FeatureOff.
         """
-        return Operation(self._finish, self._search, event, filter, By.of(actor, reason), chunk, options)
+        return Operation(self.parts.several, self.parts.search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
         """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
 
         `since` is in seconds since 1970.
         """
-        return self._pauses.all()
+        return self.parts.pauses.all()
 
     # looking
 
@@ -131,7 +121,7 @@ class Operators(Generic[T]):
         another page's cursor `next`. A call examines at most 10,000 rows, and reports how many in `looked`: go on with
         the cursor while `ended` is False. Raises BadValue, BadType and FeatureOff.
         """
-        return self._search.find(filter, count_of(n), after)
+        return self.parts.search.find(filter, count_of(n), after)
 
     def failures(self, filter: str = "", n: int = 20) -> Failures:
         """Return the `n` largest groups of failed tasks: buried, or ready or waiting with an error.
@@ -140,28 +130,28 @@ class Operators(Generic[T]):
         `filter` selects the tasks again. Examines at most 10,000 rows, the buried ones first: if `ended` is False, a
         `count` is a lower bound. Needs the role error. Raises BadValue, BadType and FeatureOff.
         """
-        return self._search.failures(filter, count_of(n))
+        return self.parts.search.failures(filter, count_of(n))
 
-    def timeline(self, key: object) -> list[Step]:
+    def timeline(self, key: object) -> list[TimelineStep]:
         """Return a task's transitions, in order, with the time that it spent in each state up to now.
 
         Raises FeatureOff without the feature history.
         """
-        return self._inspection.timeline(key)
+        return self.parts.inspection.timeline(key)
 
     def why(self, key: object) -> list[str]:
         """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...
 
         Raises NotFound.
         """
-        return self._inspection.why(key)
+        return self.parts.inspection.why(key)
 
     def doctor(self) -> list[Finding]:
         """Return problems and remedies, as (what, do): from `check`, sessions, pauses, open transactions and more.
 
         It reads the whole table. A remedy is a shell command, in which TARGET stands for this queue.
         """
-        return list(self._inspection.findings())
+        return list(self.parts.inspection.findings())
 
     def snapshot(self) -> Snapshot:
         """Return the queue's numbers now: statistics, pauses, room, how long tasks wait, and a standstill.
@@ -171,7 +161,7 @@ class Operators(Generic[T]):
         paused, or the feature rate limits the takes. Without the feature history both are bounds by what this process
         has seen in the counters: the first call knows no age, and a standstill since the newest take of a taken task.
         """
-        return self._inspection.snapshot()
+        return self.parts.inspection.snapshot()
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
@@ -182,21 +172,21 @@ class Operators(Generic[T]):
         a bound and may be more. Else "healthy". With `max_age=math.inf` tasks may wait, and no process is needed.
         Pauses excuse nothing. Raises BadType and BadValue.
         """
-        return self._inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
+        return self.parts.inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the database's open sessions, oldest first, with their processes and taken tasks in this queue.
 
         If several processes have joined a session, its process is the last one to register or resume it.
         """
-        return self._inspection.processes()
+        return self.parts.inspection.processes()
 
     def sweep(self) -> int:
         """Run the maintenance thread's duties: fire the due schedules, and move tasks until none is due.
 
         Returns how many transitions it made.
         """
-        return self._schedules.fire_due() + self._takes.timers.sweep()
+        return self.parts.schedules.fire_due() + self.parts.takes.timers.sweep()
 
     # installing
 
@@ -228,13 +218,13 @@ class Operators(Generic[T]):
         open transactions that they would wait for now.
         """
         seconds = seconds_of("lock_timeout", lock_timeout, ends=True)
-        installation = self._executor.bind().installation
+        installation = self.parts.executor.installation
         if plan:
             return installation.plan(online)
-        retried(self._store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
+        retried(self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
         if downgrade:
-            retried(self._store, lambda: self._store.execute(installation.dialect.records.forget_schedules))
-        self._executor.close()
+            retried(self.parts.store, lambda: self.parts.store.execute(installation.dialect.records.forget_schedules))
+        self.parts.executor.close()
         return None
 
     @overload
@@ -250,7 +240,7 @@ class Operators(Generic[T]):
         With `split`, return the statements, in order and without a `;` at their ends: Alembic's `op.execute(text)` and
         drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
-        installation = self._executor.bind().installation
+        installation = self.parts.executor.installation
         statements = (
             installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
         )
@@ -261,17 +251,17 @@ class Operators(Generic[T]):
 
         It reads the whole table.
         """
-        return retried(self._store, self._executor.bind().installation.check)
+        return retried(self.parts.store, self.parts.executor.installation.check)
 
     def recount(self) -> None:
         """Set the counters to what the table holds, after writes that bypassed the triggers (see `check`)."""
-        _, binding = self._executor.begin()
-        retried(self._store, binding.installation.recount)
+        _, binding = self.parts.executor.begin()
+        retried(self.parts.store, binding.installation.recount)
 
     def reset(self) -> None:
         """Set the transition counters to zero, and keep the counters for states."""
-        within, (_, binding) = self._store.in_transaction(), self._executor.begin()
-        self._executor.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
+        within, (_, binding) = self.parts.store.in_transaction(), self.parts.executor.begin()
+        self.parts.executor.transaction(lambda: binding.installation.reset(within), locks=False)  # `reset` locks
 
     def uninstall(self, *, keep_columns: bool = False) -> None:
         """Remove everything that `install` created, and leave the plain table.
@@ -279,5 +269,5 @@ class Operators(Generic[T]):
         The columns that xq brought go with what they hold, the tasks' states, say; `keep_columns` leaves them for the
         next `install`.
         """
-        retried(self._store, lambda: self._executor.bind().installation.uninstall(keep_columns))
-        self._executor.close()
+        retried(self.parts.store, lambda: self.parts.executor.installation.uninstall(keep_columns))
+        self.parts.executor.close()

@@ -17,7 +17,8 @@ from xq.core.machine import Machine
 from xq.core.options import count_of
 from xq.core.ports import T
 from xq.core.values import Parts
-from xq.engine.finish import NamedMoves
+from xq.engine.one import NamedMoves
+from xq.engine.several import SeveralMoves
 from xq.engine.stats import counts
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
@@ -62,7 +63,7 @@ class Operation(Generic[T]):
 
     def __init__(
         self,
-        finish: NamedMoves[T],
+        several: SeveralMoves[T],
         search: Search[T],
         event: str,
         filter: str,
@@ -70,6 +71,7 @@ class Operation(Generic[T]):
         chunk: int,
         options: Mapping[str, Any],
     ) -> None:
+        finish = several.moves
         if not isinstance(event, str) or event not in ACTS:
             known = ", ".join(act for act in ACTS if is_offered(finish.machine, ACTS[act]))
             raise BadValue(f"act does one of {known} to tasks, not {shown(event)}")
@@ -86,11 +88,11 @@ class Operation(Generic[T]):
         if "at" in options:
             raise BadValue("act takes delay= (seconds), not at=: it moves its tasks in chunks, one after the other")
         self.event, self.filter, self.chunk = event, filter, size
-        self.options = finish.checked(ACTS[event], options)
+        self.options = several.checked(ACTS[event], options)
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
         self.state = NEW
-        self._finish, self._search = finish, search
+        self._several, self._finish, self._search = several, finish, search
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
@@ -144,10 +146,10 @@ class Operation(Generic[T]):
                 by_state[state].append(parts)
             with block(executor.store.database, self._by):
                 event = ACTS[self.event]
-                return sum(finish.those(event, state, keys, self.options) for state, keys in by_state.items())
+                return sum(self._several.those(event, state, keys, self.options) for state, keys in by_state.items())
 
         def is_refused(error: Exception) -> bool:
-            return isinstance(error, Duplicate) or finish.batches.is_refused(error)
+            return isinstance(error, Duplicate) or finish.in_doubt.batches.is_refused(error)
 
         moved, refused = executor.in_parts(move, found, is_refused)
         for (parts, _), error in refused:

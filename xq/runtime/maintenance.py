@@ -25,7 +25,7 @@ from xq.database.members import Owner, members_of
 from xq.database.records import rows_of
 from xq.database.session import before_exit
 from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves
+from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import MANY, roll_up_some
 from xq.runtime.schedules import Schedules

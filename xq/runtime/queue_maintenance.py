@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from xq.core import time
 from xq.core.errors import UnknownSession
+from xq.core.machine import TAKEN
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
 from xq.database.members import Owner, owners
 from xq.database.records import of_sessions
 from xq.database.session import Session
+from xq.database.transactions import retried
 from xq.engine.executor import Executor
-from xq.engine.finish import NamedMoves
+from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
-from xq.engine.stats import counters, told_of, writes
+from xq.engine.stats import counters, counts, told_of, writes
 from xq.engine.timers import Timers
 from xq.runtime.maintenance import REAP_EVERY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
@@ -139,6 +141,18 @@ class QueueMaintenance(Owner):
                 reaper.reap()
         return reaper.reaped
 
+    def drop(self, drop: Callable[[], object]) -> int:
+        """Call `drop`, which drops the table, unless tasks are taken. Return how many are.
+
+        It is one step: it waits for calls of all processes that move tasks. Later calls wait for it and raise
+        NotInstalled when the table is gone. Orphaned tasks are reaped first. Raises on MariaDB within a transaction.
+        """
+        if counts(self.executor)[TAKEN]:  # first without a lock
+            self.reap()
+            if taken := counts(self.executor)[TAKEN]:
+                return taken
+        return retried(self.executor.store, lambda: self.executor.open().installation.drop(drop))
+
     @property
     def installed(self) -> bool:
         """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
@@ -177,7 +191,7 @@ class QueueMaintenance(Owner):
     @property
     def source_name(self) -> str:
         """The name of the queue in its database."""
-        return self.executor.bind().dialect.source_name
+        return self.executor.open(installed=False).dialect.source_name
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
@@ -216,18 +230,18 @@ class QueueMaintenance(Owner):
         try:
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
         except Exception as error:
-            if not reaped or not self.finish.batches.is_refused(error):
+            if not reaped or not self.timers.batches.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.finish.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
+                self.timers.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
         shared, forget_waits = self.executor.dialect.shared, self.executor.dialect.records.forget_waits
         if reaped:
-            self.finish.batches.give_back([*map(tokens_of, in_full(uuids))], event)
+            self.timers.batches.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
             of_sessions(self.executor, shared, forget_waits, uuids)
         of_sessions(self.executor, shared, shared.deregister_session, uuids, queue=self.source_name)

@@ -22,6 +22,7 @@ from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.database.callers import Runner
 from xq.database.session import entered
+from xq.engine.several import SeveralMoves
 from xq.runtime.sleep import Awake
 from xq.runtime.waiting import Waiting
 
@@ -197,8 +198,9 @@ class Turns(Generic[T]):
     A put's item is the task, a take's the number of tasks, any other event's a key and the `update`.
     """
 
-    def __init__(self, waiting: Waiting[T], put: Callable[..., T], runner: Runner) -> None:
+    def __init__(self, waiting: Waiting[T], several: SeveralMoves[T], put: Callable[..., T], runner: Runner) -> None:
         self.waiting = waiting
+        self._several = several
         self._put = put
         self._runner = runner
         self._calls: deque[Call[Any]] = deque()
@@ -312,7 +314,7 @@ class Turns(Generic[T]):
             found = iter(self._take(kind, sum(items), tokens))
             return [[held for _, held in zip(range(n), found, strict=False)] for n in items]
         keys, updates = zip(*items, strict=True)
-        return self.waiting.finish.many(kind.event, keys, dict(kind.options), None if not any(updates) else updates)
+        return self._several.many(kind.event, keys, dict(kind.options), None if not any(updates) else updates)
 
     def _take(self, kind: CallKind, n: int, tokens: list[str | None]) -> list[TakenBy[T]]:
         token: list[str | None] = []

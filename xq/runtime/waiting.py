@@ -20,8 +20,8 @@ from xq.core.options import NONE, Span, seconds_of
 from xq.core.ports import ErrorKind, Row, T
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, named
-from xq.engine.finish import NamedMoves
 from xq.engine.insert import Inserts
+from xq.engine.one import NamedMoves
 from xq.engine.take import Takes
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.sleep import LONGEST_SLEEP, LOOK_NOW, UNATTENDED, Awake, Deadline, Sleep, Wait, run_steps

@@ -141,7 +141,7 @@ class Console:
         if isinstance(page.answer, str):
             return self.show(page.answer, visit)
         try:
-            if page.verb not in (OPEN, VIEW) and on(visit.entry, visit.entry.queue.parts.only_reads):
+            if page.verb not in (OPEN, VIEW) and on(visit.entry, visit.entry.queue.parts.executor.only_reads):
                 raise HTTPException(503, "The database only reads, so nothing was changed. Ask its primary server.")
             return page.answer(self, visit)
         except Error as error:

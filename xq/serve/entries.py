@@ -53,7 +53,7 @@ class ConsoleQueue:
 
     def state(self, row: dict[str, Any]) -> str | None:
         """Return the letter for the state that a row's status means; None if the row is no task."""
-        return self.queue.parts.state_of(row.get(self.queue.roles["status"]))
+        return self.queue.parts.definition.state_of(row.get(self.queue.roles["status"]))
 
     def key(self, text: str) -> Any:
         """Return a key as the application has it. Raises HTTPException."""

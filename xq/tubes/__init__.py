@@ -92,7 +92,7 @@ class Tubes:
 
     def _state(self) -> State:
         questions = {
-            "only_reads": self._queue.parts.only_reads,
+            "only_reads": self._queue.parts.executor.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
             "paused": lambda: maintenance.is_paused(database_of(self.database)),

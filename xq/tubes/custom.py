@@ -109,7 +109,7 @@ class CustomTube(Tube, Owner):
         if row is not None:
             task = self._task_of(row)
             owner = self._owners.get(task.id) if event != "touch" else None
-            self._host.records.parts.after_commit(lambda: self._committed(task, event, owner))
+            self._host.records.parts.store.after_commit(lambda: self._committed(task, event, owner))
 
     def _committed(self, task: Task, event: str, owner: SessionTake | None) -> None:
         self._forget({task.id: owner})
@@ -189,7 +189,7 @@ class CustomTube(Tube, Owner):
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         done = self._task_of(self._object.delete(self._owned_id("ack", id)))
-        self._host.records.parts.after_commit(self._acked)
+        self._host.records.parts.store.after_commit(self._acked)
         return done
 
     def _acked(self) -> None:
@@ -250,14 +250,14 @@ class CustomTube(Tube, Owner):
                     self._object.release(id, {})
             except Exception:  # an error of the class must not stop the release of the other tasks and tubes
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._host.records.parts.after_commit(partial(self._forget, {id: owner}))
+            self._host.records.parts.store.after_commit(partial(self._forget, {id: owner}))
 
     @by_name
     def truncate(self) -> Any:
         """Delete every task."""
         owners = dict(self._owners)
         found = self._object.truncate()
-        self._host.records.parts.after_commit(partial(self._forget, owners))
+        self._host.records.parts.store.after_commit(partial(self._forget, owners))
         return found
 
     def _drop(self) -> int:

@@ -356,7 +356,7 @@ class Tube:
     def _drop(self) -> int:
         """Drop the table and forget the tube unless tasks are taken. Returns the number of taken tasks."""
         try:
-            return self._queue.parts.drop(self.erase)
+            return self._queue.parts.maintenance.drop(self.erase)
         except Exception as error:
             # On MariaDB a killed process may have dropped the table and left the record.
             if not self.is_gone(error) or not self.erase():

@@ -110,7 +110,7 @@ class UnopenedTubes(Unopened):
         """Return the SQL of a tube. Only one tube of each combination of type and options is opened for it."""
         if tube.dialect is None:
             kind = tube.record.type, *sorted(tube.record.options)
-            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.executor.bind().dialect)
+            prototype = self._prototypes.get(kind) or self._try(tube, lambda queue: queue.executor.installation.dialect)
             if prototype is not None:
                 self._prototypes[kind] = prototype
                 tube.dialect = prototype.of_table(tube.record.table)
@@ -139,7 +139,7 @@ class UnopenedTubes(Unopened):
         The orphaned tasks are searched for at one look in LONGEST_REST seconds.
         """
         self._refresh()
-        dialect, searches = self._queue.parts.installation.dialect, now >= self._search_at
+        dialect, searches = self._queue.parts.executor.installation.dialect, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
         upkeep_of = dialect.shared.upkeep_of
@@ -161,7 +161,7 @@ class UnopenedTubes(Unopened):
         now, store = time.monotonic(), self._queue.parts.store
         early = now < self._next_look
         if not early:
-            seen = id(store.in_use), store.execute(self._queue.parts.installation.dialect.commits)
+            seen = id(store.in_use), store.execute(self._queue.parts.executor.installation.dialect.commits)
             if seen != self._seen or now >= self._seen_until:
                 self._look(now)
                 self._seen = seen

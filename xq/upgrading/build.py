@@ -33,7 +33,9 @@ from xq.core.schema import (
     wanted,
 )
 from xq.core.words import Wording
+from xq.database.transactions import retried
 from xq.engine.binding import Definition
+from xq.engine.executor import Executor
 from xq.upgrading.registry import catalogue, compose
 from xq.upgrading.verbs import QueueAttribute, attach
 
@@ -111,9 +113,19 @@ def build(
         handle.parts.maintenance.stop_maintenance()
     else:
         attach(store, handle, methods)
-        store.with_the_table(handle.parts.create_by, partial(handle.uninstall, keep_columns=True))
+        store.with_the_table(partial(_create_by, handle.parts.executor), partial(handle.uninstall, keep_columns=True))
         store.guard(handle.roles.values())
     return handle
+
+
+def _create_by(executor: Executor, create: Callable[[], None]) -> None:
+    """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
+    binding = executor.open(installed=False)
+    binding.installation.ddl()  # raises, before the table is there, what the database cannot have
+    with binding.dialect.installer.creating(executor.store):
+        create()
+    retried(executor.store, binding.installation.install)
+    executor.close()
 
 
 def _mapped(

@@ -13,8 +13,7 @@ from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
 from xq.core.ports import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
-from xq.engine.finish import NamedMoves
-from xq.engine.one import Locked
+from xq.engine.one import Locked, NamedMoves
 from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials

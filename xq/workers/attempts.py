@@ -12,8 +12,7 @@ from xq.core import time
 from xq.core.ports import Joins, Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
-from xq.engine.finish import cancelled
-from xq.engine.one import LOCKED, Locked
+from xq.engine.one import LOCKED, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
 from xq.workers.attempt import AGAIN, Attempt, Batch, RetriedCalls, WorkerJob, line_of

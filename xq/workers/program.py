@@ -67,7 +67,7 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
     if options.kind not in [*KINDS]:
         raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
-    queue.parts.tube(options.tube, "worker(tube=)")
+    queue.parts.tasks.tube(options.tube, "worker(tube=)")
     _check_arguments(function)
     machine = queue.machine
     attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
@@ -130,7 +130,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     if tubes is not None and not tubes:
         raise BadValue("tubes is empty: name the tubes to take from, or leave it out for all")
     own = worker.options.tube
-    named = [own] if tubes is None else [queue.parts.tube(tube) for tube in tubes]
+    named = [own] if tubes is None else [queue.parts.tasks.tube(tube) for tube in tubes]
     if own is not None and named != [own]:
         raise BadValue(f"{worker} takes from the tube {own!r} only, not from {', '.join(map(repr, named))}")
     options = worker.options if workers is None else replace(worker.options, workers=workers)

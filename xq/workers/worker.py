@@ -13,7 +13,7 @@ from xq.core.errors import ConfigurationError, shown
 from xq.core.machine import Machine
 from xq.core.ports import Store, T
 from xq.core.values import Parts
-from xq.engine.finish import NamedMoves
+from xq.engine.one import NamedMoves
 from xq.runtime.waiting import Waiting
 from xq.workers.options import Options
 from xq.workers.outcomes import Backoff

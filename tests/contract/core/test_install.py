@@ -604,7 +604,7 @@ def test_other_features_leave_the_indexes_that_they_do_not_change(make):
     plan = Next.xq.install(plan=True)
     assert ("_xq_oldest_R" in plan, "count each write" in plan) == (False, True)
     Next.xq.install()
-    assert (Next.xq.check(), Next.xq.parts.installation.changed()) == ([], {})
+    assert (Next.xq.check(), Next.xq.parts.executor.installation.changed()) == ([], {})
     bring(Next, "D")
     assert is_exact(Next)
 

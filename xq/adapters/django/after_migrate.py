@@ -41,11 +41,12 @@ def after_migrate(
     if any(step.app_label == label for step, _ in plan or ()):  # not an old host: it has a migration to apply or undo
         for each in queues_of(app_config):
             if is_in(using, each.model):
-                detached_queue(each.model, using, each.parts.definition).parts.installation.forget_generations()
+                theirs = detached_queue(each.model, using, each.parts.definition.arguments)
+                theirs.parts.executor.installation.forget_generations()
     for name in _not_applied(label, using) if queues and not flushed else ():
         queues.pop(name, None)
     for queue in queues.values():
-        installation = queue.parts.installation
+        installation = queue.parts.executor.installation
         if installation.missing_columns():
             continue
         if (missing := installation.missing()) and verbosity:

@@ -54,7 +54,7 @@ def _unfit(queue: Queue[Any], alias: str) -> list[checks.CheckMessage]:
         said = f"Django reaches {vendor} by {driver}, and xq speaks through {wanted}"
         return [checks.Error(said, hint=ADVICE[ENGINES[vendor]], obj=queue.model, id="xq.E005")]
     try:
-        queue.parts.installation.fingerprint  # noqa: B018
+        queue.parts.executor.installation.fingerprint  # noqa: B018
     except Error as error:
         return [checks.Error(str(error), hint="", obj=queue.model, id="xq.E005")]
     return []
@@ -62,7 +62,7 @@ def _unfit(queue: Queue[Any], alias: str) -> list[checks.CheckMessage]:
 
 def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
     """Yield a warning if the status field has choices, and some statuses that the queue writes are not among them."""
-    here, field = queue.parts.installation, queue.model._meta.get_field(queue.roles["status"])
+    here, field = queue.parts.executor.installation, queue.model._meta.get_field(queue.roles["status"])
     chosen = [value for value, _ in getattr(field, "flatchoices", ())]
     words = [word for word in here.dialect.words.values() if chosen and word not in chosen]
     if words:
@@ -90,7 +90,7 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     there = queue_on(apps, meta.app_label, meta.model_name, alias)
     if there is None or _unfit(there, alias):
         return  # xq.E005
-    here = there.parts.installation
+    here = there.parts.executor.installation
     if here.missing_columns():
         return  # Django reports unapplied migrations itself
     for refused in here.refused_words():

@@ -36,7 +36,7 @@ def queue_on(then: Apps, label: str, name: str, using: str) -> Queue[Any] | None
         present = {field.name for field in model._meta.concrete_fields}
         if today is None or not is_in(using, model) or not present.issuperset(today.roles.values()):
             return None
-        return detached_queue(model, using, today.parts.definition)
+        return detached_queue(model, using, today.parts.definition.arguments)
     except (LookupError, Error):  # the model had another name, or its fields other types
         return None
 

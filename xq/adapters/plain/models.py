@@ -189,7 +189,7 @@ def upgraded(
     own = {state: int(word) if is_number and word.isdecimal() else word for state, word in statuses.items()}
     queue: Queue[Any] = upgrade(model, roles, features, statuses=own or None, methods=False)
     with database_errors(), queue.parts.store.briefly_connected():
-        queue.parts.installation.refuse()  # before a column is added
+        queue.parts.executor.installation.refuse()  # before a column is added
     if is_unknown:
         raise BadValue(f"the column {table}.{status.column_name} is neither text nor an integer")
     return queue
@@ -218,7 +218,7 @@ def in_python(where: str, table: str, queue: Queue[Any], columns: Mapping[str, A
         command += " | sed s/FloatField/DoubleField/"
     names = {column.column_name: column.name for column in printed.columns[table].values()}
     fields = {role: names.get(column, True) for role, column in columns.items()}  # an own column may not be there yet
-    statuses, features = queue.parts.definition["statuses"], queue.parts.definition["features"]
+    statuses, features = queue.parts.definition.arguments["statuses"], queue.parts.definition.arguments["features"]
     more = f", statuses={statuses!r}" if statuses else ""
     more += ", methods=False" if {*VERBS} & {*names.values()} else ""  # a column may have the name of a method
     return command, f"xq.upgrade({printed.model_names[table]}, fields={fields!r}, features={features!r}{more})"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import xq
 from xq.adapters.django.admin.words import chip, first_line, letter_of, moment
 from xq.core.words import lasting, name_of
-from xq.operators.inspection import Step
+from xq.operators.inspection import TimelineStep
 
 MANY: Final = 1_000_000  # if a queue has more transitions, its history is read on demand only: it has no index
 HISTORY: Final = "xq_history"  # the parameter by which a task's page asks for a long history
@@ -47,7 +47,7 @@ def _times(queue: Any, task: Any, words: dict[str, str], letter: str) -> Iterato
             yield f"{words.get(timer.target, name_of(timer.target))} at ({timer.option})", moment(at)
 
 
-def _step(step: Step, words: dict[str, str]) -> tuple[Any, ...]:
+def _step(step: TimelineStep, words: dict[str, str]) -> tuple[Any, ...]:
     return (
         moment(step.at),
         step.event,

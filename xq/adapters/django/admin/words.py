@@ -31,7 +31,7 @@ def words_of(queue: Queue[Any], own: Mapping[str, str]) -> dict[str, str]:
 
 def letter_of(queue: Queue[Any], task: Any) -> str | None:
     """Return a row's state; None if its status belongs to no state."""
-    return queue.parts.state_of(getattr(task, queue.roles["status"]))
+    return queue.parts.definition.state_of(getattr(task, queue.roles["status"]))
 
 
 def chip(letter: str, word: str) -> SafeString:

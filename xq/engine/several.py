@@ -1,0 +1,224 @@
+"""Move several tasks that the caller names, or all in a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import NoneType
+from typing import Any, Generic
+
+from xq.core.compile import Selector
+from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
+from xq.core.machine import ABSENT, TAKEN, Transition
+from xq.core.options import NONE
+from xq.core.ports import Row, T
+from xq.core.tokens import owner_of
+from xq.core.values import Parts, chunks, named
+from xq.engine.one import Asked, Held, NamedMoves
+from xq.engine.steps import PER_MOVE
+
+Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
+WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
+RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
+
+
+class SeveralMoves(Generic[T]):
+    """Moves tasks by few statements: those that a call names, and all in a state."""
+
+    def __init__(self, moves: NamedMoves[T]) -> None:
+        self.moves = moves
+        self.executor = moves.executor
+        self.tasks = moves.tasks
+        self.steps = moves.steps
+        self._ends = frozenset(row.event for row in moves.machine.rows if row.source == TAKEN != row.target)
+
+    def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
+        """Return tasks by state, and the rows found by one query. Raises as `find` for the first."""
+        if asked.event in self.moves.fenced:
+            sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
+            for parts, token in sessions.values():
+                self.moves.check_not_lost(asked, parts, token)
+        dialect, listed_rows, by_state = self.executor.dialect, list[Row](), dict[str, list[Held]]()
+        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
+            if listed := dialect.moves.listed(batch):  # else `find` looks at each
+                listed_rows += self.executor.run(dialect.looks.look_at_all(self.moves.afresh), {"keys": listed})
+        rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
+        for parts, token in taken:
+            row = rows.get(self.tasks.app_key(parts))
+            state = None if row is None else dialect.state(row)
+            if row is None or state is None:
+                state = self.moves.find(asked, parts, token)
+            else:
+                self.moves.check(asked, parts, token, row, state)
+            by_state.setdefault(state, []).append((parts, token))
+        return by_state, rows
+
+    def many(
+        self,
+        event: str,
+        keys: object,
+        options: Mapping[str, Any],
+        update: Update = None,
+        error: str | Sequence[str | None] | None = None,
+    ) -> list[T]:
+        """Move all of the tasks or none, and return them in order. One statement moves those of one state.
+
+        `update` holds fields to write, `error` the text for the role error. Each is one value for all tasks, or a
+        list with one per task. Raises BadType, BadValue, FeatureOff and the errors of `one`.
+        """
+        alike = update is None or isinstance(update, Mapping)
+        asked = Asked(event, *self.tasks.called(event, options, update if alike else None))
+        by_key = self._identified(event, keys)
+        held = list(by_key.values())
+        written = [] if alike and error is None else self._written(held, {} if alike else update, error)
+
+        def move() -> list[T]:
+            self._write_many(written)  # without a fence: if the caller may not move a task, all is rolled back
+            moved = self._moved(asked, held)
+            if missing := [shown(key) for key in by_key if key not in moved]:
+                raise BadValue(
+                    f"{event}_many: the database returns the key {missing[0]} as another value: {event} it alone"
+                )
+            return self.tasks.returned_all([moved[key] for key in by_key])
+
+        tasks = self.executor.transaction(move)
+        for parts, token in held if self.moves.working and event in self._ends else ():
+            self.moves.note_finished(event, parts, token)
+        return tasks
+
+    def _identified(self, event: str, keys: object) -> dict[Any, Held]:
+        """Return the tasks that a call names, by their keys. Raises BadType and BadValue."""
+        if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+            raise BadType(f"{event}_many takes keys or tasks, not {type(keys).__name__}: {shown(keys)}")
+        held = list(map(self.tasks.identify, keys))
+        by_key = dict(zip(self.tasks.app_keys([parts for parts, _ in held]), held, strict=True))
+        if len(by_key) < len(held):
+            raise BadValue(f"{event}_many: a task is named twice")
+        return by_key
+
+    def _moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
+        """Move the tasks, state by state. Return all rows by key, also where a task stays as it is."""
+        choose = self.tasks.options.choose
+        if only := self.moves.only_source(asked):
+            choose(only, asked.event, asked.seconds, asked.to)  # raises for options that do not fit
+            by_state, seen = {only: held}, dict[Any, Row]()
+        else:
+            by_state, seen = self._find_all(asked, held)
+        moved: dict[Any, Row] = {}
+        for state, group in by_state.items():
+            if not asked.fields and choose(state, asked.event, asked.seconds).stays:
+                for parts, _ in group:
+                    key = self.tasks.app_key(parts)
+                    moved[key] = seen[key] if key in seen else self.moves.look(parts)[0]
+            else:
+                for batch in chunks(group, PER_MOVE):
+                    moved |= self._batch(asked, state, batch)
+        return moved
+
+    def _written(self, held: Sequence[Held], update: object, error: object) -> list[tuple[Parts, dict[str, Any]]]:
+        """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
+        own = self._one_for_each("update", update, len(held))
+        if error is not None:
+            if (role := self.tasks.table.roles.get("error")) is None:
+                raise FeatureOff("bury_many(error=) needs the role 'error': map it to a field of text", role="error")
+            errors = self._one_for_each("error", error, len(own))
+            for each in errors:
+                if not isinstance(each, (str, NoneType)):
+                    raise BadType(f"an error is text, not {shown(each)}")
+            own = [{**(update or {}), role.name: each} for update, each in zip(own, errors, strict=True)]
+        return [
+            (parts, fields)
+            for (parts, _), each in zip(held, own, strict=True)
+            if (fields := self.tasks.updates(each, () if error is None else ("error",)))
+        ]
+
+    @staticmethod
+    def _one_for_each(name: str, given: object, n: int) -> list[Any]:
+        """Return a list with one item per task; a single value is repeated. Raises BadType and BadValue."""
+        if given is None or isinstance(given, (str, Mapping)):
+            return [given] * n
+        if not isinstance(given, Sequence):
+            raise BadType(f"{name} is one for all of the tasks, or a list with one for each, not {shown(given)}")
+        if len(given) != n:
+            raise BadValue(f"{name} has {len(given)} for {n} tasks: give one for each, in their order")
+        return list(given)
+
+    def _write_many(self, written: list[tuple[Parts, dict[str, Any]]]) -> None:
+        """Write to each task its own application fields, without a fence."""
+        by_names: dict[tuple[str, ...], list[tuple[Parts, dict[str, Any]]]] = {}
+        for one in written:
+            by_names.setdefault(tuple(one[1]), []).append(one)
+        for names, alike in by_names.items():
+            binding = self.executor.open()
+            values_of_one = len(self.tasks.table.key) * (len(names) + 1) + len(names)
+            for batch in chunks(alike, max(1, min(WRITTEN, binding.dialect.most_values // values_of_one))):
+                values = self.executor.values()
+                statement = binding.dialect.moves.write_many(names, len(batch))
+                fields = (value for _, own in batch for value in own.values())
+                values.update(zip(statement.names, fields, strict=True))
+                for place, (parts, _) in enumerate(batch):
+                    values.update({f"{name}_{place}": part for name, part in named(parts).items()})
+                self.executor.run(binding.changes(self.executor.store, statement), values)
+
+    def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
+        """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
+        transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
+        moves = self.moves.move_all(self.executor.begin(looks=True), asked, transition, taken)
+        rows = [row for found in moves for row in found]
+        moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
+        for parts, token in taken if len(moved) < len(taken) else ():
+            if self.tasks.app_key(parts) not in moved:
+                found = self.moves.find(asked, parts, token)
+                raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
+        return moved
+
+    def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a call, with times in seconds. Raises as the call would."""
+        asked = Asked(event, *self.tasks.called(event, options, None))
+        if only := self.moves.only_source(asked):
+            self.tasks.options.choose(only, event, asked.seconds)
+        return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
+
+    def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
+        """Move the tasks in this state by an event without a fence, and return their number."""
+        if event == "cancel":  # one by one: the owner of each learns it
+            return sum(map(self._cancel_if_there, keys))
+        asked = Asked(event, *self.tasks.called(event, options, None))
+        transition = self.tasks.options.choose(state, event, asked.seconds)
+        if transition.stays:
+            return 0
+        begun, batches = self.executor.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
+        moves = (self.moves.move_all(begun, asked, transition, batch) for batch in batches)
+        return sum(len(rows) for found in moves for rows in found)
+
+    def _cancel_if_there(self, parts: Parts) -> bool:
+        with suppress(NotFound, WrongState):
+            return bool(self.moves.cancel(self.tasks.app_key(parts)))
+        return False
+
+    def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:
+        """Move every task in these states by `event`, without a fence, and return their number.
+
+        The event is counted and recorded as `as_event` if that is given. One statement deletes the tasks of all
+        states, so it finds a task that another process moves from one of them to another meanwhile.
+        """
+        chosen = [self.tasks.options.choose(state, event, NONE) for state in states]
+        gone = [transition for transition in chosen if transition.target == ABSENT]
+        together = [*([other] for other in chosen if other not in gone), *([gone] if gone else [])]
+        return self.executor.transaction(lambda: sum(self._all(as_event or event, *alike) for alike in together))
+
+    def _all(self, event: str, transition: Transition, *alike: Transition) -> int:
+        """Move every task in the source states of transitions that have the same effect."""
+        binding = self.executor.open()
+        more = tuple(other.source for other in alike)
+        if self.executor.observers.anybody:
+            step = self.steps.move(binding, event, Selector("each", transition.source, more=more), transition)
+            return len(self.executor.run(step))
+        if more and self.steps.has_own_counter(event, transition, *alike):
+            # The tasks are counted by state: lock them all, then move one state after the other.
+            self.executor.run(binding.dialect.moves.lock_all((transition.source, *more)))
+            return sum(self._all(event, each) for each in (transition, *alike))
+        statement = binding.move(Selector("all", transition.source, more=more), transition)
+        ((moved,),) = self.executor.run(binding.changes(self.executor.store, statement, event))
+        self.steps.count(binding, event, transition.source, transition.target, moved)
+        return int(moved)
