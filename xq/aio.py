@@ -18,7 +18,7 @@ from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
 from xq.database import callers
 from xq.database.callers import DatabaseCallers, Job, Runner
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.one import LOCKED, Locked
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime.sleep import LOOK, Wait

@@ -15,7 +15,7 @@ from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
 from xq.core.values import Tasks
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves, Update

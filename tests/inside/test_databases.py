@@ -17,7 +17,6 @@ from xq.adapters.databases import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.database import sessions
 from xq.runtime.maintenance import threads
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
@@ -84,15 +83,15 @@ def test_after_init_with_another_database_its_sessions_show_there_that_the_proce
     db, Task = make.db, make()
     Task.put(task())
     assert Task.take()
-    before, own = database_of(db), sessions.of(database_of(db)).own()
+    before, own = database_of(db), database_of(db).sessions.own()
     (tmp_path / "another").mkdir()
     with DATABASES[request.node.callspec.params["db"]](tmp_path / "another") as other:
         Other = Maker(other)()
         Other.xq.put_many([task(), task()])
         assert Other.take()
         db.init(other.database, **other.connect_params)
-        taken, there = Task.take(), sessions.of(database_of(other))
-        with there.open.records.alone([sessions.of(database_of(db)).own().uuid]) as gone:
+        taken, there = Task.take(), database_of(other).sessions
+        with there.records.alone([database_of(db).sessions.own().uuid]) as gone:
             assert not gone
         assert taken.ack()
     assert database_of(db) is not before
@@ -107,7 +106,7 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
     Task.put(task())
     assert Task.take()
     Task.xq.parts.maintenance.attend()
-    own, maintenance = sessions.of(database_of(other)).own(), threads().get(database_of(other))
+    own, maintenance = database_of(other).sessions.own(), threads().get(database_of(other))
     Task.bind(first)
     end, gone = ref(database_of(other)), ref(other)
     other.close()

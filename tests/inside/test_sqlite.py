@@ -40,7 +40,6 @@ from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
 from xq.runtime import maintenance
 from xq.runtime.maintenance import threads
 from xq.workers.attempt import STAYS, RetriedCalls
@@ -108,7 +107,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(database_of(Task._meta.database)).open.records.liveness
+        proof = database_of(Task._meta.database).liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)
@@ -168,8 +167,8 @@ def test_two_database_objects_on_one_file_have_a_session_each_and_closing_one_le
     ours, theirs = One.take(), Two.take()
     with pytest.raises(xq.NotOwner):
         One.ack(theirs.id)
-    sessions.of(database_of(One._meta.database)).own()
-    sessions.of(database_of(Two._meta.database)).own().close()
+    database_of(One._meta.database).sessions.own()
+    database_of(Two._meta.database).sessions.own().close()
     assert One.xq.count("T") == 1
 
     def child() -> Any:

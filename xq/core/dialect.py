@@ -78,9 +78,9 @@ class Connected(Protocol):
         """Set up a new connection of a store."""
 
     def liveness(self, store: Connections) -> Liveness | None:
-        """Return the liveness locks of sessions; None if no other process can reach the database."""
+        """Return new liveness locks of sessions; None if no other process can reach the database."""
 
-    def notifier(self, store: Connections) -> Notifier | None:
+    def notifier(self, store: Connections, liveness: Liveness | None) -> Notifier | None:
         """Return the notifier of commits of other processes; None if no other process can write."""
 
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:

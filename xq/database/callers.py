@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
-from xq.database.members import members_of
-from xq.database.session import before_exit
+from xq.database.database import before_exit
+from xq.database.members import copied
 
 log = logging.getLogger("xq")
 
@@ -130,12 +130,12 @@ def leave(database: object) -> None:
 
 
 def _before_exit() -> None:
-    for callers in chain(*members_of(_of_database.values())):
+    for callers in chain(*copied(_of_database.values())):
         callers.end()
 
 
 def _in_child() -> None:
-    for callers in chain(*members_of(_of_database.values())):
+    for callers in chain(*copied(_of_database.values())):
         callers.forked()
 
 

@@ -1,37 +1,59 @@
-"""A database of this process: one object for all queues of a connection pool, which sessions and threads belong to."""
+"""A database of this process: one object for all queues of a connection pool, and what hangs on it.
+
+The ORM's own object keeps it alive, and nothing else: its parts, threads and contexts refer to it weakly.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Hashable
 from typing import Any, cast
+from weakref import WeakSet, finalize
 
-from xq.core.clock import Clock
-from xq.core.dialect import SharedSql
-from xq.core.errors import ConfigurationError, NotInstalled
+from xq.core.errors import ConfigurationError
 from xq.core.forking import at_fork
-from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Row
-from xq.database.members import Owner, members_of, owners
-from xq.database.transactions import Transactions
+from xq.core.ports import Connections, Liveness
+from xq.database import sessions
+from xq.database.base import BaseDatabase
+from xq.database.members import copied
+from xq.database.reaper import Reaper
+from xq.database.sessions import Sessions
 
-_making = threading.RLock()
+log = logging.getLogger("xq")
+
+_databases: WeakSet[Database] = WeakSet()  # of this process
+_lock = threading.RLock()  # held while a database, or a part of one, is made
+before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
 
 
-class Database(Transactions):
-    """A database, as the ORM of this process connects to it. The ORM's own object keeps it alive, and nothing else."""
+class Database(BaseDatabase):
+    """A database, as the ORM of this process connects to it, with its sessions and their reaper."""
 
     def __init__(self, key: tuple[object, ...], store: Connections) -> None:
-        self.key = key  # what the ORM connects to
-        self.store = store  # its connections, which must not keep the ORM's object alive
-        self._kinds: Mapping[str, type[SharedSql]] = {}
+        super().__init__(key, store)
+        self.sessions = Sessions(self)
+        self._begin()
+        self._when_dropped(self.sessions.dropped)
+        _databases.add(self)
+
+    def _begin(self) -> None:
+        self.reaper = Reaper(self, self.sessions)
+        self.known_liveness, self._knows_liveness = None, False
+
+    def _when_dropped(self, call: Callable[[], object]) -> None:
+        """Call this when the ORM has dropped its object. It must not refer to this one."""
+        finalize(self, call).atexit = False
 
     @classmethod
     def at(
         cls, kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], connect: Callable[[], Connections]
     ) -> Database:
         """Return the database that an ORM keeps in `kept` under this name: a new one if that has another key."""
-        with _making:
+        with _lock:
             found: Database | None = kept.get(name)
             if found is None or found.key != key:
                 found = kept[name] = cls(key, connect())
@@ -44,83 +66,60 @@ class Database(Transactions):
             raise ConfigurationError(f"{store.name} has no database yet")
         return cast(Database, found)
 
-    def speaks(self, kinds: Mapping[str, type[SharedSql]]) -> None:
-        """Set the SQL of each engine: before the first text runs."""
-        self._kinds = kinds
-
-    @cached_property
-    def sql(self) -> SharedSql:
-        """The SQL of what its queues share. It names no queue."""
-        return self._kinds[self.store.engine]()
-
     @property
-    def sql_of_files(self) -> SharedSql:
-        """The same, for what watches the files that have its queues: one in a schema of SQLite may have its own."""
-        self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
-        return self.sql
+    def liveness(self) -> Liveness | None:
+        return self.find_liveness() if not self._knows_liveness and self.is_installed else self.known_liveness
 
-    # what belongs to it
+    def find_liveness(self) -> Liveness | None:
+        with _lock:  # a second object would not hold the locks of the first
+            if not self._knows_liveness:
+                self.known_liveness = found = self.sql_of_files.liveness(self.store)
+                self._knows_liveness = True
+                if found is not None:
+                    self._when_dropped(found.close)
+                _end_at_exit()
+        return self.known_liveness
 
-    @property
-    def owners(self) -> list[Owner]:
-        """What may own tasks in it, installed or not."""
-        return [owner for owner in members_of(owners) if owner.home is self]
+    # the end
 
-    @property
-    def queues(self) -> list[Owner]:
-        return [owner for owner in self.owners if owner.executor is not None]
+    def forked(self) -> None:
+        """Reset in a forked child, which has none of its parent's threads, and must not close its connections."""
+        self.sessions.forked()
+        if self.known_liveness is not None:
+            self.known_liveness.forked()
+        self._begin()
 
-    @property
-    def is_installed(self) -> bool:
-        """Whether a queue of this process is installed in it, and so the tables that all share."""
-        return any(queue.installed for queue in self.queues)
 
-    @property
-    def clock(self) -> Clock | None:
-        """The clock of a test, if each queue that is in use has one."""
-        clocks = [queue.executor.clock for queue in self.queues if queue.executor and queue.executor.bound]
-        return clocks[0] if clocks and None not in clocks else None
-
-    # running SQL
-
-    def values(self) -> dict[str, Any]:
-        """Return the named values that every text may use: the time of a test's clock, or None."""
-        return {"now": None if (clock := self.clock) is None else clock.now}
-
-    def run(self, sql: str, values: dict[str, Any] | None = None) -> list[Row]:
-        """Run a text of `sql`, with the values of `values()` beside its own, and return the rows.
-
-        Outside of a transaction, retry it after a conflict (a deadlock). Raises NotInstalled if the tables are gone.
-        """
-        run, given = self.sql.query(sql), {**self.values(), **(values or {})}
-        connection = self.store.ready()
-        within = connection.in_transaction
-        return self.explained(lambda: run(connection, given), lambda: run(self.store.ready(), given), within)
-
-    @property
-    def begin_writing(self) -> str:
-        return self.sql.begin_writing
-
-    def explain(self, error: Exception) -> None:
-        # After these a look would wait for the same lock again, or query within a transaction that cannot.
-        known = (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN, ErrorKind.DENIED)
-        aborted = self.store.driver.errors_end_transactions and self.store.in_transaction()
-        if aborted or self.store.classify(error) in known:
-            return
+def _at_exit() -> None:
+    for call in before_exit:
+        call()
+    for database in copied(_databases):
         try:
-            with self.store.bookkeeping():
-                self.store.execute(self.sql.queues)
-        except Exception as another:
-            if self.store.classify(another) is ErrorKind.NOT_DATABASE:
-                raise
-            if self.store.classify(another) is ErrorKind.PERMANENT:
-                missing = [f"there is no table {self.sql.table}"]
-                raise NotInstalled(self.store.name, missing, "install() a queue in it") from error
+            database.sessions.exit()
+        except Exception as error:  # its liveness locks go with the process
+            log.debug("a session could not be ended at exit: %s", error)
+
+
+_ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with multiprocessing
+
+
+def _end_at_exit() -> None:
+    """End the sessions at exit also in children that multiprocessing forks: these do not run atexit."""
+    global _ends_at_exit
+    if _ends_at_exit != os.getpid():
+        _ends_at_exit = os.getpid()
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:
+            multiprocessing.Finalize(None, _at_exit, exitpriority=10)
 
 
 def _in_child() -> None:
-    global _making
-    _making = threading.RLock()
+    global _lock
+    _lock = threading.RLock()
+    sessions.forked()
+    for database in copied(_databases):
+        database.forked()
 
 
-at_fork("locks", _in_child)
+atexit.register(_at_exit)
+at_fork("sessions", _in_child)

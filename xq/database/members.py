@@ -1,19 +1,24 @@
-"""What may own tasks of sessions, of all databases of this process: queues, custom tubes, and tubes not opened."""
+"""The members of databases, whose tasks sessions own: queues, custom tubes, and the tubes that are not opened."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 from weakref import WeakSet
 
 from xq.core.dialect import RunsQueue
 from xq.core.ports import R
 
 
-class Owner(Protocol):
-    """What may own tasks of sessions: a queue, the tubes that this process has not opened, or a custom tube."""
+class Member(ABC):
+    """Something in a database whose tasks sessions own: a queue, a custom tube, or the tubes that are not opened."""
 
     executor: RunsQueue | None = None  # of a queue
+
+    @property
+    @abstractmethod
+    def database(self) -> object:
+        """The database that has its tasks now; None if it has none yet."""
 
     @property
     def schema(self) -> str:
@@ -24,10 +29,6 @@ class Owner(Protocol):
     def source_name(self) -> str:
         """The name of the queue in the database; "" if it is none."""
         return ""
-
-    @property
-    def home(self) -> object:
-        """The object that sessions belong to, of the database that has its tasks now; None if it has none."""
 
     @property
     def installed(self) -> bool:
@@ -47,10 +48,10 @@ class Owner(Protocol):
         return
 
 
-owners: WeakSet[Owner] = WeakSet()  # all of this process
+members: WeakSet[Member] = WeakSet()  # of all databases of this process
 
 
-def members_of(weak: Iterable[R]) -> list[R]:
+def copied(weak: Iterable[R]) -> list[R]:
     """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
     while True:
         try:

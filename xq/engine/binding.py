@@ -13,7 +13,6 @@ from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.words import Wording
-from xq.database import sessions
 from xq.database.database import Database
 from xq.database.sessions import Sessions
 
@@ -127,6 +126,6 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
         here,
         dialect,
         dialect.installation(store, definition.structure, definition.wording, values),
-        sessions.of(database),
+        database.sessions,
         store.may_fail_to_read,
     )

@@ -80,7 +80,7 @@ class NamedMoves(One[T]):
 
         There the heartbeat waits while another transaction writes: its function's own, for example.
         """
-        liveness = self.executor.open().sessions.open.records.liveness
+        liveness = self.executor.database.liveness
         if self.executor.dialect.is_local and liveness is not None:
             (liveness.acquire if holds else liveness.release)(lock_of(self.executor.session.uuid))
 

@@ -282,7 +282,7 @@ class One(Generic[T]):
     def _check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
         sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
-        if sessions.open.notice_loss(session):
+        if sessions.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
 
     def warn_of_lock(self, event: str, task: Taken) -> None:

@@ -213,7 +213,7 @@ class Timers:
         if not dialect.is_local:
             return {}
         rows = self.executor.run(dialect.looks.expired, {"n": PER_MOVE})
-        liveness, locks = self.executor.open().sessions.open.records.liveness, {lock_of(row[0]): row[0] for row in rows}
+        liveness, locks = self.executor.database.liveness, {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import threading
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
@@ -19,11 +20,9 @@ from xq.core.dialect import Runs
 from xq.core.errors import NotInstalled
 from xq.core.forking import at_fork
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, keep
-from xq.database import sessions
-from xq.database.database import Database
-from xq.database.members import Owner, members_of
+from xq.database.database import Database, before_exit
+from xq.database.members import Member, copied
 from xq.database.records import rows_of
-from xq.database.session import before_exit
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
@@ -67,7 +66,7 @@ class Maintained(Protocol):
     @property
     def condition(self) -> str: ...
     @property
-    def home(self) -> Database | None: ...
+    def database(self) -> Database | None: ...
     @property
     def source_name(self) -> str: ...
     def expire(self, seconds: float | None) -> float | None: ...
@@ -76,9 +75,10 @@ class Maintained(Protocol):
     def forked(self) -> None: ...
 
 
-class Unopened(Owner, Protocol):
+class Unopened(Member):
     """The tubes of a database: the thread maintains also those that this process has not opened."""
 
+    @abstractmethod
     def expire(self) -> float | None:
         """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
 
@@ -106,13 +106,9 @@ class Duty:
 class Maintenance:
     """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
 
-    # The databases that the parent of this worker process maintains: stopped at any time, it must keep no lock.
-    supervised: WeakSet[Any] = WeakSet()
-
     def __init__(self, database: Database, notifier: Notifier) -> None:
         self._database = ref(database)
         self._notifier = notifier
-        self._sessions = sessions.of(database)
         self._queues: list[Maintained] = []  # of this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
@@ -332,7 +328,7 @@ class Maintenance:
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        database, liveness = self._of, self._sessions.open.records.liveness
+        database, liveness = self._of, self._of.liveness
         begun = {queue: queue.pauses.begin() for queue in self._queues}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
@@ -357,7 +353,7 @@ class Maintenance:
             queue.pauses.end(begun[queue], paused[queue.source_name])
         self._each(self.read_records, lambda queue: queue.log_writes(), self._queues)
         cancelled = {name for _, name, *_ in found["cancelled"]}
-        for worker in (each for queue in self._queues if cancelled for each in members_of(queue.finish.workers)):
+        for worker in (each for queue in self._queues if cancelled for each in copied(queue.finish.workers)):
             worker.see_cancelled(cancelled)
         return self._fire(found["schedule"])
 
@@ -447,22 +443,23 @@ class Maintenance:
         self._since = since
         found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
         if maintains:
-            found += [each.expire() for each in members_of(unopened) if each.home is self._database()]
+            found += [each.expire() for each in copied(unopened) if each.database is self._database()]
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:
-        if self._database() in self.supervised:
-            if (liveness := self._sessions.open.records.liveness) is not None:
-                self._sessions.open.renew(liveness)
+        database = self._of
+        if database.supervised:
+            if (liveness := database.liveness) is not None:
+                database.sessions.renew(liveness)
             return ALONE
-        others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
-        if others and self._sessions.reaper.more:
+        others = any(queue.maintains for queue in self._queues) and database.reaper.reap()
+        if others and database.reaper.more:
             return 0.0  # the other duties come first
         return LOOK if others else self._at_most(ALONE)
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        if self._database() in self.supervised:
+        if self._of.supervised:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, self._many_counters)]
@@ -486,17 +483,21 @@ class Maintenance:
 
 
 def queues_of(database: object) -> list[Maintained]:
-    return [queue for queue in members_of(queues) if database is not None and queue.home is database]
+    return [queue for queue in copied(queues) if database is not None and queue.database is database]
 
 
 def maintenance_of(queue: Maintained) -> Maintenance | None:
     """Return the maintenance of the database of a queue, its thread started if necessary; None if it can have none."""
-    database = queue.home
+    database = queue.database
     with _starting:
         found = _of_database.get(database)
         if found is None or not found.thread.is_alive():
             try:
-                notifier = None if database is None else database.sql_of_files.notifier(database.store)
+                notifier = (
+                    None
+                    if database is None
+                    else database.sql_of_files.notifier(database.store, database.find_liveness())
+                )
             except OSError as error:
                 log.warning("no thread can maintain %s: %s", queue.source_name, error)
                 return None
@@ -510,7 +511,7 @@ def maintenance_of(queue: Maintained) -> Maintenance | None:
 
 def threads() -> dict[Any, Maintenance]:
     """Return the maintenance of each database of this process."""
-    return dict(members_of(_of_database.items()))
+    return dict(copied(_of_database.items()))
 
 
 def is_paused(database: object) -> bool:
@@ -524,10 +525,9 @@ def is_paused(database: object) -> bool:
 
 def leave(database: Database) -> None:
     """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
-    mine = sessions.of(database).open
-    liveness = mine.records.liveness
+    liveness = database.liveness
     try:
-        mine.exit()
+        database.sessions.exit()
     except Exception as error:
         log.debug("a session could not be ended: %s", error)
     with _starting:
@@ -543,7 +543,7 @@ def leave(database: Database) -> None:
 
 def _before_exit() -> None:
     """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
-    ending = members_of(_of_database.values())
+    ending = copied(_of_database.values())
     for each in ending:
         each.end()
     for each in ending:
@@ -555,7 +555,7 @@ before_exit.append(_before_exit)
 
 def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
-    _kept_out.extend(each for each in members_of(_of_database.values()) if each.working.acquire(timeout=RETRY))
+    _kept_out.extend(each for each in copied(_of_database.values()) if each.working.acquire(timeout=RETRY))
     _starting.acquire()
 
 
@@ -568,10 +568,10 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _starting, _of_database
     _kept_out.clear()
-    for each in members_of(_of_database.values()):
+    for each in copied(_of_database.values()):
         each.disown()
     _starting, _of_database = threading.RLock(), WeakKeyDictionary()
-    for queue in members_of(queues):
+    for queue in copied(queues):
         queue.forked()
 
 

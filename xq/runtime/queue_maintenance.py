@@ -13,9 +13,9 @@ from xq.core.errors import UnknownSession
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
-from xq.database.members import Owner, owners
+from xq.database.members import Member, members
 from xq.database.records import of_sessions
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.executor import Executor
 from xq.engine.finish import NamedMoves
 from xq.engine.pauses import Pauses
@@ -30,7 +30,7 @@ log = logging.getLogger("xq")
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
 
-class QueueMaintenance(Owner):
+class QueueMaintenance(Member):
     """The maintenance of one queue, whose tasks sessions own."""
 
     executor: Executor
@@ -51,12 +51,12 @@ class QueueMaintenance(Owner):
         self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
         queues.add(self)
-        owners.add(self)
+        members.add(self)
 
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: the program only installs the queue."""
         queues.discard(self)
-        owners.discard(self)
+        members.discard(self)
         self.leave()
         self.waiters.wake_all()
 
@@ -133,7 +133,8 @@ class QueueMaintenance(Owner):
 
         Return how many sessions of other processes this process has ended.
         """
-        reaper = self.executor.open().sessions.reaper
+        self.executor.open()
+        reaper = self.executor.database.reaper
         if self.maintains and not self.executor.store.in_transaction():
             reaper.reap(time.monotonic() - LOOK if some else math.inf)
             while reaper.more and not some:
@@ -152,7 +153,7 @@ class QueueMaintenance(Owner):
     @property
     def maintains(self) -> bool:
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
-        return self.executor.clock is None and self.home not in Maintenance.supervised
+        return self.executor.clock is None and not self.executor.database.supervised
 
     def expire(self, seconds: float | None) -> float | None:
         """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
@@ -181,7 +182,7 @@ class QueueMaintenance(Owner):
     # sessions
 
     @property
-    def home(self) -> Database | None:
+    def database(self) -> Database | None:
         return cast("Database | None", self.executor.store.database)
 
     @property
@@ -197,10 +198,10 @@ class QueueMaintenance(Owner):
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         _, binding = self.executor.begin()
         mine = binding.sessions
-        session = mine.new() if name is None else mine.open.named(name)
+        session = mine.new() if name is None else mine.named(name)
         if name is None:
             session.register(self.executor)
-        elif not mine.open.rejoin(session):
+        elif not mine.rejoin(session):
             raise UnknownSession(name)
         return session
 

@@ -13,9 +13,8 @@ from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.tokens import checked
-from xq.database import sessions
-from xq.database.members import owners
-from xq.database.session import Session
+from xq.database.members import members
+from xq.database.sessions import Session
 from xq.runtime import maintenance
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
@@ -87,7 +86,7 @@ class Tubes:
         if clock is None:  # a test's clock runs no maintenance thread
             others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
             others = shared.setdefault("unopened", others)
-            owners.add(others)
+            members.add(others)
             maintenance.unopened.add(others)
 
     def _state(self) -> State:
@@ -342,12 +341,12 @@ class Tubes:
         """
         wanted = None if uuid is None else checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
-            return sessions.of(database_of(self.database)).current().uuid
+            return database_of(self.database).sessions.current().uuid
         with self._running:
             queue = self._installed()
             current = queue.current_session()
             if wanted not in (None, current.uuid):
-                own = sessions.of(database_of(self.database)).own()
+                own = database_of(self.database).sessions.own()
                 current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
             return wanted or current.uuid
 

@@ -17,7 +17,6 @@ from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
-from xq.database import sessions
 from xq.database.database import Database
 from xq.database.records import of_sessions, rows_of
 from xq.runtime.maintenance import PAUSE, Unopened
@@ -63,8 +62,8 @@ class UnopenedTubes(Unopened):
         self._next_look = self._seen_until = self._search_at = 0.0
 
     @property
-    def home(self) -> Database | None:
-        return self._queue.parts.maintenance.home
+    def database(self) -> Database | None:
+        return self._queue.parts.maintenance.database
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -86,9 +85,7 @@ class UnopenedTubes(Unopened):
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                sessions.of(Database.of(self._queue.parts.store)).open.owners.unless_denied(
-                    queue, partial(queue.give_back, uuids, event)
-                )
+                Database.of(self._queue.parts.store).unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
         """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""

@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.values import Parts, Taken
-from xq.database import sessions
 from xq.database.database import Database
 from xq.runtime.lease import Lease
 from xq.workers.attempt import Attempt
@@ -90,7 +89,7 @@ class Child:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
         self.parts = worker.queue.parts
-        self.session = sessions.of(Database.of(self.parts.store)).open.named(str(uuid.uuid4()))
+        self.session = Database.of(self.parts.store).sessions.named(str(uuid.uuid4()))
         self.session.sessions.leaving.add(self.session.uuid)  # the reaper of this process leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
@@ -148,7 +147,7 @@ class Child:
         records, told = self.session.sessions.records, self.ending
         with self.parts.store.briefly_connected():
             self.parts.maintenance.attend()
-            records.use_liveness(Database.of(self.parts.store))
+            Database.of(self.parts.store).find_liveness()
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)
