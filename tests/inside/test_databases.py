@@ -17,7 +17,6 @@ from xq.adapters.databases import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.runtime.maintenance import threads
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import Threads
@@ -106,7 +105,7 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
     Task.put(task())
     assert Task.take()
     Task.xq.parts.maintenance.attend()
-    own, maintenance = database_of(other).sessions.own(), threads().get(database_of(other))
+    own, maintenance = database_of(other).sessions.own(), database_of(other).duties
     Task.bind(first)
     end, gone = ref(database_of(other)), ref(other)
     other.close()

@@ -19,11 +19,11 @@ import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
+from tests.support.threads import threads
 from xq.adapters.peewee.connections import database_of
 from xq.adapters.plain.models import queue_of
 from xq.database.database import Database
 from xq.engine import stats
-from xq.runtime.maintenance import threads
 from xq.tubes import Tubes
 from xq.workers.attempt import RetriedCalls
 
@@ -217,7 +217,7 @@ def test_who_may_only_put_puts_and_waits_for_nothing(land, kind):
 
 def gone(db: pw.Database) -> Database:
     """The database of a connection, as at the end of its process; only the test reaps."""
-    for thread in threads().values():
+    for thread in threads():
         thread.end()
         thread.thread.join(PATIENCE)
     found = database_of(db)

@@ -40,8 +40,7 @@ from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import database_of
-from xq.runtime import maintenance
-from xq.runtime.maintenance import threads
+from xq.database import duties
 from xq.workers.attempt import STAYS, RetriedCalls
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
@@ -76,10 +75,10 @@ def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_progra
     if system == "macOS":  # without inotify the process polls
         monkeypatch.setattr(file_notifier, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
     monkeypatch.setattr(file_notifier, "QUIET", 0.0)
-    monkeypatch.setattr(maintenance, "REST", PATIENCE)
+    monkeypatch.setattr(duties, "REST", PATIENCE)
     Task, Other = queue_on(path), queue_on(path)
     found = [Work(Task._meta.database, lambda: Task.take(timeout=PATIENCE).id) for _ in range(2)]
-    mine = eventually(lambda: threads().get(Task.xq.parts.store.database))  # tests before this one have left others
+    mine = eventually(lambda: Task.xq.parts.store.database.duties)  # tests before this one have left others
     eventually(lambda: mine._rests and mine.expire.next_at > time.monotonic() + STUCK)
     put = {Other.put(task()).id, Other.put(task(), delay=SOON).id}
     assert {each.result() for each in found} == put

@@ -212,8 +212,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
-        "xq/runtime/maintenance.py",
-        " and database.reaper.reap()\n",
+        "xq/database/duties.py",
+        " and self._reaper.reap()\n",
         " and False\n",
         "inside/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",
     ),

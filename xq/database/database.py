@@ -11,15 +11,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any, cast
 from weakref import WeakSet, finalize
 
 from xq.core.errors import ConfigurationError
-from xq.core.forking import at_fork
 from xq.core.ports import Connections, Liveness
 from xq.database import sessions
 from xq.database.base import BaseDatabase
-from xq.database.members import copied
+from xq.database.callers import BLOCKS, ON_A_FILE, ON_A_SERVER, Callers
+from xq.database.duties import RETRY, Duties
+from xq.database.members import copied, members
 from xq.database.reaper import Reaper
 from xq.database.sessions import Sessions
 
@@ -27,11 +29,12 @@ log = logging.getLogger("xq")
 
 _databases: WeakSet[Database] = WeakSet()  # of this process
 _lock = threading.RLock()  # held while a database, or a part of one, is made
-before_exit: list[Callable[[], None]] = []  # called at exit, before the sessions end
+_paused: list[Duties] = []  # stopped between two cycles while this process forks
+LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
 
 class Database(BaseDatabase):
-    """A database, as the ORM of this process connects to it, with its sessions and their reaper."""
+    """A database, as the ORM of this process connects to it, with its sessions, its duties and its callers."""
 
     def __init__(self, key: tuple[object, ...], store: Connections) -> None:
         super().__init__(key, store)
@@ -43,6 +46,7 @@ class Database(BaseDatabase):
     def _begin(self) -> None:
         self.reaper = Reaper(self, self.sessions)
         self.known_liveness, self._knows_liveness = None, False
+        self.duties: Duties | None = None  # of the last thread that was started
 
     def _when_dropped(self, call: Callable[[], object]) -> None:
         """Call this when the ORM has dropped its object. It must not refer to this one."""
@@ -80,24 +84,96 @@ class Database(BaseDatabase):
                 _end_at_exit()
         return self.known_liveness
 
+    # its threads
+
+    def start_duties(self) -> Duties | None:
+        """Return the duties, with their thread started if necessary; None if the database can have none."""
+        with _lock:
+            if self.duties is None or not self.duties.thread.is_alive():
+                try:
+                    notifier = self.sql_of_files.notifier(self.store, self.find_liveness())
+                except OSError as error:
+                    log.warning("no thread can maintain %s: %s", self.store.name, error)
+                    return None
+                if notifier is None:
+                    return None
+                self.duties = found = Duties(self, self.sessions, self.reaper, notifier)
+                self._when_dropped(found.end)
+                found.thread.start()
+            return self.duties
+
+    def is_paused(self) -> bool:
+        """Return whether the thread has paused because the database is read-only. If so, wake it to check again."""
+        duties = self.duties
+        if duties is None or not duties.paused or not duties.thread.is_alive():
+            return False
+        duties.call_for(duties.read_records)
+        return True
+
+    @cached_property
+    def callers(self) -> Callers:
+        """The threads that call the database for coroutines."""
+        return Callers(ON_A_FILE if self.sql.is_local else ON_A_SERVER)
+
+    @cached_property
+    def blocks(self) -> Callers:
+        """The threads of transactions that coroutines have open."""
+        return Callers(BLOCKS)
+
+    @property
+    def _all_callers(self) -> list[Callers]:
+        return [each for each in vars(self).values() if isinstance(each, Callers)]
+
     # the end
+
+    def close(self) -> None:
+        """End the sessions, threads and connections of this process. The next call begins anew."""
+        liveness = self.liveness
+        self.end_sessions()
+        with _lock:
+            ending, self.duties = self.duties, None
+        if ending is not None:
+            ending.end()
+            ending.thread.join(LEAVING)
+        for callers in self._all_callers:
+            callers.end()
+        for member in self.members:
+            member.leave()
+        if liveness is not None:
+            liveness.close()
+
+    def end_sessions(self) -> None:
+        """End the sessions of this process. If that fails, their liveness locks still go with the process."""
+        try:
+            self.sessions.exit()
+        except Exception as error:
+            log.debug("a session could not be ended: %s", error)
 
     def forked(self) -> None:
         """Reset in a forked child, which has none of its parent's threads, and must not close its connections."""
         self.sessions.forked()
         if self.known_liveness is not None:
             self.known_liveness.forked()
+        if self.duties is not None:
+            self.duties.disown()
+        for callers in self._all_callers:
+            callers.forked()
+        self.store.forked()
         self._begin()
 
 
 def _at_exit() -> None:
-    for call in before_exit:
-        call()
-    for database in copied(_databases):
-        try:
-            database.sessions.exit()
-        except Exception as error:  # its liveness locks go with the process
-            log.debug("a session could not be ended at exit: %s", error)
+    """End all threads, so that none dies in the middle of a statement or leaves its connection open; then sessions."""
+    databases = copied(_databases)
+    ending = [database.duties for database in databases if database.duties is not None]
+    for duties in ending:
+        duties.end()
+    for duties in ending:
+        duties.thread.join(RETRY)
+    for callers in [each for database in databases for each in database._all_callers]:
+        callers.end()
+    for database in databases:
+        database.end_sessions()
 
 
 _ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with multiprocessing
@@ -113,13 +189,29 @@ def _end_at_exit() -> None:
             multiprocessing.Finalize(None, _at_exit, exitpriority=10)
 
 
+def _before_fork() -> None:
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    working = [database.duties for database in copied(_databases) if database.duties is not None]
+    _paused.extend(duties for duties in working if duties.working.acquire(timeout=RETRY))
+    _lock.acquire()
+
+
+def _in_parent() -> None:
+    _lock.release()
+    while _paused:
+        _paused.pop().working.release()
+
+
 def _in_child() -> None:
     global _lock
     _lock = threading.RLock()
+    _paused.clear()
     sessions.forked()
     for database in copied(_databases):
         database.forked()
+    for member in copied(members):
+        member.forked()
 
 
 atexit.register(_at_exit)
-at_fork("sessions", _in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

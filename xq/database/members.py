@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 from weakref import WeakSet
 
 from xq.core.dialect import RunsQueue
-from xq.core.ports import R
+from xq.core.ports import R, Row
 
 
 class Member(ABC):
-    """Something in a database whose tasks sessions own: a queue, a custom tube, or the tubes that are not opened."""
+    """Something in a database whose tasks sessions own, and which the maintenance thread may attend.
+
+    Each default is that of a member to which the question, or the duty, does not apply.
+    """
 
     executor: RunsQueue | None = None  # of a queue
+    maintained: object = None  # what the thread attends, the binding of a queue for example; None if it does not
 
     @property
     @abstractmethod
@@ -39,6 +44,8 @@ class Member(ABC):
         """Return those of these queues that it maintains without being one."""
         return set()
 
+    # what a session asks that ends
+
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
         return
@@ -46,6 +53,100 @@ class Member(ABC):
     def session_closed(self, own_lost: bool) -> None:
         """Notice that a session of this process has ended; `own_lost` if it is the one that waits, and was lost."""
         return
+
+    # what the duties ask of those that the thread attends
+
+    @property
+    def maintains(self) -> bool:
+        """Whether this process moves its due tasks, and reaps."""
+        return True
+
+    @property
+    def looks(self) -> bool:
+        """Whether a caller waits for a task, in a queue that is not paused."""
+        return False
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
+        return ""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits: for a task, for room or for an end."""
+        return False
+
+    @property
+    def awaits_tokens(self) -> bool:
+        """Whether a caller waits for what only the time brings, a token of the feature rate."""
+        return False
+
+    @property
+    def waiting_since(self) -> list[float]:
+        """The times at which the callers came that wait for a task."""
+        return []
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it has takes to resolve."""
+        return False
+
+    def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
+        """Raise NotInstalled if it is not installed any more. `records`: those of the queue, if they could be read."""
+        return
+
+    def count_observers(self) -> None:
+        """Notify the thread of own changes if its notifier does not report them."""
+        return
+
+    def begin_read(self) -> int:
+        """Return the number of a read of the records that begins now."""
+        return 0
+
+    def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
+        """Use what was read: the paused tubes (None for the whole queue), and the names of cancelled tasks."""
+        return
+
+    def fire(self, schedule: str) -> bool:
+        """Put the task of a schedule that is due. Return False if the put failed."""
+        return False
+
+    def resolve(self) -> None:
+        """Release the tasks of in-doubt takes."""
+        return
+
+    def wake(self, ready: bool) -> bool:
+        """Wake waiters after a commit: one for a task if some are `ready`. Return whether one may find something."""
+        return False
+
+    def wake_all(self) -> None:
+        """Wake all waiters: each looks at the database itself."""
+        return
+
+    def expire(self, seconds: float | None) -> float | None:
+        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
+
+        `seconds`: until the next task is due, as just read; None for never.
+        """
+        return None
+
+    def roll_up(self) -> bool:
+        """Roll up a batch of counters. Return whether there may be more."""
+        return False
+
+    def drop_buckets(self) -> None:
+        """Delete the full buckets of the feature rate."""
+        return
+
+    # the end
+
+    def leave(self) -> None:
+        """Drop what it has of the thread and of connections: the database closes."""
+        self.maintained = None
+
+    def forked(self) -> None:
+        """Reset in a forked child, which has neither the threads nor the connections of its parent."""
+        self.maintained = None
 
 
 members: WeakSet[Member] = WeakSet()  # of all databases of this process

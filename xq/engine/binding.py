@@ -106,11 +106,11 @@ class Binding:
         return Step(statement, run)
 
 
-def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
+def bound_to(
+    store: Store[Any], database: Database, definition: Definition, values: Callable[[], dict[str, Any]]
+) -> Binding:
     """Compile the definition for the store's current database, and set each new connection up for it from now on."""
     kind = definition.dialects[store.engine]
-    database = Database.of(store)
-    database.speaks(definition.shared)
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
     here = ref(database)
 

@@ -47,7 +47,7 @@ class Executor(Transactions):
 
         From now on each new connection is set up for this database.
         """
-        return self.bound or bound_to(self.store, self.definition, self.values)
+        return self.bound or bound_to(self.store, self.database, self.definition, self.values)
 
     @property
     def bound(self) -> Binding | None:
@@ -265,7 +265,9 @@ class Executor(Transactions):
     @property
     def database(self) -> Database:
         """The model's current database. Raises ConfigurationError if it has none yet."""
-        return Database.of(self.store)
+        database = Database.of(self.store)
+        database.speaks(self.definition.shared)
+        return database
 
     @property
     def sessions(self) -> Sessions | None:

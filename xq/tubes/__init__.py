@@ -15,7 +15,6 @@ from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, 
 from xq.core.tokens import checked
 from xq.database.members import members
 from xq.database.sessions import Session
-from xq.runtime import maintenance
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
@@ -87,14 +86,13 @@ class Tubes:
             others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
             others = shared.setdefault("unopened", others)
             members.add(others)
-            maintenance.unopened.add(others)
 
     def _state(self) -> State:
         questions = {
             "only_reads": self._queue.parts.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: maintenance.is_paused(database_of(self.database)),
+            "paused": lambda: database_of(self.database).is_paused(),
         }
         return State(questions, self._queue.parts.store.classify)
 

@@ -16,10 +16,11 @@ from xq.api import Queue
 from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
-from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
+from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R, Row
 from xq.database.database import Database
+from xq.database.duties import PAUSE
+from xq.database.members import Member
 from xq.database.records import of_sessions, rows_of
-from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
@@ -42,7 +43,7 @@ class UnopenedTube:
     skipped_until: float = 0.0  # a monotonic time
 
 
-class UnopenedTubes(Unopened):
+class UnopenedTubes(Member):
     """The tubes of one database, for the maintenance thread of a process."""
 
     def __init__(
@@ -61,9 +62,36 @@ class UnopenedTubes(Unopened):
         # The monotonic times of the next look: after a commit, and without one; and of the next search for orphans.
         self._next_look = self._seen_until = self._search_at = 0.0
 
+        self._attended = False  # whether the thread attends them without a queue
+
     @property
     def database(self) -> Database | None:
         return self._queue.parts.maintenance.database
+
+    @property
+    def maintained(self) -> bool:
+        """Whether the thread attends them: with any queue of the database, or by themselves."""
+        database = self.database
+        return self._attended or (database is not None and any(queue.maintained for queue in database.queues))
+
+    @maintained.setter
+    def maintained(self, attended: object) -> None:
+        self._attended = bool(attended)
+
+    def attend(self) -> None:
+        """Start the maintenance thread if necessary, which then attends them without a queue."""
+        if not self._attended and (duties := Database.of(self._queue.parts.store).start_duties()) is not None:
+            self._attended = True
+            duties.call_for(duties.expire)
+
+    @property
+    def maintains(self) -> bool:
+        return not Database.of(self._queue.parts.store).supervised
+
+    def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
+        database = Database.of(self._queue.parts.store)
+        if records is None:  # the tables may be gone
+            database.run(database.sql.queues)
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -149,11 +177,8 @@ class UnopenedTubes(Unopened):
         self._seen_until = now + IDLE if searches else self._search_at
         self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
 
-    def expire(self) -> float | None:
-        """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
-
-        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
-        """
+    def expire(self, seconds: float | None = None) -> float | None:
+        """Move a batch of the due tasks of each tube, at the times that the last look at all tubes has found."""
         now, store = time.monotonic(), self._queue.parts.store
         early = now < self._next_look
         if not early:
