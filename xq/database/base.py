@@ -1,4 +1,4 @@
-"""What the parts of a database know of it: its connections, the SQL of the shared tables, its members, its liveness."""
+"""What the parts of a database see: its connections, the SQL of the shared tables, its members, its liveness locks."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class BaseDatabase(Transactions):
         self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
         return self.sql
 
-    known_liveness: Liveness | None = None  # `liveness`, if this process has needed it
+    known_liveness: Liveness | None = None  # `liveness`, once it was needed
 
     @property
     @abstractmethod
     def liveness(self) -> Liveness | None:
-        """The liveness locks of this process; None if no other process can reach the database, or it has no queue."""
+        """The liveness locks of this process. None if no other process can reach the database, or it has no queue."""
 
     @abstractmethod
     def find_liveness(self) -> Liveness | None:
-        """Return `liveness`, also if no queue is installed yet: the first one to register a session calls this."""
+        """Return `liveness`, even if no queue is installed yet."""
 
     # its members
 
@@ -86,12 +86,12 @@ class BaseDatabase(Transactions):
         return clocks[0] if clocks and None not in clocks else None
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
-        """Release the tasks of ended sessions in all members, recorded as `event`."""
+        """Have each member release the tasks that ended sessions own, recorded as `event`."""
         for member in self.installed:
             self.unless_denied(member, partial(member.give_back, uuids, event))
 
     def is_denied(self, queue: str) -> bool:
-        """Return whether this user of the database may not move tasks in a queue: tried ATTEMPT seconds ago at most."""
+        """Return whether the database has denied moves in a queue to this user, ATTEMPT seconds ago at most."""
         return time.monotonic() < self._denied.get(queue, 0.0)
 
     def unless_denied(self, member: Member, work: Callable[[], object]) -> None:

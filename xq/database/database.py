@@ -34,7 +34,7 @@ LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
 
 class Database(BaseDatabase):
-    """A database, as the ORM of this process connects to it, with its sessions, its duties and its callers."""
+    """A database, as the ORM of this process connects to it, with sessions and their reaper, duties and callers."""
 
     def __init__(self, key: tuple[object, ...], store: Connections) -> None:
         super().__init__(key, store)

@@ -316,6 +316,8 @@ class Duties:
 
         def review(member: Member) -> None:
             try:
+                if there and member.executor is None and records is None:
+                    self._of.run(self._of.sql.queues)  # the tables may be gone
                 if there:
                     member.review(None if records is None else known.get(member.source_name, []), schemas)
                     return
@@ -357,9 +359,8 @@ class Duties:
         return seconds
 
     def _resolve(self) -> float:
-        pending = [member for member in self._members if member.is_in_doubt]
-        self._each(self.resolve, lambda member: member.resolve(), pending)
-        return RETRY if pending else FALLBACK
+        pending = self._each(self.resolve, lambda member: member.resolve())
+        return RETRY if any(pending.values()) or len(pending) < len(self._members) else FALLBACK
 
     def _look(self) -> float:
         """Call for the duties that read the database, if another process has committed."""

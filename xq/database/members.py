@@ -1,4 +1,4 @@
-"""The members of databases, whose tasks sessions own: queues, custom tubes, and the tubes that are not opened."""
+"""What databases contain: queues, custom tubes, and the tubes that are not opened. Sessions own their tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from xq.core.ports import R, Row
 
 
 class Member(ABC):
-    """Something in a database whose tasks sessions own, and which the maintenance thread may attend.
-
-    Each default is that of a member to which the question, or the duty, does not apply.
-    """
+    """Something with tasks that sessions own, which the maintenance thread may attend. The defaults do nothing."""
 
     executor: RunsQueue | None = None  # of a queue
     maintained: object = None  # what the thread attends, the binding of a queue for example; None if it does not
@@ -27,12 +24,12 @@ class Member(ABC):
 
     @property
     def schema(self) -> str:
-        """The schema of the table of a queue, as its model says."""
+        """The schema that the model of a queue names for its table."""
         return ""
 
     @property
     def source_name(self) -> str:
-        """The name of the queue in the database; "" if it is none."""
+        """The name by which the database knows a queue; "" if it is none."""
         return ""
 
     @property
@@ -47,11 +44,11 @@ class Member(ABC):
     # what a session asks that ends
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
-        """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
+        """Release the tasks that sessions own, recorded as `event`. Raises NotInstalled."""
         return
 
     def session_closed(self, own_lost: bool) -> None:
-        """Notice that a session of this process has ended; `own_lost` if it is the one that waits, and was lost."""
+        """Notice that this process has lost or ended a session; `own_lost` if it lost the one that waits."""
         return
 
     # what the duties ask of those that the thread attends
@@ -78,7 +75,7 @@ class Member(ABC):
 
     @property
     def awaits_tokens(self) -> bool:
-        """Whether a caller waits for what only the time brings, a token of the feature rate."""
+        """Whether a caller waits for what only the time brings: a token, with the feature rate."""
         return False
 
     @property
@@ -86,13 +83,8 @@ class Member(ABC):
         """The times at which the callers came that wait for a task."""
         return []
 
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether it has takes to resolve."""
-        return False
-
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
-        """Raise NotInstalled if it is not installed any more. `records`: those of the queue, if they could be read."""
+        """Raise NotInstalled if it is not installed any more. `records`: what the tables say now, if they could."""
         return
 
     def count_observers(self) -> None:
@@ -100,20 +92,20 @@ class Member(ABC):
         return
 
     def begin_read(self) -> int:
-        """Return the number of a read of the records that begins now."""
+        """Return a number for the read that begins now."""
         return 0
 
     def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
-        """Use what was read: the paused tubes (None for the whole queue), and the names of cancelled tasks."""
+        """Use what was read: the paused tubes (None for the whole queue), and the names that cancelled tasks have."""
         return
 
     def fire(self, schedule: str) -> bool:
-        """Put the task of a schedule that is due. Return False if the put failed."""
+        """Put the task that a due schedule names. Return False if the put failed."""
         return False
 
-    def resolve(self) -> None:
-        """Release the tasks of in-doubt takes."""
-        return
+    def resolve(self) -> bool:
+        """Release the tasks that in-doubt takes may have taken. Return whether there were such takes."""
+        return False
 
     def wake(self, ready: bool) -> bool:
         """Wake waiters after a commit: one for a task if some are `ready`. Return whether one may find something."""
@@ -124,14 +116,11 @@ class Member(ABC):
         return
 
     def expire(self, seconds: float | None) -> float | None:
-        """Move a batch of due tasks. Return the seconds until the next run; None if nothing is due.
-
-        `seconds`: until the next task is due, as just read; None for never.
-        """
+        """Move some due tasks: the next is due in `seconds` (None: never). Return the seconds until the next run."""
         return None
 
     def roll_up(self) -> bool:
-        """Roll up a batch of counters. Return whether there may be more."""
+        """Roll up some counters. Return whether there may be more."""
         return False
 
     def drop_buckets(self) -> None:
@@ -141,11 +130,11 @@ class Member(ABC):
     # the end
 
     def leave(self) -> None:
-        """Drop what it has of the thread and of connections: the database closes."""
+        """Drop the thread and the connections: the database closes."""
         self.maintained = None
 
     def forked(self) -> None:
-        """Reset in a forked child, which has neither the threads nor the connections of its parent."""
+        """Reset in a forked child, which has neither threads nor connections."""
         self.maintained = None
 
 
@@ -153,7 +142,7 @@ members: WeakSet[Member] = WeakSet()  # of all databases of this process
 
 
 def copied(weak: Iterable[R]) -> list[R]:
-    """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
+    """Return a list from weak references. Copying fails, and is retried, if another thread adds one."""
     while True:
         try:
             return list(weak)

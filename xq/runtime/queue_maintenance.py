@@ -117,10 +117,6 @@ class QueueMaintenance(Member):
     def waiting_since(self) -> list[float]:
         return self.waiters.takers.since
 
-    @property
-    def is_in_doubt(self) -> bool:
-        return bool(self.finish.in_doubt.pending)
-
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
         self.executor.review(records, schemas)
 
@@ -139,8 +135,10 @@ class QueueMaintenance(Member):
     def fire(self, schedule: str) -> bool:
         return self.schedules.fire(schedule)
 
-    def resolve(self) -> None:
+    def resolve(self) -> bool:
+        pending = bool(self.finish.in_doubt.pending)
         self.finish.in_doubt.resolve()
+        return pending
 
     def wake(self, ready: bool) -> bool:
         return self.waiters.committed_elsewhere(ready=ready)

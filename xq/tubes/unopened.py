@@ -16,7 +16,7 @@ from xq.api import Queue
 from xq.core import time
 from xq.core.dialect import Dialect
 from xq.core.errors import Error
-from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R, Row
+from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database.database import Database
 from xq.database.duties import PAUSE
 from xq.database.members import Member
@@ -87,11 +87,6 @@ class UnopenedTubes(Member):
     @property
     def maintains(self) -> bool:
         return not Database.of(self._queue.parts.store).supervised
-
-    def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
-        database = Database.of(self._queue.parts.store)
-        if records is None:  # the tables may be gone
-            database.run(database.sql.queues)
 
     def _refresh(self) -> None:
         before = self._tubes
