@@ -31,7 +31,6 @@ class Reaper:
     def __init__(self, database: BaseDatabase, sessions: Sessions) -> None:
         self._database = ref(database)
         self._sessions = sessions
-        self.reaped = 0  # sessions of other processes that this process has ended
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
         self._at = 0.0  # the monotonic time of the last run
@@ -71,7 +70,7 @@ class Reaper:
         def log_ended(name: str, text: str, *words: str) -> None:
             # If it is not registered, the process that ended it in its other queues has logged it.
             log.log(logging.INFO if name in processes else logging.DEBUG, text, name, *words)
-            self.reaped += 1
+            sessions.reaped += 1
 
         gone = (liveness.gone(living) if liveness else living) if all_had_time else []
         expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]

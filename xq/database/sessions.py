@@ -181,6 +181,7 @@ class Sessions:
         self._own_lost = False  # whether an own session of the process was lost before
         self.leaving: set[str] = set()  # uuids that threads of this process are ending, so that the reaper skips them
         self._lost: set[str] = set()  # uuids of those that ended because their liveness locks were lost
+        self.reaped = 0  # sessions of other processes that this process has ended
         self.waits = threading.RLock()  # held by the thread that waits, if all threads share one connection
         self._lock = threading.Lock()
 
@@ -194,9 +195,9 @@ class Sessions:
 
     def to_take(self) -> Session:
         """Return the current session, after renewing lost liveness locks. Raises the ORM's errors if that fails."""
-        liveness = self._known_liveness
-        if liveness is not None and not liveness.intact:
-            self.renew(liveness)
+        database = self.database()
+        if database and database.known_liveness and not database.known_liveness.intact:
+            self.renew(database.known_liveness)
         own = self.of_process
         return own if own is not None and not own.closed and not entered() else self.current()
 
@@ -211,15 +212,11 @@ class Sessions:
         if database.clock is not None:
             now = database.clock.now
         else:  # by the clock of the database
-            liveness = self._known_liveness
-            now = time.time() if liveness is None else time.time() + liveness.skew
+            here = self.database()
+            now = time.time() + (here.known_liveness.skew if here and here.known_liveness else 0.0)
         if session.closed:
             raise UnknownSession(session.uuid)
         return f"{session.prefix}{int(now * 1000):x}.{_process}.{next(_takes) % 2**20:x}"
-
-    @property
-    def _known_liveness(self) -> Liveness | None:
-        return None if (database := self.database()) is None else database.known_liveness
 
     def current(self) -> Session:
         """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""

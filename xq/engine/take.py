@@ -87,7 +87,7 @@ class Takes(Generic[T]):
                 break
             begun, skipped, swept = prepared
             passed = self.unmovable.passed if self.unmovable.until and transition.source == READY else []
-            reaped = self.executor.database.reaper.reaped
+            reaped = begun[1].sessions.reaped
             step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
             try:
                 found = self._run(begun, step, values, swept, then)

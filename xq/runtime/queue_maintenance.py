@@ -172,13 +172,12 @@ class QueueMaintenance(Member):
 
         Return how many sessions of other processes this process has ended.
         """
-        self.executor.open()
-        reaper = self.executor.database.reaper
+        opened, reaper = self.executor.open(), self.executor.database.reaper
         if self.maintains and not self.executor.store.in_transaction():
             reaper.reap(time.monotonic() - LOOK if some else math.inf)
             while reaper.more and not some:
                 reaper.reap()
-        return reaper.reaped
+        return opened.sessions.reaped
 
     @property
     def installed(self) -> bool:

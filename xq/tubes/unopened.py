@@ -65,28 +65,27 @@ class UnopenedTubes(Member):
         self._attended = False  # whether the thread attends them without a queue
 
     @property
-    def database(self) -> Database | None:
-        return self._queue.parts.maintenance.database
+    def database(self) -> Database:
+        return Database.of(self._queue.parts.store)
 
     @property
     def maintained(self) -> bool:
-        """Whether the thread attends them: with any queue of the database, or by themselves."""
-        database = self.database
-        return self._attended or (database is not None and any(queue.maintained for queue in database.queues))
+        """Whether the thread attends them: since `attend`, or with any queue."""
+        return self._attended or any(queue.maintained for queue in self.database.queues)
 
     @maintained.setter
     def maintained(self, attended: object) -> None:
         self._attended = bool(attended)
 
     def attend(self) -> None:
-        """Start the maintenance thread if necessary, which then attends them without a queue."""
-        if not self._attended and (duties := Database.of(self._queue.parts.store).start_duties()) is not None:
+        """Start the thread if necessary, which attends them without a queue, too."""
+        if not self._attended and (duties := self.database.start_duties()) is not None:
             self._attended = True
             duties.call_for(duties.expire)
 
     @property
     def maintains(self) -> bool:
-        return not Database.of(self._queue.parts.store).supervised
+        return not self.database.supervised
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -108,7 +107,7 @@ class UnopenedTubes(Member):
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                Database.of(self._queue.parts.store).unless_denied(queue, partial(queue.give_back, uuids, event))
+                self.database.unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
         """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""
