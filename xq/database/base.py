@@ -1,4 +1,4 @@
-"""What the parts of a database see: its connections, the SQL of the shared tables, its members, its liveness locks."""
+"""What a database's parts see: its connections, the SQL for shared tables, its members, its liveness locks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("xq")
 
 
 class BaseDatabase(Transactions):
-    """A database as its sessions, its reaper and its duties see it. They refer to it weakly."""
+    """A database as its sessions, reaper and duties see it. They refer to it weakly."""
 
     def __init__(self, key: tuple[object, ...], store: Connections) -> None:
         self.key = key  # what the ORM connects to
@@ -33,12 +33,12 @@ class BaseDatabase(Transactions):
         self._denied: dict[str, float] = {}
 
     def speaks(self, kinds: Mapping[str, type[SharedSql]]) -> None:
-        """Set the SQL of each engine: before the first text runs."""
+        """Set the SQL for each engine: before the first text runs."""
         self._kinds = kinds
 
     @cached_property
     def sql(self) -> SharedSql:
-        """The SQL of what its queues share. It names no queue."""
+        """The SQL for what its queues share. It names no queue."""
         return self._kinds[self.store.engine]()
 
     @property
@@ -52,7 +52,7 @@ class BaseDatabase(Transactions):
     @property
     @abstractmethod
     def liveness(self) -> Liveness | None:
-        """The liveness locks of this process. None if no other process can reach the database, or it has no queue."""
+        """This process's liveness locks. None if no other process can reach the database, or it has no queue."""
 
     @abstractmethod
     def find_liveness(self) -> Liveness | None:
@@ -76,12 +76,12 @@ class BaseDatabase(Transactions):
 
     @property
     def is_installed(self) -> bool:
-        """Whether a queue of this process is installed in it, and so the tables that all share."""
+        """Whether this process has a queue that is installed in it, and so the tables that all share."""
         return any(queue.installed for queue in self.queues)
 
     @property
     def clock(self) -> Clock | None:
-        """The clock of a test, if each queue that is in use has one."""
+        """A test's clock, if each queue that is in use has one."""
         clocks = [queue.executor.clock for queue in self.queues if queue.executor and queue.executor.bound]
         return clocks[0] if clocks and None not in clocks else None
 
@@ -116,7 +116,7 @@ class BaseDatabase(Transactions):
     # running SQL
 
     def values(self) -> dict[str, Any]:
-        """Return the named values that every text may use: the time of a test's clock, or None."""
+        """Return the named values that every text may use: a test's time, or None."""
         return {"now": None if (clock := self.clock) is None else clock.now}
 
     def run(self, sql: str, values: dict[str, Any] | None = None) -> list[Row]:

@@ -1,4 +1,4 @@
-"""A database of this process: one object for all queues of a connection pool, and what hangs on it.
+"""A database in this process: one object for all queues that share a connection pool, and what hangs on it.
 
 The ORM's own object keeps it alive, and nothing else: its parts, threads and contexts refer to it weakly.
 """
@@ -117,7 +117,7 @@ class Database(BaseDatabase):
 
     @cached_property
     def blocks(self) -> Callers:
-        """The threads of transactions that coroutines have open."""
+        """The threads that run the open transactions of coroutines."""
         return Callers(BLOCKS)
 
     @property
@@ -127,7 +127,7 @@ class Database(BaseDatabase):
     # the end
 
     def close(self) -> None:
-        """End the sessions, threads and connections of this process. The next call begins anew."""
+        """End this process's sessions, threads and connections. The next call begins anew."""
         liveness = self.liveness
         self.end_sessions()
         with _lock:
@@ -143,7 +143,7 @@ class Database(BaseDatabase):
             liveness.close()
 
     def end_sessions(self) -> None:
-        """End the sessions of this process. If that fails, their liveness locks still go with the process."""
+        """End this process's sessions. If that fails, their liveness locks still go with the process."""
         try:
             self.sessions.exit()
         except Exception as error:
@@ -163,7 +163,7 @@ class Database(BaseDatabase):
 
 
 def _at_exit() -> None:
-    """End all threads, so that none dies in the middle of a statement or leaves its connection open; then sessions."""
+    """End all threads, so that none dies within a statement or leaves its connection open. Then end the sessions."""
     databases = copied(_databases)
     ending = [database.duties for database in databases if database.duties is not None]
     for duties in ending:

@@ -63,7 +63,7 @@ class QueueMaintenance(Member):
         self.executor.close()
 
     def forked(self) -> None:
-        self.maintained = None
+        self.maintained = self._duties = None
         self.finish.workers.clear()
         self.waiters.forget()
         self.pauses.forked()
