@@ -26,7 +26,7 @@ import xq  # noqa: E402
 from tests import timing  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
 from tests.short_spark import variables  # noqa: E402
-from xq.runtime.maintenance import threads  # noqa: E402
+from tests.support.threads import threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
@@ -40,7 +40,7 @@ def _end_maintenance() -> None:
 
     Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
     """
-    for of in threads().values():
+    for of in threads():
         of.end()
         of.thread.join(ENDS)
 

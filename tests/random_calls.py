@@ -36,7 +36,6 @@ from tests.conftest import DATABASES, SERVERS, Maker
 from tests.model import Model, Refused
 from tests.steps import install_anew, wrong
 from xq.core.machine import FOREVER
-from xq.database import sessions
 from xq.engine.stats import counters, writes
 from xq.testing import Clock
 
@@ -269,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.fields, self.key_names = [field.name for field in store.fields], store.key
         # The sessions that are open, by uuid, each with a context in which it is the current one. The process's own
         # comes first.
-        current = sessions.of(store.database).current()
+        current = store.database.sessions.current()
         self.contexts: dict[str, Context] = {current.uuid: copy_context()}
         self.put_many(brought=stock, options={}, careful=True, on_conflict="skip")
 

@@ -36,7 +36,6 @@ from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import database_of
 from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
-from xq.database import sessions
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
 TICK = 0.01  # seconds between two looks of whoever watches the storm
@@ -215,7 +214,7 @@ class Worker:
 
     def _tell_session(self) -> None:
         """As whom it takes: another than before, when a server that went away has ended that one."""
-        session = sessions.of(database_of(self.db)).current().uuid
+        session = database_of(self.db).sessions.current().uuid
         if session != self._session:
             self._session = session
             self.record("session", session)

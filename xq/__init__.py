@@ -26,7 +26,7 @@ _NAMES = {
     "xq.workers.outcomes": "Bury Discard Next ProcessDied Retry",
     "xq.workers.program": "Running run",
     "xq.workers.worker": "Worker",
-    "xq.database.session": "Session",
+    "xq.database.sessions": "Session",
     "xq.tubes": "Tubes",
 }
 _modules = {name: module for module, names in _NAMES.items() for name in names.split()}

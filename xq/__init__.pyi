@@ -26,7 +26,7 @@ from xq.core.errors import (
     WrongState,
 )
 from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, Timer, Transition
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.stats import Stats
 from xq.features import Features
 from xq.runtime.lease import Lease, current

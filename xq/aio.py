@@ -16,9 +16,9 @@ from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
-from xq.database import callers
-from xq.database.callers import DatabaseCallers, Job, Runner
-from xq.database.session import Session
+from xq.database.callers import Job, Runner
+from xq.database.database import Database
+from xq.database.sessions import Session
 from xq.engine.one import LOCKED, Locked
 from xq.operators.operations import CHUNK, Operation
 from xq.runtime.sleep import LOOK_NOW, Wait
@@ -34,8 +34,7 @@ _blocks: ContextVar[tuple[Block, ...]] = ContextVar("xq_blocks", default=())  # 
 class Access(NamedTuple):
     """How coroutines call one database."""
 
-    database: object
-    shared: DatabaseCallers
+    database: Database
     is_private: bool  # on the event loop: no other thread reaches it
     by_orm: bool  # by the ORM's own rule
     is_local: bool  # a file or memory, not a server
@@ -352,7 +351,7 @@ class Aio(Generic[T]):
         if access.by_orm and await self._call(store.in_transaction):
             return Block(access.database, self._run, self._run)
         block = Block(access.database, None, self._run)
-        access.shared.blocks.submit(store, partial(block.serve, store))
+        access.database.blocks.submit(store, partial(block.serve, store))
         return block
 
     # how calls run
@@ -361,12 +360,11 @@ class Aio(Generic[T]):
         store, known = self._queue.parts.store, self._known
         database = store.database
         if known is None or known.database is not database:
-            local = self._turns.waiting.executor.definition.dialects[store.engine].is_local
             rule = store.for_coroutine(lambda: None)
             if rule is not None:
                 rule.close()
-            shared = callers.of(database, local)
-            known = self._known = Access(database, shared, store.is_private, rule is not None, local)
+            here = self._turns.waiting.executor.database
+            known = self._known = Access(here, store.is_private, rule is not None, here.sql.is_local)
         return known
 
     def _block(self) -> Block | None:
@@ -388,7 +386,7 @@ class Aio(Generic[T]):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif not access.is_private:
-            access.shared.calls.submit(store, job)
+            access.database.callers.submit(store, job)
         elif loop:
             loop.call_soon(job)
         else:

@@ -14,7 +14,7 @@ from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.binding import Definition
 from xq.engine.observers import Callback
 from xq.engine.several import Update

@@ -19,7 +19,6 @@ from django.core.management import call_command
 from django.db import connection
 
 from xq.adapters.django.connections import database_of
-from xq.runtime.maintenance import leave
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _numbers = itertools.count(1)
@@ -113,7 +112,7 @@ def installed(folder: Path) -> Iterator[App]:
     try:
         yield app
     finally:
-        leave(database_of(connection))  # the thread that looks after its queues
+        database_of(connection).close()  # the thread that looks after its queues
         app._forget()
         sys.path.remove(str(folder))
 

@@ -26,8 +26,6 @@ from tests.conftest import ENDS
 from tests.steps import eventually
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.connections import database_of
-from xq.database import sessions
-from xq.runtime.maintenance import threads
 
 FEATURES: xq.Features = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 HAS_GENERATED = django.VERSION >= (5,)  # fields that the database computes, and defaults of its own
@@ -464,7 +462,8 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     assert Task.take()
     Task.xq.parts.maintenance.attend()
     before = ref(database_of(connection))
-    own, maintenance = sessions.of(database_of(connection)).own(), threads()[database_of(connection)]
+    own, maintenance = database_of(connection).sessions.own(), database_of(connection).duties
+    assert maintenance is not None
     gc.disable()  # no object of xq waits for it
     try:
         connection.close()

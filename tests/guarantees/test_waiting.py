@@ -12,14 +12,14 @@ from tests.factories import task
 from tests.proxy import Proxy
 from tests.steps import PATIENCE, STUCK, another_process, eventually, waiter
 from tests.support.servers_fail import own
-from xq.runtime import maintenance
+from xq.database import duties
 
 SOON = 0.05  # seconds until something falls due
 
 
 @pytest.mark.parametrize("delay", [None, SOON], ids=["ready", "due later"])
 def test_a_take_in_another_process_wakes_by_a_task(make_live, delay, monkeypatch):
-    monkeypatch.setattr(maintenance, "FALLBACK", PATIENCE)  # it does not look by itself in time
+    monkeypatch.setattr(duties, "FALLBACK", PATIENCE)  # it does not look by itself in time
     Task = make_live({"delayed": True})
 
     def waits():

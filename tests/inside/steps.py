@@ -10,14 +10,13 @@ import peewee as pw
 
 from tests.steps import Work, eventually
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
 from xq.runtime import sleep
 
 
 def look(db: pw.Database) -> None:
     """Check which sessions live, as the maintenance thread of each process does twice a second."""
-    mine = sessions.of(database_of(db))
-    liveness = mine.open.records.liveness
+    mine = database_of(db)
+    liveness = mine.liveness
     assert liveness is not None, "this process has taken nothing"
     eventually(liveness.renew)  # a new lock file proves no death yet
     mine.reaper.reap()

@@ -13,12 +13,13 @@ import pytest
 
 from tests.conftest import DATABASES, ENDS, Maker
 from tests.factories import task
+from tests.steps import eventually
 from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.database import sessions
-from xq.runtime.maintenance import threads
+from xq.database.database import Database
+from xq.database.members import Member, members
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import Threads
@@ -84,15 +85,15 @@ def test_after_init_with_another_database_its_sessions_show_there_that_the_proce
     db, Task = make.db, make()
     Task.put(task())
     assert Task.take()
-    before, own = database_of(db), sessions.of(database_of(db)).own()
+    before, own = database_of(db), database_of(db).sessions.own()
     (tmp_path / "another").mkdir()
     with DATABASES[request.node.callspec.params["db"]](tmp_path / "another") as other:
         Other = Maker(other)()
         Other.xq.put_many([task(), task()])
         assert Other.take()
         db.init(other.database, **other.connect_params)
-        taken, there = Task.take(), sessions.of(database_of(other))
-        with there.open.records.alone([sessions.of(database_of(db)).own().uuid]) as gone:
+        taken, there = Task.take(), database_of(other).sessions
+        with there.records.alone([database_of(db).sessions.own().uuid]) as gone:
             assert not gone
         assert taken.ack()
     assert database_of(db) is not before
@@ -107,7 +108,7 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
     Task.put(task())
     assert Task.take()
     Task.xq.parts.maintenance.attend()
-    own, maintenance = sessions.of(database_of(other)).own(), threads().get(database_of(other))
+    own, maintenance = database_of(other).sessions.own(), database_of(other).duties
     Task.bind(first)
     end, gone = ref(database_of(other)), ref(other)
     other.close()
@@ -131,6 +132,33 @@ def test_what_names_no_queue_runs_on_the_database_and_says_so_when_its_tables_ar
     Task.xq.uninstall()
     with pytest.raises(NotInstalled, match="there is no table xq_queue"):
         database.run(database.sql.queues)
+
+
+class Others(Member):
+    """Something with tasks that is no queue."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.ran = database, 0
+
+    @property
+    def database(self) -> Database:
+        return self._database
+
+    def expire(self, left: Any) -> float | None:
+        self.ran += 1
+        return None
+
+
+def test_the_thread_attends_what_is_no_queue_until_its_tables_are_gone_or_the_database_closes(make_live):
+    Task, database = make_live(), database_of(make_live.db)
+    members.add(others := Others(database))
+    for end in (database.close, Task.xq.uninstall):
+        duties, others.maintained, others.ran = database.start_duties(), True, 0
+        assert duties is not None
+        duties.call_for(duties.expire)
+        eventually(lambda: others.ran)
+        end()
+        eventually(lambda: others.maintained is None)
 
 
 def test_a_database_without_a_place_may_be_upgraded_and_gets_its_place_at_run_time(tmp_path):

@@ -19,11 +19,11 @@ import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
+from tests.support.threads import threads
 from xq.adapters.peewee.connections import database_of
 from xq.adapters.plain.models import queue_of
-from xq.database import sessions
+from xq.database.database import Database
 from xq.engine import stats
-from xq.runtime.maintenance import threads
 from xq.tubes import Tubes
 from xq.workers.attempt import RetriedCalls
 
@@ -88,7 +88,7 @@ class Land:
             try:
                 yield db
             finally:
-                sessions.of(database_of(db)).open.exit()
+                database_of(db).sessions.exit()
 
     def remove(self) -> None:
         self.owner.close()
@@ -215,13 +215,13 @@ def test_who_may_only_put_puts_and_waits_for_nothing(land, kind):
     assert queue.check() == []
 
 
-def gone(db: pw.Database) -> sessions.Sessions:
-    """The sessions of a connection, as at the end of its process; only the test reaps."""
-    for thread in threads().values():
+def gone(db: pw.Database) -> Database:
+    """The database of a connection, as at the end of its process; only the test reaps."""
+    for thread in threads():
         thread.end()
         thread.thread.join(PATIENCE)
-    found = sessions.of(database_of(db))
-    for session in found.open.live():
+    found = database_of(db)
+    for session in found.sessions.live():
         session.release()
     return found
 
@@ -238,10 +238,10 @@ def test_a_process_takes_from_one_queue_and_may_only_put_into_another(land, capl
         takes.put({"name": "more"})
         assert (task.take().id, other.take().id) == (kept.id, back.id)
         takes.take(PATIENCE)
-        owners, mine = gone(land.owner), sessions.of(database_of(db))
+        owners, mine = gone(land.owner), database_of(db)
         for _ in range(3):
             mine.reaper.reap()
-        assert mine.reaper.reaped == 1, "it does not try again what it may not do"
+        assert mine.sessions.reaped == 1, "it does not try again what it may not do"
         assert (task.peek(kept.id).status, other.peek(back.id).status) == ("T", "R")
         owners.reaper.reap()
     assert task.peek(kept.id).status == "R"
@@ -274,8 +274,8 @@ def test_a_process_takes_from_one_tube_and_may_only_put_into_another(land):
         theirs: Any = Tubes(db).tube
         owners = gone(land.owner)
         for _ in range(3):
-            sessions.of(database_of(db)).reaper.reap()
-        assert sessions.of(database_of(db)).reaper.reaped == 1
+            database_of(db).reaper.reap()
+        assert database_of(db).sessions.reaped == 1
         assert is_denied(theirs["other"].take)
         assert theirs["mine"].take(0).data == "mine"
         owners.reaper.reap()

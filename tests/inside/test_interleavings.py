@@ -11,14 +11,13 @@ from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import Work, another_process, eventually, is_exact, isolate, state, until_one_waits_for_a_lock
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
-from xq.database.session import Session
+from xq.database.sessions import Session, Sessions
 
 
 def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monkeypatch):
-    token = sessions.Sessions.token
+    token = Sessions.token
 
-    def makes_it_and_ends(self: sessions.Sessions, session: Session, *of: Any) -> str:
+    def makes_it_and_ends(self: Sessions, session: Session, *of: Any) -> str:
         made = token(self, session, *of)
         monkeypatch.undo()
         session.close()
@@ -26,7 +25,7 @@ def test_a_task_taken_by_a_session_that_ends_meanwhile_is_given_back(make, monke
 
     Task = make()
     put = Task.put(task())
-    monkeypatch.setattr(sessions.Sessions, "token", makes_it_and_ends)
+    monkeypatch.setattr(Sessions, "token", makes_it_and_ends)
     with Task.xq.session(), pytest.raises(xq.UnknownSession):
         Task.take()
     assert state(Task, put) == "R"
@@ -39,11 +38,11 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
 
     def child() -> Any:
         yield Task.take().id
-        yield sessions.of(database_of(make_live.db)).own().uuid
+        yield database_of(make_live.db).sessions.own().uuid
 
     with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = sessions.of(database_of(make_live.db)).open.records.liveness
+        proof = database_of(make_live.db).liveness
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)

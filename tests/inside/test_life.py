@@ -17,7 +17,6 @@ from tests.inside.steps import look
 from tests.steps import PATIENCE, STUCK, Other, another_process, eventually, fail_for, processes, state, transitions
 from tests.support.life import FEATURES, die, takes, watch
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
 
 
 @pytest.fixture
@@ -201,7 +200,7 @@ def test_tasks_of_more_than_a_batch_of_dead_sessions_are_ready_but_for_one_that_
     fail_for(queue, f"NEW.id = {kept.id} AND NEW.status = 'R'")
     eventually(lambda: queue.xq.count("R") == 249)
     assert [task.id for task in queue.xq.by_state("T")] == [kept.id]
-    own = sessions.of(database_of(queue._meta.database)).own()
+    own = database_of(queue._meta.database).sessions.own()
     eventually(lambda: [uuid for uuid, _ in queue.xq.sessions()] == [own.uuid])
 
 

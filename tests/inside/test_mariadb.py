@@ -18,7 +18,7 @@ from tests.support.wait import take
 from xq.adapters.databases import server_notifier
 from xq.adapters.databases.mariadb.language import MariadbLanguage
 from xq.core.ports import ErrorKind
-from xq.runtime import maintenance
+from xq.database import duties
 
 
 @pytest.fixture(params=["mariadb"])
@@ -160,7 +160,7 @@ def test_the_server_looks_for_who_waits_and_keeps_nothing_locked(db):
 def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_ends(db, monkeypatch):
     endless = MariadbLanguage.session_sql.watch.replace("@@timestamp + 5", "@@timestamp + 500")
     monkeypatch.setattr(MariadbLanguage, "session_sql", replace(MariadbLanguage.session_sql, watch=endless))
-    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    monkeypatch.setattr(duties, "FALLBACK", 3600.0)
     Task, maker = live(db)({}), live(db)
     Other = maker({}, model=maker.model(table_name="other"))
     first = waiter(Task, take(Task))
@@ -173,7 +173,7 @@ def test_who_waits_in_another_queue_is_woken_before_the_statement_of_the_first_e
 
 
 def test_who_waits_is_woken_though_the_connection_that_looks_for_it_is_killed(db, monkeypatch):
-    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    monkeypatch.setattr(duties, "FALLBACK", 3600.0)
     Task = live(db)({})
     waits = waiter(Task, take(Task))
     ((number,),) = eventually(lambda: db.execute_sql(WATCHES).fetchall())
@@ -186,7 +186,7 @@ def test_who_waits_is_woken_though_the_server_has_no_connection_left_that_would_
     def refuse(*_: object) -> None:
         raise pw.OperationalError(1226, "User has exceeded the 'max_user_connections' resource")
 
-    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    monkeypatch.setattr(duties, "FALLBACK", 3600.0)
     monkeypatch.setattr(server_notifier.Watch, "_begin", refuse)
     Task = live(db)({})
     waits = waiter(Task, take(Task))

@@ -40,9 +40,7 @@ from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
 from xq.adapters.databases.sqlite import objects
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
-from xq.runtime import maintenance
-from xq.runtime.maintenance import threads
+from xq.database import duties
 from xq.workers.attempt import STAYS, RetriedCalls
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well
@@ -77,10 +75,10 @@ def test_a_process_that_rests_with_the_files_wakes_by_a_commit_of_another_progra
     if system == "macOS":  # without inotify the process polls
         monkeypatch.setattr(file_notifier, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
     monkeypatch.setattr(file_notifier, "QUIET", 0.0)
-    monkeypatch.setattr(maintenance, "REST", PATIENCE)
+    monkeypatch.setattr(duties, "REST", PATIENCE)
     Task, Other = queue_on(path), queue_on(path)
     found = [Work(Task._meta.database, lambda: Task.take(timeout=PATIENCE).id) for _ in range(2)]
-    mine = eventually(lambda: threads().get(Task.xq.parts.store.database))  # tests before this one have left others
+    mine = eventually(lambda: Task.xq.parts.store.database.duties)  # tests before this one have left others
     eventually(lambda: mine._rests and mine.expire.next_at > time.monotonic() + STUCK)
     put = {Other.put(task()).id, Other.put(task(), delay=SOON).id}
     assert {each.result() for each in found} == put
@@ -108,7 +106,7 @@ def test_a_lock_file_that_is_deleted_is_made_anew_and_no_living_process_loses_a_
         next(dies)
         ours = Task.take()
         locks(path).unlink()
-        proof = sessions.of(database_of(Task._meta.database)).open.records.liveness
+        proof = database_of(Task._meta.database).liveness
         assert proof is not None
         assert not proof.renew()  # the new one is young
         look(Task._meta.database)
@@ -168,8 +166,8 @@ def test_two_database_objects_on_one_file_have_a_session_each_and_closing_one_le
     ours, theirs = One.take(), Two.take()
     with pytest.raises(xq.NotOwner):
         One.ack(theirs.id)
-    sessions.of(database_of(One._meta.database)).own()
-    sessions.of(database_of(Two._meta.database)).own().close()
+    database_of(One._meta.database).sessions.own()
+    database_of(Two._meta.database).sessions.own().close()
     assert One.xq.count("T") == 1
 
     def child() -> Any:

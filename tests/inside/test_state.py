@@ -22,7 +22,6 @@ from tests.support.servers_fail import server as server
 from tests.support.tubes import Rows
 from xq.adapters.peewee.connections import database_of
 from xq.core.ports import ErrorKind
-from xq.runtime.maintenance import threads
 from xq.tubes import Tubes
 from xq.tubes.state import State
 
@@ -135,7 +134,7 @@ def there(server: Server) -> Iterator[pw.Database]:
             yield db
         finally:
             db.close()
-            if maintenance := threads().get(database_of(db)):
+            if maintenance := database_of(db).duties:
                 maintenance.end()
                 maintenance.thread.join(STUCK)
             may_be_written(server, name, True)
@@ -170,7 +169,7 @@ def test_while_a_server_only_reads_calls_are_refused_and_nothing_is_swept_until_
     tube.release(tube.take(0))  # so it is looked after
     may_be_written(server, there.database, False)
     becomes(queue, "WAITING")
-    maintenance = threads()[database_of(there)]
+    maintenance: Any = database_of(there).duties
     eventually(lambda: maintenance.paused)
     with closing(privileged(server, there.database)) as db:  # a task that is due
         Tubes(db).tube["tube"].model.insert(data='"late"', runat=time.time() - 60, status="W").execute()

@@ -198,7 +198,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "a session that other processes joined ends with the first that leaves",
-        "xq/database/session.py",
+        "xq/database/sessions.py",
         "if alone and not session.live:",
         "if not session.live:",
         "guarantees/test_death.py",
@@ -212,8 +212,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "orphaned tasks are not reaped by the maintenance thread",
-        "xq/runtime/maintenance.py",
-        " and self._sessions.reaper.reap()\n",
+        "xq/database/duties.py",
+        " and self._reaper.reap()\n",
         " and False\n",
         "inside/test_life.py::test_after_its_ttr_a_lost_session_is_unknown_and_its_tasks_are_ready",
     ),

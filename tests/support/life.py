@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.steps import eventually, transitions
 from xq.adapters.peewee.connections import database_of
-from xq.database import sessions
 
 FEATURES = {"buried": True, "delayed": True}
 LATE = 3600  # seconds
@@ -25,7 +24,7 @@ def takes(*queues: Any, n: int = 1) -> Callable[[], Generator[Any, Any, None]]:
 
     def script() -> Generator[Any, Any, None]:
         held = [task for Task in queues for task in Task.xq.take_many(n)]
-        what = yield sessions.of(database_of(queues[0]._meta.database)).current().uuid
+        what = yield database_of(queues[0]._meta.database).sessions.current().uuid
         while True:
             what = yield [getattr(task, what)().id for task in held]
 
@@ -37,7 +36,7 @@ def die(queue: Any, n: int) -> None:
     queue.put_many([{}] * n)
     db, dead = queue.model._meta.database, [str(uuid.uuid4()) for _ in queue.take_many(n)]
     owner = queue.parts.executor.open(installed=False).dialect.roles["owner"]
-    if path := getattr(sessions.of(database_of(db)).open.records.liveness, "path", None):
+    if path := getattr(database_of(db).liveness, "path", None):
         os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
     with db.atomic():
         for task, name in zip(queue.by_state("T", n), dead, strict=True):

@@ -19,12 +19,12 @@ import pytest
 
 import xq
 from tests.support.life import die
+from tests.support.threads import threads
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
-from xq.database import callers
+from xq.database import database
 from xq.engine.stats import roll_up_some
 from xq.runtime import sleep as sleeping
-from xq.runtime.maintenance import threads
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import ThreadJobs, Threads
@@ -66,7 +66,7 @@ class Counter:
         self.lock = threading.Lock()
         self.now = float(round(time.monotonic()))  # a whole number: sums of halves are exact
         patch.setattr("xq.core.time.monotonic", lambda: self.now)
-        patch.setattr(callers, "ON_A_SERVER", 1)  # else it depends on the machine when another thread connects
+        patch.setattr(database, "ON_A_SERVER", 1)  # else it depends on the machine when another thread connects
         self._sqlite(patch)
         self._psycopg(patch)
         self._pymysql(patch)
@@ -86,7 +86,7 @@ class Counter:
     def alone(self) -> Iterator[None]:
         """Let the maintenance threads rest."""
         with ExitStack() as held:
-            for each in threads().values():
+            for each in threads():
                 held.enter_context(each.working)
             yield
 
@@ -504,7 +504,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
 
     for queue in queues:
         queue.take()
-    thread = queues[0].parts.maintenance._maintenance
+    thread = queues[0].parts.maintenance._duties
     with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
         patch.setattr(sleeping, "_sleep", sleep)
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have

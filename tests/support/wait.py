@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.steps import PATIENCE, bring
-from xq.runtime import maintenance
+from xq.database import duties
 
 FEATURES = {"buried": True, "delayed": True, "ttr": True}
 SOON = 0.05  # seconds until something falls due
@@ -16,7 +16,7 @@ SOON = 0.05  # seconds until something falls due
 @pytest.fixture(autouse=True)
 def no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch off the look that makes up for a lost notification: what these tests see, they were notified of."""
-    monkeypatch.setattr(maintenance, "FALLBACK", 3600.0)
+    monkeypatch.setattr(duties, "FALLBACK", 3600.0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from xq.core.machine import ABSENT, ELSEWHERE
 
 # tube ('' for all tubes), source ('' for tasks that were there before counting began), target, number
 Counter = tuple[str, str, str, int]
+MANY = 1_000  # rows of counters above which they are rolled up
 
 
 def counter_of(event: str, source: str, target: str) -> tuple[str, str, str]:

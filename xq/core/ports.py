@@ -197,6 +197,9 @@ class Liveness(Protocol):
     def close(self) -> None:
         """Close the session connection, if there is one, until it is needed again."""
 
+    def forked(self) -> None:
+        """Disown the session connection in a forked child. Its sessions and locks belong to its parent."""
+
 
 HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
     "id": "bigauto",  # in the order of the commits

@@ -8,15 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
-from xq.core.forking import at_fork
 from xq.core.ports import Connections, keep
-from xq.database.members import members_of
-from xq.database.session import before_exit
 
 log = logging.getLogger("xq")
 
@@ -102,42 +97,3 @@ class Callers:
         for connection in self._threads.values():
             keep(connection)
         self._reset()
-
-
-class DatabaseCallers(NamedTuple):
-    """What the coroutines of this process share for one database."""
-
-    calls: Callers
-    blocks: Callers
-
-
-_of_database: WeakKeyDictionary[Any, DatabaseCallers] = WeakKeyDictionary()
-
-
-def of(database: object, one_writer: bool) -> DatabaseCallers:
-    """Return what the coroutines of this process share for a database."""
-    shared = _of_database.get(database)
-    if shared is None:
-        made = DatabaseCallers(Callers(ON_A_FILE if one_writer else ON_A_SERVER), Callers(BLOCKS))
-        shared = _of_database.setdefault(database, made)
-    return shared
-
-
-def leave(database: object) -> None:
-    """End the threads that call this database."""
-    for callers in _of_database.pop(database, ()):
-        callers.end()
-
-
-def _before_exit() -> None:
-    for callers in chain(*members_of(_of_database.values())):
-        callers.end()
-
-
-def _in_child() -> None:
-    for callers in chain(*members_of(_of_database.values())):
-        callers.forked()
-
-
-before_exit.append(_before_exit)
-at_fork("threads", _in_child)

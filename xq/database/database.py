@@ -1,37 +1,63 @@
-"""A database of this process: one object for all queues of a connection pool, which sessions and threads belong to."""
+"""A database in this process: one object for all queues that share a connection pool, and what hangs on it.
+
+The ORM's own object keeps it alive, and nothing else: its parts, threads and contexts refer to it weakly.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any, cast
+from weakref import WeakSet, finalize
 
-from xq.adapters.databases.shared import SharedSql
-from xq.core.clock import Clock
-from xq.core.errors import ConfigurationError, NotInstalled
-from xq.core.forking import at_fork
-from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Row
-from xq.database.members import Owner, members_of, owners
-from xq.database.transactions import Transactions
+from xq.core.errors import ConfigurationError
+from xq.core.ports import Connections, Liveness
+from xq.database import sessions
+from xq.database.base import BaseDatabase
+from xq.database.callers import BLOCKS, ON_A_FILE, ON_A_SERVER, Callers
+from xq.database.duties import RETRY, Duties
+from xq.database.members import copied, members
+from xq.database.reaper import Reaper
+from xq.database.sessions import Sessions
 
-_making = threading.RLock()
+log = logging.getLogger("xq")
+
+_databases: WeakSet[Database] = WeakSet()  # of this process
+_lock = threading.RLock()  # held while a database, or a part of one, is made
+_paused: list[Duties] = []  # stopped between two cycles while this process forks
+LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
 
-class Database(Transactions):
-    """A database, as the ORM of this process connects to it. The ORM's own object keeps it alive, and nothing else."""
+class Database(BaseDatabase):
+    """A database, as the ORM of this process connects to it, with sessions and their reaper, duties and callers."""
 
     def __init__(self, key: tuple[object, ...], store: Connections) -> None:
-        self.key = key  # what the ORM connects to
-        self.store = store  # its connections, which must not keep the ORM's object alive
-        self._kinds: Mapping[str, type[SharedSql]] = {}
+        super().__init__(key, store)
+        self.sessions = Sessions(self)
+        self._begin()
+        self._when_dropped(self.sessions.dropped)
+        _databases.add(self)
+
+    def _begin(self) -> None:
+        self.reaper = Reaper(self, self.sessions)
+        self.known_liveness, self._knows_liveness = None, False
+        self.duties: Duties | None = None  # of the last thread that was started
+
+    def _when_dropped(self, call: Callable[[], object]) -> None:
+        """Call this when the ORM has dropped its object. It must not refer to this one."""
+        finalize(self, call).atexit = False
 
     @classmethod
     def at(
         cls, kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], connect: Callable[[], Connections]
     ) -> Database:
         """Return the database that an ORM keeps in `kept` under this name: a new one if that has another key."""
-        with _making:
+        with _lock:
             found: Database | None = kept.get(name)
             if found is None or found.key != key:
                 found = kept[name] = cls(key, connect())
@@ -44,83 +70,148 @@ class Database(Transactions):
             raise ConfigurationError(f"{store.name} has no database yet")
         return cast(Database, found)
 
-    def speaks(self, kinds: Mapping[str, type[SharedSql]]) -> None:
-        """Set the SQL of each engine: before the first text runs."""
-        self._kinds = kinds
+    @property
+    def liveness(self) -> Liveness | None:
+        return self.find_liveness() if not self._knows_liveness and self.is_installed else self.known_liveness
+
+    def find_liveness(self) -> Liveness | None:
+        with _lock:  # a second object would not hold the locks of the first
+            if not self._knows_liveness:
+                self.known_liveness = found = self.sql_of_files.liveness(self.store)
+                self._knows_liveness = True
+                if found is not None:
+                    self._when_dropped(found.close)
+                _end_at_exit()
+        return self.known_liveness
+
+    # its threads
+
+    def start_duties(self) -> Duties | None:
+        """Return the duties, with their thread started if necessary; None if the database can have none."""
+        with _lock:
+            if self.duties is None or not self.duties.thread.is_alive():
+                try:
+                    notifier = self.sql_of_files.notifier(self.store, self.find_liveness())
+                except OSError as error:
+                    log.warning("no thread can maintain %s: %s", self.store.name, error)
+                    return None
+                if notifier is None:
+                    return None
+                self.duties = found = Duties(self, self.sessions, self.reaper, notifier)
+                self._when_dropped(found.end)
+                found.thread.start()
+            return self.duties
+
+    def is_paused(self) -> bool:
+        """Return whether the thread has paused because the database is read-only. If so, wake it to check again."""
+        duties = self.duties
+        if duties is None or not duties.paused or not duties.thread.is_alive():
+            return False
+        duties.call_for(duties.read_records)
+        return True
 
     @cached_property
-    def sql(self) -> SharedSql:
-        """The SQL of what its queues share. It names no queue."""
-        return self._kinds[self.store.engine]()
+    def callers(self) -> Callers:
+        """The threads that call the database for coroutines."""
+        return Callers(ON_A_FILE if self.sql.is_local else ON_A_SERVER)
+
+    @cached_property
+    def blocks(self) -> Callers:
+        """The threads that run the open transactions of coroutines."""
+        return Callers(BLOCKS)
 
     @property
-    def sql_of_files(self) -> SharedSql:
-        """The same, for what watches the files that have its queues: one in a schema of SQLite may have its own."""
-        self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
-        return self.sql
+    def _all_callers(self) -> list[Callers]:
+        return [each for each in vars(self).values() if isinstance(each, Callers)]
 
-    # what belongs to it
+    # the end
 
-    @property
-    def owners(self) -> list[Owner]:
-        """What may own tasks in it, installed or not."""
-        return [owner for owner in members_of(owners) if owner.home is self]
+    def close(self) -> None:
+        """End this process's sessions, threads and connections. The next call begins anew."""
+        liveness = self.liveness
+        self.end_sessions()
+        with _lock:
+            ending, self.duties = self.duties, None
+        if ending is not None:
+            ending.end()
+            ending.thread.join(LEAVING)
+        for callers in self._all_callers:
+            callers.end()
+        for member in self.members:
+            member.leave()
+        if liveness is not None:
+            liveness.close()
 
-    @property
-    def queues(self) -> list[Owner]:
-        return [owner for owner in self.owners if owner.executor is not None]
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether a queue of this process is installed in it, and so the tables that all share."""
-        return any(queue.installed for queue in self.queues)
-
-    @property
-    def clock(self) -> Clock | None:
-        """The clock of a test, if each queue that is in use has one."""
-        clocks = [queue.executor.clock for queue in self.queues if queue.executor and queue.executor.bound]
-        return clocks[0] if clocks and None not in clocks else None
-
-    # running SQL
-
-    def values(self) -> dict[str, Any]:
-        """Return the named values that every text may use: the time of a test's clock, or None."""
-        return {"now": None if (clock := self.clock) is None else clock.now}
-
-    def run(self, sql: str, values: dict[str, Any] | None = None) -> list[Row]:
-        """Run a text of `sql`, with the values of `values()` beside its own, and return the rows.
-
-        Outside of a transaction, retry it after a conflict (a deadlock). Raises NotInstalled if the tables are gone.
-        """
-        run, given = self.sql.query(sql), {**self.values(), **(values or {})}
-        connection = self.store.ready()
-        within = connection.in_transaction
-        return self.explained(lambda: run(connection, given), lambda: run(self.store.ready(), given), within)
-
-    @property
-    def begin_writing(self) -> str:
-        return self.sql.begin_writing
-
-    def explain(self, error: Exception) -> None:
-        # After these a look would wait for the same lock again, or query within a transaction that cannot.
-        known = (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN, ErrorKind.DENIED)
-        aborted = self.store.driver.errors_end_transactions and self.store.in_transaction()
-        if aborted or self.store.classify(error) in known:
-            return
+    def end_sessions(self) -> None:
+        """End this process's sessions. If that fails, their liveness locks still go with the process."""
         try:
-            with self.store.bookkeeping():
-                self.store.execute(self.sql.queues)
-        except Exception as another:
-            if self.store.classify(another) is ErrorKind.NOT_DATABASE:
-                raise
-            if self.store.classify(another) is ErrorKind.PERMANENT:
-                missing = [f"there is no table {self.sql.table}"]
-                raise NotInstalled(self.store.name, missing, "install() a queue in it") from error
+            self.sessions.exit()
+        except Exception as error:
+            log.debug("a session could not be ended: %s", error)
+
+    def forked(self) -> None:
+        """Reset in a forked child, which has none of its parent's threads, and must not close its connections."""
+        self.sessions.forked()
+        if self.known_liveness is not None:
+            self.known_liveness.forked()
+        if self.duties is not None:
+            self.duties.disown()
+        for callers in self._all_callers:
+            callers.forked()
+        self.store.forked()
+        self._begin()
+
+
+def _at_exit() -> None:
+    """End all threads, so that none dies within a statement or leaves its connection open. Then end the sessions."""
+    databases = copied(_databases)
+    ending = [database.duties for database in databases if database.duties is not None]
+    for duties in ending:
+        duties.end()
+    for duties in ending:
+        duties.thread.join(RETRY)
+    for callers in [each for database in databases for each in database._all_callers]:
+        callers.end()
+    for database in databases:
+        database.end_sessions()
+
+
+_ends_at_exit = 0  # the pid of the process that has registered `_at_exit` with multiprocessing
+
+
+def _end_at_exit() -> None:
+    """End the sessions at exit also in children that multiprocessing forks: these do not run atexit."""
+    global _ends_at_exit
+    if _ends_at_exit != os.getpid():
+        _ends_at_exit = os.getpid()
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:
+            multiprocessing.Finalize(None, _at_exit, exitpriority=10)
+
+
+def _before_fork() -> None:
+    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    working = [database.duties for database in copied(_databases) if database.duties is not None]
+    _paused.extend(duties for duties in working if duties.working.acquire(timeout=RETRY))
+    _lock.acquire()
+
+
+def _in_parent() -> None:
+    _lock.release()
+    while _paused:
+        _paused.pop().working.release()
 
 
 def _in_child() -> None:
-    global _making
-    _making = threading.RLock()
+    global _lock
+    _lock = threading.RLock()
+    _paused.clear()
+    sessions.forked()
+    for database in copied(_databases):
+        database.forked()
+    for member in copied(members):
+        member.forked()
 
 
-at_fork("locks", _in_child)
+atexit.register(_at_exit)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,33 +1,36 @@
-"""What may own tasks of sessions, of all databases of this process: queues, custom tubes, and tubes not opened."""
+"""What databases contain: queues, custom tubes, and the tubes that are not opened. Sessions own their tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 from weakref import WeakSet
 
-from xq.core.ports import R
+from xq.core.ports import R, Row
 from xq.database.transactions import RunsQueue
 
 
-class Owner(Protocol):
-    """What may own tasks of sessions: a queue, the tubes that this process has not opened, or a custom tube."""
+class Member(ABC):
+    """Something with tasks that sessions own, which the maintenance thread may attend. The defaults do nothing."""
 
     executor: RunsQueue | None = None  # of a queue
+    maintained: object = None  # what the thread attends, the binding of a queue for example; None if it does not
+
+    @property
+    @abstractmethod
+    def database(self) -> object:
+        """The database that has its tasks now; None if it has none yet."""
 
     @property
     def schema(self) -> str:
-        """The schema of the table of a queue, as its model says."""
+        """The schema that the model of a queue names for its table."""
         return ""
 
     @property
     def source_name(self) -> str:
-        """The name of the queue in the database; "" if it is none."""
+        """The name by which the database knows a queue; "" if it is none."""
         return ""
-
-    @property
-    def home(self) -> object:
-        """The object that sessions belong to, of the database that has its tasks now; None if it has none."""
 
     @property
     def installed(self) -> bool:
@@ -38,20 +41,108 @@ class Owner(Protocol):
         """Return those of these queues that it maintains without being one."""
         return set()
 
+    # what a session asks that ends
+
     def give_back(self, uuids: Sequence[str], event: str) -> None:
-        """Release the tasks of sessions, recorded as `event`. Raises NotInstalled."""
+        """Release the tasks that sessions own, recorded as `event`. Raises NotInstalled."""
         return
 
     def session_closed(self, own_lost: bool) -> None:
-        """Notice that a session of this process has ended; `own_lost` if it is the one that waits, and was lost."""
+        """Notice that this process has lost or ended a session; `own_lost` if it lost the one that waits."""
         return
 
+    # what the duties ask of those that the thread attends
 
-owners: WeakSet[Owner] = WeakSet()  # all of this process
+    @property
+    def maintains(self) -> bool:
+        """Whether this process moves its due tasks, and reaps."""
+        return True
+
+    @property
+    def looks(self) -> bool:
+        """Whether a caller waits for a task, in a queue that is not paused."""
+        return False
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
+        return ""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits: for a task, for room or for an end."""
+        return False
+
+    @property
+    def awaits_tokens(self) -> bool:
+        """Whether a caller waits for what only the time brings: a token, with the feature rate."""
+        return False
+
+    @property
+    def waiting_since(self) -> list[float]:
+        """The times at which the callers came that wait for a task."""
+        return []
+
+    def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
+        """Raise NotInstalled if it is not installed any more. `records`: what the tables say now, if they could."""
+        return
+
+    def count_observers(self) -> None:
+        """Notify the thread of own changes if its notifier does not report them."""
+        return
+
+    def begin_read(self) -> int:
+        """Return a number for the read that begins now."""
+        return 0
+
+    def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
+        """Use what was read: the paused tubes (None for the whole queue), and the names that cancelled tasks have."""
+        return
+
+    def fire(self, schedule: str) -> bool:
+        """Put the task that a due schedule names. Return False if the put failed."""
+        return False
+
+    def resolve(self) -> bool:
+        """Release the tasks that in-doubt takes may have taken. Return whether there were such takes."""
+        return False
+
+    def wake(self, ready: bool) -> bool:
+        """Wake waiters after a commit: one for a task if some are `ready`. Return whether one may find something."""
+        return False
+
+    def wake_all(self) -> None:
+        """Wake all waiters: each looks at the database itself."""
+        return
+
+    def expire(self, left: Mapping[str, float]) -> float | None:
+        """Move some due tasks. `left`: the seconds until each duty is due. Return those until the next run, or None."""
+        return None
+
+    def roll_up(self) -> bool:
+        """Roll up some counters. Return whether there may be more."""
+        return False
+
+    def drop_buckets(self) -> None:
+        """Delete the full buckets of the feature rate."""
+        return
+
+    # the end
+
+    def leave(self) -> None:
+        """Drop the thread and the connections: the database closes."""
+        self.maintained = None
+
+    def forked(self) -> None:
+        """Reset in a forked child, which has neither threads nor connections."""
+        self.maintained = None
 
 
-def members_of(weak: Iterable[R]) -> list[R]:
-    """Return a list of a collection of weak references. Copying fails, and is retried, if another thread adds one."""
+members: WeakSet[Member] = WeakSet()  # of all databases of this process
+
+
+def copied(weak: Iterable[R]) -> list[R]:
+    """Return a list from weak references. Copying fails, and is retried, if another thread adds one."""
     while True:
         try:
             return list(weak)

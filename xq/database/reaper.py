@@ -8,13 +8,15 @@ import random
 import threading
 import uuid
 from collections.abc import Sequence
+from weakref import ref
 
 from xq.core import time
 from xq.core.errors import NotInstalled
 from xq.core.ports import ErrorKind, Row, Runs
 from xq.core.tokens import REAPED
+from xq.database.base import BaseDatabase
 from xq.database.records import rows_of
-from xq.database.session import OpenSessions
+from xq.database.sessions import Sessions
 from xq.database.transactions import RunsQueue
 
 ORPHANS = 5.0  # seconds between two searches for tasks whose session is not registered, and
@@ -26,9 +28,9 @@ log = logging.getLogger("xq")
 class Reaper:
     """Reaps the orphaned tasks of one database."""
 
-    def __init__(self, sessions: OpenSessions) -> None:
+    def __init__(self, database: BaseDatabase, sessions: Sessions) -> None:
+        self._database = ref(database)
         self._sessions = sessions
-        self.reaped = 0  # sessions of other processes that this process has ended
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
         self._at = 0.0  # the monotonic time of the last run
@@ -52,14 +54,15 @@ class Reaper:
         all_had_time = liveness is None or sessions.renew(liveness)
         # First: another thread may register one.
         mine = [session for session in sessions.live() if session.registered_in]
-        listed = self._registered()
-        if listed is None:
+        database, rows = self._database(), sessions.records.listed()
+        if database is None or rows is None:
             return False
-        ends, processes = listed
+        # One that was ended, but not in all queues, has no process.
+        ends, processes = self._ends(database, rows), {name: of for name, queue, _, of in rows if not queue}
         for session in mine:
             if session.uuid not in ends:
                 sessions.ended_elsewhere(session)
-        orphans = self._orphans() if self._at > self._orphans_at else set()
+        orphans = self._orphans(database) if self._at > self._orphans_at else set()
         ends |= dict.fromkeys(orphans)
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
@@ -67,7 +70,7 @@ class Reaper:
         def log_ended(name: str, text: str, *words: str) -> None:
             # If it is not registered, the process that ended it in its other queues has logged it.
             log.log(logging.INFO if name in processes else logging.DEBUG, text, name, *words)
-            self.reaped += 1
+            sessions.reaped += 1
 
         gone = (liveness.gone(living) if liveness else living) if all_had_time else []
         expired = [name for name, seconds in ends.items() if seconds is not None and seconds <= 0]
@@ -86,38 +89,26 @@ class Reaper:
             self._orphans_at = 0.0
         return not here.issuperset(ends)
 
-    def _registered(self) -> tuple[dict[str, float | None], dict[str, str]] | None:
-        """Return the sessions that may own tasks of the maintained queues: the seconds until each expires, its process.
+    @staticmethod
+    def _ends(database: BaseDatabase, rows: Sequence[tuple[str, str, float | None, str]]) -> dict[str, float | None]:
+        """Return the sessions that may own tasks of maintained queues, with the seconds until each expires.
 
-        The seconds are None for a session that lives. One that was ended, but not in all queues, has no process.
-        Returns None if nothing is installed.
+        The seconds are None for a session that lives. `rows`: see `SessionRecords.listed`.
         """
-        rows = self._sessions.records.listed()
-        if rows is None:
-            return None
-        names, owners = {queue for _, queue, *_ in rows}, self._sessions.owners.installed
-        maintained = {"", *(owner.source_name for owner in owners)}  # "" is the list of all sessions
-        maintained.update(*(owner.names(names - maintained) for owner in owners))
-        maintained = {queue for queue in maintained if not self._sessions.owners.is_denied(queue)}
+        names, installed = {queue for _, queue, *_ in rows}, database.installed
+        maintained = {"", *(member.source_name for member in installed)}  # "" is the list of all sessions
+        maintained.update(*(member.names(names - maintained) for member in installed))
+        maintained = {queue for queue in maintained if not database.is_denied(queue)}
         ends: dict[str, float | None] = {}
         for name, queue, seconds, _ in rows:
             if queue in maintained and ends.get(name) is None:
                 ends[name] = seconds
-        return ends, {name: process for name, queue, _, process in rows if not queue}
+        return ends
 
-    def _orphans(self) -> set[str]:
+    def _orphans(self, database: BaseDatabase) -> set[str]:
+        """Return the sessions that own tasks of queues and are not registered."""
         self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
-        of = self._sessions.owners
-        owners = [owner for owner in of.installed if not of.is_denied(owner.source_name)]
-        found = self._orphans_of([owner.executor for owner in owners if owner.executor])
-        self._orphans_at += EFFORT * (time.monotonic() - begun)
-        return set(filter(_is_uuid, found))
-
-    def _orphans_of(self, queues: Sequence[RunsQueue]) -> set[str]:
-        """Return the sessions that own tasks of these queues and are not registered."""
-        database = self._sessions.database
-        if database is None:
-            return set()
+        queues = [each.executor for each in database.installed if each.executor]
 
         def ask(part: Sequence[RunsQueue]) -> list[Row]:
             runs: Runs = database if len(part) > 1 else part[0]  # alone, a queue that was dropped says so
@@ -129,7 +120,10 @@ class Reaper:
             if alone or kind is ErrorKind.LOST:
                 raise error
 
-        return {uuid for _, uuid in rows_of(queues, ask, failed)}
+        allowed = [queue for queue in queues if not database.is_denied(queue.dialect.source_name)]
+        found = {uuid for _, uuid in rows_of(allowed, ask, failed)}
+        self._orphans_at += EFFORT * (time.monotonic() - begun)
+        return set(filter(_is_uuid, found))
 
 
 def _some(names: Sequence[str]) -> list[str]:

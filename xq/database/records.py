@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from weakref import ref
 from xq.adapters.databases.shared import SharedSql
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.ports import Liveness, R, Row, Runs, S
-from xq.database.database import Database
+from xq.database.base import BaseDatabase
 from xq.database.process import process_name, this_process
 from xq.database.transactions import RunsQueue
 
@@ -47,38 +46,20 @@ def rows_of(
 class SessionRecords:
     """The records of the sessions of one database. If nothing is installed there, each method says what it returns."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = ref(database)
-        self._lock = threading.Lock()
-        self.known: Liveness | None = None  # `liveness`, when it was needed
-        self._is_known = False  # whether `known` is determined, as None or as an object
-
-    def forked(self) -> None:
-        """Determine `liveness` anew in a child process, which has none of the locks."""
-        self._lock, self.known, self._is_known = threading.Lock(), None, False
+    def __init__(self, database: BaseDatabase) -> None:
+        self.database = ref(database)
 
     @property
     def liveness(self) -> Liveness | None:
-        """The liveness locks of this process; None if no other process can access the database."""
-        database = None if self._is_known else self._database()
-        if database is not None and database.is_installed:
-            self.use_liveness(database)
-        return self.known
-
-    def use_liveness(self, database: Database) -> None:
-        """Set `liveness`, unless it is set: a second object would not hold the locks of the first."""
-        if not self._is_known:
-            found = database.sql_of_files.liveness(database.store)
-            with self._lock:
-                if not self._is_known:
-                    self.known, self._is_known = found, True
+        """The liveness locks of this process, see `BaseDatabase.liveness`."""
+        return None if (database := self.database()) is None else database.liveness
 
     def alone(self, uuids: Sequence[str]) -> AbstractContextManager[Sequence[str]]:
         """Yield those of these sessions whose locks no process holds. None can acquire one within the block."""
         return nullcontext(uuids) if self.liveness is None else self.liveness.alone(uuids)
 
-    def _if_installed(self, work: Callable[[Database], R], otherwise: S) -> R | S:
-        if (database := self._database()) is not None and database.is_installed:
+    def _if_installed(self, work: Callable[[BaseDatabase], R], otherwise: S) -> R | S:
+        if (database := self.database()) is not None and database.is_installed:
             with suppress(NotInstalled):  # its tables were dropped just now
                 return work(database)
         return otherwise
@@ -137,7 +118,7 @@ class SessionRecords:
     def is_there(self, uuid: str) -> bool:
         """Return whether a session is registered and has not ended; True if nothing is installed."""
 
-        def look(database: Database) -> list[Row]:
+        def look(database: BaseDatabase) -> list[Row]:
             sql, values = database.sql.session_is_there, {**database.values(), "uuid": uuid}
             rows = self._on_own_connection(sql, values)
             return database.run(sql, values) if rows is None else rows
@@ -166,7 +147,7 @@ class SessionRecords:
     ) -> set[Any] | None:
         """Run texts in one transaction. Return the first column of the last one; None if nothing is installed."""
 
-        def run(database: Database) -> set[Any]:
+        def run(database: BaseDatabase) -> set[Any]:
             *_, rows = [of_sessions(database, database.sql, sql, uuids, **values) for sql in texts(database.sql)]
             return {row[0] for row in rows}
 
@@ -175,7 +156,7 @@ class SessionRecords:
     def deregister(self, uuids: Sequence[str]) -> None:
         """Delete sessions from the database. They cannot be joined any more."""
 
-        def delete(database: Database) -> None:
+        def delete(database: BaseDatabase) -> None:
             of_sessions(database, database.sql, database.sql.deregister_session, uuids, queue="")
 
         self._if_installed(delete, None)

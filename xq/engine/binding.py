@@ -15,7 +15,6 @@ from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.ports import Connection, Row, Store, Table
 from xq.core.words import Wording
-from xq.database import sessions
 from xq.database.database import Database
 from xq.database.sessions import Sessions
 
@@ -123,13 +122,11 @@ class Binding:
         return Step(statement, run)
 
 
-def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
+def bound_to(store: Store[Any], of: Database, definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
     """Compile the definition for the store's current database, and set each new connection up for it from now on."""
     kind = definition.dialects[store.engine]
-    database = Database.of(store)
-    database.speaks(definition.shared)
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
-    here = ref(database)
+    here = ref(of)
 
     def connected(connection: Connection) -> bool:
         """Set a new connection up. Return False, and do nothing, if the model has another database by now."""
@@ -143,6 +140,6 @@ def bound_to(store: Store[Any], definition: Definition, values: Callable[[], dic
         here,
         dialect,
         Installation(store, dialect, definition.structure, definition.wording, values),
-        sessions.of(database),
+        of.sessions,
         store.may_fail_to_read,
     )

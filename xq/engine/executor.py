@@ -14,10 +14,8 @@ from xq.core.compile import Statement
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.options import Spans
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
-from xq.database import sessions
 from xq.database.database import Database
-from xq.database.session import Session
-from xq.database.sessions import Sessions
+from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
@@ -58,7 +56,7 @@ class Executor(Transactions):
         needs none (`installed=False`). From now on each new connection is set up for this database.
         """
         if (binding := self.bound) is None:
-            binding = bound_to(self.store, self.definition, self.values)
+            binding = bound_to(self.store, self.database, self.definition, self.values)
             if installed:
                 if lacking := binding.installation.not_installed():
                     self.close()
@@ -128,7 +126,7 @@ class Executor(Transactions):
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
         if self.sessions is not None:
-            self.sessions.open.forget_listed()
+            self.sessions.forget_listed()
 
     @property
     def dialect(self) -> Dialect:
@@ -266,12 +264,19 @@ class Executor(Transactions):
                 of = binding.dialect.field_of(name)
                 raise BadValue(f"{of.name!r} of {self.store.name} is {shown(value)}: {error}") from error
 
-    # sessions
+    # its database
+
+    @property
+    def database(self) -> Database:
+        """The model's current database. Raises ConfigurationError if it has none yet."""
+        database = Database.of(self.store)
+        database.speaks(self.definition.shared)
+        return database
 
     @property
     def sessions(self) -> Sessions | None:
         """The sessions of this process in the model's current database; None if the model has none."""
-        return None if self.store.database is None else sessions.of(Database.of(self.store))
+        return None if self.store.database is None else self.database.sessions
 
     @property
     def session(self) -> Session:

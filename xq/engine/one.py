@@ -288,7 +288,7 @@ class NamedMoves(Generic[T]):
     def check_not_lost(self, asked: Asked, parts: Parts, token: str | None) -> None:
         sessions = self.executor.open().sessions
         session = sessions.current().uuid if token is None else owner_of(token)[0]
-        if sessions.open.notice_loss(session):
+        if sessions.notice_loss(session):
             raise SessionLost(asked.event, self.tasks.app_key(parts), token or session)
 
     def warn_of_lock(self, event: str, task: Taken) -> None:
@@ -355,7 +355,7 @@ class NamedMoves(Generic[T]):
 
         There the heartbeat waits while another transaction writes: its function's own, for example.
         """
-        liveness = self.executor.open().sessions.open.records.liveness
+        liveness = self.executor.database.liveness
         if self.executor.dialect.is_local and liveness is not None:
             (liveness.acquire if holds else liveness.release)(lock_of(self.executor.session.uuid))
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
-from xq.core.counters import Counter
+from xq.core.counters import MANY, Counter
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
 from xq.core.ports import ErrorKind
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
-
-MANY = 1_000  # counter rows above which they are rolled up
 
 
 class Numbers(BaseModel):

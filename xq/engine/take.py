@@ -14,7 +14,7 @@ from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.ports import Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
@@ -75,7 +75,7 @@ class Takes(Generic[T]):
                 break
             begun, skipped, swept = prepared
             passed = self.unmovable.passed if self.unmovable.until and transition.source == READY else []
-            reaped = begun[1].sessions.reaper.reaped
+            reaped = begun[1].sessions.reaped
             step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
             try:
                 found = self._run(begun, step, values, swept, then)
@@ -84,7 +84,7 @@ class Takes(Generic[T]):
                 reaps = False
             except UnknownSession as error:
                 # If the session of the process was lost meanwhile, its tasks are released and a new session takes.
-                if tried == TAKE_TRIES or self.executor.open().sessions.open.is_entered(error.uuid):
+                if tried == TAKE_TRIES or self.executor.open().sessions.is_entered(error.uuid):
                     raise
             except Exception as error:
                 is_of_a_task = transition.target == TAKEN and self.unmovable.may_explain(error)

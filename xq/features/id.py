@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import uuid
@@ -9,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xq.core import time
-from xq.core.forking import at_fork
 from xq.core.machine import Feature, Settings, Strategy
 
 
@@ -20,7 +20,7 @@ class _Increasing:
         self._read = read
         self._last = 0
         self._renew()
-        at_fork("keys", self._renew)  # a thread of the parent may have held it
+        os.register_at_fork(after_in_child=self._renew)  # a thread of the parent may have held it
 
     def _renew(self) -> None:
         self._lock = threading.Lock()

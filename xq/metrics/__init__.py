@@ -22,8 +22,8 @@ from xq.api import Queue
 from xq.core import time
 from xq.core.errors import ConfigurationError
 from xq.core.machine import READY, TAKEN
+from xq.database import duties
 from xq.operators.inspection import LAST
-from xq.runtime import maintenance
 from xq.runtime.lease import current
 from xq.workers.outcomes import outcome_of
 from xq.workers.program import KINDS
@@ -269,7 +269,7 @@ class WorkerCounts:
         return {"writer": self.writer}  # what a process needs that has imported the worker
 
     def _begin(self, name: str, tubes: frozenset[str], worker: Worker[Any]) -> None:
-        maintenance.count = lambda duty: self._write(duty, 1)
+        duties.count = lambda duty: self._write(duty, 1)
         labels = partial(self._labels, worker, tubes)
         worker.around(partial(self._around, name, labels))
         worker.counted = lambda task, outcome: self._write("attempt", 1, name, *labels(task), outcome)

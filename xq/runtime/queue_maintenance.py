@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from xq.core import time
@@ -14,16 +14,16 @@ from xq.core.machine import TAKEN
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
-from xq.database.members import Owner, owners
+from xq.database.duties import REAP_EVERY, Duties
+from xq.database.members import Member, copied, members
 from xq.database.records import of_sessions
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
 from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
-from xq.engine.stats import counters, counts, told_of, writes
+from xq.engine.stats import counters, counts, roll_up_some, told_of, writes
 from xq.engine.timers import Timers
-from xq.runtime.maintenance import REAP_EVERY, Maintenance, maintenance_of, queues
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 
@@ -32,7 +32,7 @@ log = logging.getLogger("xq")
 RECHECK = 5.0  # seconds between two checks of a queue that is not installed
 
 
-class QueueMaintenance(Owner):
+class QueueMaintenance(Member):
     """The maintenance of one queue, whose tasks sessions own."""
 
     executor: Executor
@@ -47,99 +47,138 @@ class QueueMaintenance(Owner):
         self.waiters = waiters
         self.schedules = schedules
         self.machine = finish.machine
-        self.maintained: object = None  # the binding that has a maintenance thread, or cannot have one
-        self._maintenance: Maintenance | None = None
+        self._duties: Duties | None = None  # None also if the binding that is maintained can have no thread
         self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
-        queues.add(self)
-        owners.add(self)
+        members.add(self)
 
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: the program only installs the queue."""
-        queues.discard(self)
-        owners.discard(self)
+        members.discard(self)
         self.leave()
         self.waiters.wake_all()
 
     def leave(self) -> None:
-        """Drop the thread and the binding."""
-        self.maintained = self._maintenance = None
-        self.executor.observers.count()
+        self.maintained = self._duties = None
+        self.count_observers()
         self.executor.close()
 
     def forked(self) -> None:
-        """Reset in a forked child, which has neither the threads nor the connections of its parent."""
-        self.maintained = None
+        self.maintained = self._duties = None
         self.finish.workers.clear()
         self.waiters.forget()
         self.pauses.forked()
         self.schedules.forked()
         self.executor.observers.forked()
-        self.executor.store.forked()
 
-    def attend(self) -> Maintenance | None:
+    def attend(self) -> Duties | None:
         """Start the maintenance thread if necessary. Return None if there can be none. Raises NotInstalled."""
         if self.maintained is None or self.maintained is not self.executor.bound:
             self.executor.begin(locks=True)
-            if self not in queues:
+            if self not in members:
                 return None
             self.pauses.read()  # this process may have looked long ago
-            self._maintenance = maintenance_of(self)
+            self._duties = self.executor.database.start_duties()
             self.maintained = self.executor.open()
-            self.executor.observers.count()
-            if self._maintenance is not None:  # not earlier: a cycle skips queues that are not attended
-                self._maintenance.call_for(self._maintenance.expire)
-        return self._maintenance
+            self.count_observers()
+            if self._duties is not None:  # not earlier: a cycle skips queues that are not attended
+                self._duties.call_for(self._duties.expire)
+        return self._duties
 
     def listen(self) -> bool:
         """Start the thread, and notifications for a caller that waits. Return False if there can be no thread."""
         if (thread := self.attend()) is not None:
             thread.expect()
-            self.executor.observers.count()
+            self.count_observers()
         return thread is not None
 
     # what the thread asks
 
     @property
     def looks(self) -> bool:
-        """Whether a caller waits for a task, in a queue that is not paused."""
         paused = self.pauses.paused
         return bool(self.waiters.takers.waiters) and not (paused and paused.queue)
 
     @property
     def condition(self) -> str:
-        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
         bound = self.executor.bound
         if bound is None or self.waiters.putters.waiters or self.waiters.ends:
             return ""
         return bound.dialect.looks.anything if self.looks else "FALSE"
 
     @property
+    def is_awaited(self) -> bool:
+        return self.waiters.anybody
+
+    @property
+    def awaits_tokens(self) -> bool:
+        return bool(self.finish.steps.rates and self.waiters.takers.waiters)
+
+    @property
+    def waiting_since(self) -> list[float]:
+        return self.waiters.takers.since
+
+    def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
+        self.executor.review(records, schemas)
+
+    def count_observers(self) -> None:
+        self.executor.observers.count()
+
+    def begin_read(self) -> int:
+        return self.pauses.begin()
+
+    def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
+        self.pauses.end(begun, paused)
+        for worker in copied(self.finish.workers) if cancelled else ():
+            worker.see_cancelled(cancelled)
+        self.log_writes()
+
+    def fire(self, schedule: str) -> bool:
+        return self.schedules.fire(schedule)
+
+    def resolve(self) -> bool:
+        pending = bool(self.finish.in_doubt.pending)
+        self.finish.in_doubt.resolve()
+        return pending
+
+    def wake(self, ready: bool) -> bool:
+        return self.waiters.committed_elsewhere(ready=ready)
+
+    def wake_all(self) -> None:
+        self.waiters.wake_all()
+
+    def roll_up(self) -> bool:
+        return roll_up_some(self.executor)
+
+    def drop_buckets(self) -> None:
+        self.finish.steps.drop_full_buckets()
+
+    @property
     def anybody(self) -> bool:
         """Whether to notify the thread of this process's own changes, because the notifier does not report them."""
-        return self._maintenance is not None and not self._maintenance.reports_own
+        return self._duties is not None and not self._duties.reports_own
 
     def changed(self, source: str, target: str, rows: Sequence[Row]) -> None:
         """Wake the thread if this process has committed a transition into a state with a timer."""
-        if target in self.machine.timers and self._maintenance is not None:
-            self._maintenance.call_for(self._maintenance.expire)
+        if target in self.machine.timers and self._duties is not None:
+            self._duties.call_for(self._duties.expire)
 
     def scheduled(self) -> None:
         """Wake the thread to look at the schedules, since this process has committed one."""
-        if self._maintenance is not None:
-            self._maintenance.call_for(self._maintenance.read_records)
+        if self._duties is not None:
+            self._duties.call_for(self._duties.read_records)
 
     def reap(self, some: bool = False) -> int:
         """Reap all orphaned tasks; with `some` a batch, at most every REAP_EVERY seconds. Do nothing in a transaction.
 
         Return how many sessions of other processes this process has ended.
         """
-        reaper = self.executor.open().sessions.reaper
+        opened, reaper = self.executor.open(), self.executor.database.reaper
         if self.maintains and not self.executor.store.in_transaction():
             reaper.reap(time.monotonic() - REAP_EVERY if some else math.inf)
             while reaper.more and not some:
                 reaper.reap()
-        return reaper.reaped
+        return opened.sessions.reaped
 
     def drop(self, drop: Callable[[], object]) -> int:
         """Call `drop`, which drops the table, unless tasks are taken. Return how many are.
@@ -165,10 +204,9 @@ class QueueMaintenance(Owner):
     @property
     def maintains(self) -> bool:
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
-        return self.executor.clock is None and self.home not in Maintenance.supervised
+        return self.executor.clock is None and not self.executor.database.supervised
 
     def expire(self, left: Mapping[str, float]) -> float | None:
-        """Call `Timers.expire`."""
         return self.timers.expire(left)
 
     def log_writes(self) -> None:
@@ -181,7 +219,7 @@ class QueueMaintenance(Owner):
     # sessions
 
     @property
-    def home(self) -> Database | None:
+    def database(self) -> Database | None:
         return cast("Database | None", self.executor.store.database)
 
     @property
@@ -190,17 +228,16 @@ class QueueMaintenance(Owner):
 
     @property
     def source_name(self) -> str:
-        """The name of the queue in its database."""
         return self.executor.open(installed=False).dialect.source_name
 
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         _, binding = self.executor.begin()
         mine = binding.sessions
-        session = mine.new() if name is None else mine.open.named(name)
+        session = mine.new() if name is None else mine.named(name)
         if name is None:
             session.register(self.executor)
-        elif not mine.open.rejoin(session):
+        elif not mine.rejoin(session):
             raise UnknownSession(name)
         return session
 
@@ -219,7 +256,6 @@ class QueueMaintenance(Owner):
         self.executor.run(self.executor.dialect.shared.set_setting, {"name": "session_ttr", "value": seconds})
 
     def session_closed(self, own_lost: bool) -> None:
-        """Wake the waiters that the end of a session concerns; `own_lost` if it has registered their waits."""
         self.waiters.takers.wake_all(closed=True)
         if own_lost:
             self.waiters.session_lost()

@@ -21,7 +21,7 @@ from xq.core.errors import Error, NotInstalled
 from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.database.callers import Runner
-from xq.database.session import entered
+from xq.database.sessions import entered
 from xq.engine.several import SeveralMoves
 from xq.runtime.sleep import Awake
 from xq.runtime.waiting import Waiting

@@ -18,7 +18,7 @@ from xq.core.errors import Error
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Tasks, named
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.engine.executor import Executor
 from xq.runtime.sleep import Awake, Sleep, Wait
 

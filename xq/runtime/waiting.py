@@ -338,7 +338,7 @@ class Waiting(Generic[T]):
         caller.row = row
         if not locked or state not in self.machine.pending:
             return row, state, False
-        mine = {each.uuid for each in opened.sessions.open.live()}
+        mine = {each.uuid for each in opened.sessions.live()}
         caller.here = state == TAKEN and owner_of(row[-1] or "")[0] in mine
         self.waiters.begin(caller, self.tasks.key_of(row))  # as the row has it: triggers may compare more strictly
         return row, state, True

@@ -13,10 +13,8 @@ from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.tokens import checked
-from xq.database import sessions
-from xq.database.members import owners
-from xq.database.session import Session
-from xq.runtime import maintenance
+from xq.database.members import members
+from xq.database.sessions import Session
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
 from xq.tubes.custom import FACTORY_METHODS, CustomTube, missing_methods
@@ -87,15 +85,14 @@ class Tubes:
         if clock is None:  # a test's clock runs no maintenance thread
             others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
             others = shared.setdefault("unopened", others)
-            owners.add(others)
-            maintenance.unopened.add(others)
+            members.add(others)
 
     def _state(self) -> State:
         questions = {
             "only_reads": self._queue.parts.executor.only_reads,
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: maintenance.is_paused(database_of(self.database)),
+            "paused": lambda: database_of(self.database).is_paused(),
         }
         return State(questions, self._queue.parts.store.classify)
 
@@ -342,12 +339,12 @@ class Tubes:
         """
         wanted = None if uuid is None else checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
-            return sessions.of(database_of(self.database)).current().uuid
+            return database_of(self.database).sessions.current().uuid
         with self._running:
             queue = self._installed()
             current = queue.current_session()
             if wanted not in (None, current.uuid):
-                own = sessions.of(database_of(self.database)).own()
+                own = database_of(self.database).sessions.own()
                 current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
             return wanted or current.uuid
 

@@ -22,7 +22,7 @@ from xq.core.errors import (
 )
 from xq.core.options import count_of, seconds_of
 from xq.core.ports import fits_a_column
-from xq.database.members import Owner, owners
+from xq.database.members import Member, members
 from xq.runtime.sleep import UNATTENDED, Deadline
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
@@ -65,7 +65,7 @@ class SessionTake(NamedTuple):
     session: str
 
 
-class CustomTube(Tube, Owner):
+class CustomTube(Tube, Member):
     """A tube of a custom driver, with the methods of every tube; it calls the object that the class makes.
 
     Only this process records which session has taken a task, and rejects the calls of other sessions. The end of a
@@ -84,10 +84,10 @@ class CustomTube(Tube, Owner):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        owners.add(self)
+        members.add(self)
 
     @property
-    def home(self) -> object | None:
+    def database(self) -> object | None:
         return self._host.records.parts.store.database
 
     @property

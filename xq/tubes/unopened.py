@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from xq.adapters.databases.dialect import Dialect
@@ -17,10 +18,10 @@ from xq.api import Queue
 from xq.core import time
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
-from xq.database import sessions
 from xq.database.database import Database
+from xq.database.duties import PAUSE
+from xq.database.members import Member
 from xq.database.records import of_sessions, rows_of
-from xq.runtime.maintenance import PAUSE, Unopened
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
@@ -43,7 +44,7 @@ class UnopenedTube:
     skipped_until: float = 0.0  # a monotonic time
 
 
-class UnopenedTubes(Unopened):
+class UnopenedTubes(Member):
     """The tubes of one database, for the maintenance thread of a process."""
 
     def __init__(
@@ -62,9 +63,30 @@ class UnopenedTubes(Unopened):
         # The monotonic times of the next look: after a commit, and without one; and of the next search for orphans.
         self._next_look = self._seen_until = self._search_at = 0.0
 
+        self._attended = False  # whether the thread attends them without a queue
+
     @property
-    def home(self) -> Database | None:
-        return self._queue.parts.maintenance.home
+    def database(self) -> Database:
+        return Database.of(self._queue.parts.store)
+
+    @property
+    def maintained(self) -> bool:
+        """Whether the thread attends them: since `attend`, or with any queue."""
+        return self._attended or any(queue.maintained for queue in self.database.queues)
+
+    @maintained.setter
+    def maintained(self, attended: object) -> None:
+        self._attended = bool(attended)
+
+    def attend(self) -> None:
+        """Start the thread if necessary, which attends them without a queue, too."""
+        if not self._attended and (duties := self.database.start_duties()) is not None:
+            self._attended = True
+            duties.call_for(duties.expire)
+
+    @property
+    def maintains(self) -> bool:
+        return not self.database.supervised
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -86,9 +108,7 @@ class UnopenedTubes(Unopened):
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                sessions.of(Database.of(self._queue.parts.store)).open.owners.unless_denied(
-                    queue, partial(queue.give_back, uuids, event)
-                )
+                self.database.unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
         """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""
@@ -153,11 +173,8 @@ class UnopenedTubes(Unopened):
         self._seen_until = now + IDLE if searches else self._search_at
         self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
 
-    def expire(self) -> float | None:
-        """Move a batch of the due tasks of each tube. Returns the seconds until the next run; None for no need of one.
-
-        Tasks with a known due time are moved then. The next look at all tubes finds those of other processes.
-        """
+    def expire(self, left: Mapping[str, float] = MappingProxyType({})) -> float | None:
+        """Move a batch of the due tasks of each tube, at the times that the last look at all tubes has found."""
         now, store = time.monotonic(), self._queue.parts.store
         early = now < self._next_look
         if not early:

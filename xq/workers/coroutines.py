@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from xq.core.ports import R
-from xq.database.callers import ENDS, Callers, of
+from xq.database.callers import ENDS, Callers
 from xq.engine.one import LOCKED
 from xq.runtime.turns import soon
 from xq.workers.attempt import WorkerJob
@@ -35,8 +35,7 @@ class Coroutines(Pool):
         self._unacked = set[WorkerJob]()  # whose functions have returned, and whose ack was refused
         self._within: Future[None] | None = None  # the run within the loop of the caller
         self._ended = threading.Event()
-        local = self.attempts.calls.moves.executor.definition.dialects[self._store.engine].is_local
-        self._callers = of(self._store.database, local).calls
+        self._callers = self.attempts.calls.moves.executor.database.callers
         # Of what may take long: takes that wait for tasks, and failures: without delays these wait for their backoff.
         failing = 1 if self.attempts.failures.may_delay else assignment.size
         self._waiting = Callers(len(self._sources) + failing)

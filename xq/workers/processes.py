@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
 from xq.core.values import Parts, Taken
-from xq.database import sessions
 from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
@@ -88,7 +87,7 @@ class Child:
         worker, options = launch.part.worker, launch.part.options
         self.launch = launch
         self.worker = worker
-        self.session = sessions.of(Database.of(worker.store)).open.named(str(uuid.uuid4()))
+        self.session = Database.of(worker.store).sessions.named(str(uuid.uuid4()))
         self.session.sessions.leaving.add(self.session.uuid)  # the reaper here leaves it to `settle`
         self._context = contextvars.copy_context()  # in which its session is the current one, so that it may move tasks
         self._context.run(self.session.note, joined=False)
@@ -146,7 +145,7 @@ class Child:
         records, told = self.session.sessions.records, self.ending
         with self.worker.store.briefly_connected():
             self.worker.waiting.maintenance.attend()
-            records.use_liveness(Database.of(self.worker.store))
+            Database.of(self.worker.store).find_liveness()
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)

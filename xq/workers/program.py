@@ -20,11 +20,9 @@ from typing import Any, Final
 from xq.core.errors import BadType, BadValue, ConfigurationError, InTransaction, shown
 from xq.core.machine import READY, TAKEN
 from xq.core.values import Parts
-from xq.database import sessions
 from xq.database.database import Database
 from xq.database.process import this_process
 from xq.runtime.lease import Heartbeat
-from xq.runtime.maintenance import Maintenance
 from xq.workers.child import LOST, InHand, SharedMemory
 from xq.workers.coroutines import Coroutines
 from xq.workers.options import USUAL, Options
@@ -267,9 +265,9 @@ def _log_sessions(assignments: Sequence[Assignment]) -> None:
 
 def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared: SharedMemory) -> None:
     """Run a part in a worker process."""
-    Maintenance.supervised.add(home := Database.of(part.worker.store))
-    mine, parent = sessions.of(home), multiprocessing.parent_process()
-    mine.open.own = own = mine.open.named(shared.session)
+    database, parent = Database.of(part.worker.store), multiprocessing.parent_process()
+    database.supervised, mine = True, database.sessions
+    mine.of_process = own = mine.named(shared.session)
     mine.new = partial(os._exit, LOST)  # type: ignore[method-assign]  # the parent cannot act in another session
     lost = lambda: own.closed or not (parent and parent.is_alive())  # noqa: E731
     heart = partial(InHand, shared) if shared.numbers else Heartbeat

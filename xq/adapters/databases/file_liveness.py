@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.core import time
 from xq.core.errors import ConfigurationError
-from xq.core.forking import at_fork
 from xq.core.ports import Row
 
 YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; until then a missing lock proves nothing
@@ -179,15 +178,15 @@ class FileLocks(LivenessLocks):
         return os.path.exists(self._database)
 
     @classmethod
-    def forked(cls) -> None:
-        """Forget, in a child process, the locks: they belong to the parent."""
+    def reset(cls) -> None:
+        """Forget in a forked child the locks, which belong to its parent. The descriptors are shared."""
         for locks in list(cls._of_path.values()):
             locks._close()
         cls._of_path = WeakValueDictionary()
         cls._finding = threading.Lock()
 
 
-at_fork("locks", FileLocks.forked)
+os.register_at_fork(after_in_child=FileLocks.reset)
 
 
 def _set_lock(descriptor: int, kind: int, byte: int) -> None:

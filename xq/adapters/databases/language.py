@@ -152,7 +152,7 @@ class Language(ABC):
         """Return the liveness locks of sessions; None if no other process can reach the database."""
 
     @abstractmethod
-    def notifier(self, store: Connections) -> Notifier | None:
+    def notifier(self, store: Connections, liveness: Any) -> Notifier | None:
         """Return what notifies when other processes commit; None if no other process can write."""
 
     @abstractmethod

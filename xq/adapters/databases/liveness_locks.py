@@ -35,6 +35,9 @@ class LivenessLocks(ABC):
     def close(self) -> None:  # noqa: B027
         """Do nothing: a file has no session connection."""
 
+    def forked(self) -> None:  # noqa: B027
+        """Do nothing: `FileLocks` resets all files."""
+
     def acquire(self, uuid: str) -> bool:
         deadline = time.monotonic() + ENDING
         while True:

@@ -27,9 +27,8 @@ class ServerLanguage(Language):
     whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
 
-    def liveness(self, store: Connections) -> SessionConnection | None:
-        database = store.database
-        return None if database is None else SessionConnection.of(database, store, self.session_sql)
+    def liveness(self, store: Connections) -> SessionConnection:
+        return SessionConnection(store.connector(), self.session_sql)
 
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
         if not uuids or self.only_reads(store):  # a standby does not have the locks of its server
@@ -37,9 +36,8 @@ class ServerLanguage(Language):
         living = {uuid for (uuid,) in store.execute(self.session_sql.living)}
         return [uuid for uuid in uuids if uuid not in living]
 
-    def notifier(self, store: Connections) -> Notifier | None:
-        connection = self.liveness(store)
-        return None if connection is None else ServerNotifier(connection)
+    def notifier(self, store: Connections, liveness: Any) -> Notifier | None:
+        return None if liveness is None else ServerNotifier(liveness)
 
     def only_reads(self, store: Connections) -> bool:
         ((found,),) = store.execute(f"SELECT {self.read_only}")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
-from weakref import WeakKeyDictionary, finalize
 
 from xq.adapters.databases.language import SHARED_TEXTS
 from xq.adapters.databases.liveness_locks import LivenessLocks
@@ -24,8 +22,7 @@ from xq.adapters.databases.shared import ALIVE, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, texts
 from xq.core import time
 from xq.core.errors import ConfigurationError
-from xq.core.forking import at_fork
-from xq.core.ports import Connections, Connector, ErrorKind, Row
+from xq.core.ports import Connector, ErrorKind, Row, keep
 
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease
@@ -74,11 +71,6 @@ class SessionSql:
 class SessionConnection(LivenessLocks):
     """The session connection of a process to one database: its liveness locks and notifications."""
 
-    _of_database: WeakKeyDictionary[Any, SessionConnection] = WeakKeyDictionary()
-    # In a child process: never closed there, since that would close the parent's connection.
-    _inherited: list[SessionConnection] = []
-    _finding = threading.Lock()
-
     def __init__(self, connector: Connector, sql: SessionSql) -> None:
         super().__init__()
         self.connector = connector
@@ -94,28 +86,12 @@ class SessionConnection(LivenessLocks):
         self._renewed = time.monotonic()
         self.skew = 0.0
 
-    @classmethod
-    def of(cls, database: object, store: Connections, sql: SessionSql) -> SessionConnection:
-        """Return the session connection of this process for a database."""
-        with cls._finding:
-            session = cls._of_database.get(database)
-            if session is None:
-                session = cls._of_database[database] = cls(store.connector(), sql)
-                finalize(database, session.close).atexit = False
-            return session
-
-    @classmethod
-    def forked(cls) -> None:
-        cls._finding = threading.Lock()
-        for session in cls._of_database.values():
-            cls._inherited.append(session)
-            session._disown()
-        cls._of_database = WeakKeyDictionary()
-
-    def _disown(self) -> None:
+    def forked(self) -> None:
         """Drop the inherited socket in a child process. Else the parent would seem to live as long as the child."""
+        inherited, self._connection = self._connection, None
+        keep(inherited)
         with suppress(Exception):  # it was closed already
-            descriptor = self.connector.driver.fileno(self._connection)
+            descriptor = self.connector.driver.fileno(inherited)
             nothing = os.open(os.devnull, os.O_RDWR)
             # The driver will close this number, which must not be another file's.
             os.dup2(nothing, descriptor, inheritable=False)
@@ -214,10 +190,9 @@ class SessionConnection(LivenessLocks):
                 return self.connector.driver.receive(self._connection) or not self.is_open
 
     def close(self) -> None:
-        if self not in self._inherited:
-            with self._lock, suppress(Exception):
-                if self._connection is not None:
-                    self._connection.close()
+        with self._lock, suppress(Exception):
+            if self._connection is not None:
+                self._connection.close()
 
     def _run(self, sql: str, **values: Any) -> list[Row]:
         with self._lock, self.connector.errors():
@@ -379,6 +354,3 @@ class SessionConnection(LivenessLocks):
 
     def there(self) -> bool:
         return True  # connecting does not create a database on a server
-
-
-at_fork("locks", SessionConnection.forked)

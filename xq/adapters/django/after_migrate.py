@@ -15,7 +15,6 @@ from xq.adapters.django.connections import database_of
 from xq.adapters.django.lookup import queues_of
 from xq.adapters.django.migrations import InstallQueue, detached_queue, is_in, operations_of, queue_on
 from xq.core.errors import ConfigurationError
-from xq.runtime.maintenance import leave
 
 
 def after_migrate(
@@ -84,7 +83,7 @@ def _leave_first(connection: Any) -> None:
     destroy = creation.destroy_test_db
 
     def destroy_test_db(*args: Any, **options: Any) -> None:
-        leave(database_of(connection))
+        database_of(connection).close()
         destroy(*args, **options)
 
     creation.destroy_test_db = destroy_test_db

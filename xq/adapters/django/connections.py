@@ -362,12 +362,11 @@ class DjangoConnections(OrmConnections):
                 connection.close_if_unusable_or_obsolete()
 
     def forked(self) -> None:
-        connection = self.connection
-        if connection.connection is None:
-            return
-        keep(connection.connection)
-        connection.connection = None
-        _forget_transaction(connection)
+        for connection in connections.all(initialized_only=True):
+            if connection.alias == self.alias and connection.connection is not None:
+                keep(connection.connection)
+                connection.connection = None
+                _forget_transaction(connection)
 
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         # In one thread, the request's or the test case's: Django's own asynchronous methods run there.

@@ -10,7 +10,6 @@ import peewee as pw
 
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import BadType, shown
-from xq.runtime.maintenance import leave
 
 
 @contextmanager
@@ -26,5 +25,5 @@ def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
             database.create_tables(models)
             yield database
         finally:
-            leave(database_of(database))
+            database_of(database).close()
             database.close()

@@ -76,7 +76,7 @@ class SqliteLanguage(Language):
         files = self._files(store)
         return FileLocks.of(files[0]).unheld(uuids) if files and uuids else []
 
-    def notifier(self, store: Connections) -> Notifier | None:
+    def notifier(self, store: Connections, liveness: Liveness | None) -> Notifier | None:
         files = self._files(store)
         versions = [f"PRAGMA {self.quote(schema)}.data_version" for schema in dict.fromkeys(self.schemas)]
         return FileNotifier(files, versions) if files else None

@@ -1,35 +1,25 @@
-"""The maintenance of a database by a process: its thread and duties, and what a fork and the exit do with them.
-
-A process that only puts has none.
-"""
+"""The duties of a process for a database, and the thread that runs them. A process that only puts has none."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
-from weakref import WeakKeyDictionary, WeakSet, finalize, ref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+from weakref import WeakSet, ref
 
 from xq.core import time
+from xq.core.counters import MANY
 from xq.core.errors import NotInstalled
-from xq.core.forking import at_fork
 from xq.core.machine import ANY_READY
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, Runs, keep
-from xq.database import sessions
-from xq.database.database import Database
-from xq.database.members import Owner, members_of
+from xq.database.base import BaseDatabase
+from xq.database.members import Member
+from xq.database.reaper import Reaper
 from xq.database.records import rows_of
-from xq.database.session import before_exit
-from xq.engine.executor import Executor
-from xq.engine.one import NamedMoves
-from xq.engine.pauses import Pauses
-from xq.engine.stats import MANY, roll_up_some
-from xq.runtime.schedules import Schedules
-from xq.runtime.waiters import Waiters
+from xq.database.sessions import Sessions
 
 log = logging.getLogger("xq")
 
@@ -46,48 +36,7 @@ EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: 
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
 count: Callable[[str], None] | None = None  # called with "sweep" and "wakeup", if a program shows how often they happen
-LEAVING = 60.0  # seconds that `leave` waits for the thread to end
 IN_VAIN = 16  # notifications in a row that woke no waiter of this process, after which the pause grows
-
-
-class Maintained(Protocol):
-    """A queue that a maintenance thread attends."""
-
-    executor: Executor
-    finish: NamedMoves[Any]
-    pauses: Pauses
-    waiters: Waiters
-    schedules: Schedules[Any]
-    maintained: object  # the binding for which the thread attends it; None if it does not
-
-    @property
-    def maintains(self) -> bool: ...
-    @property
-    def looks(self) -> bool: ...
-    @property
-    def condition(self) -> str: ...
-    @property
-    def home(self) -> Database | None: ...
-    @property
-    def source_name(self) -> str: ...
-    def expire(self, left: Mapping[str, float]) -> float | None: ...
-    def log_writes(self) -> None: ...
-    def leave(self) -> None: ...
-    def forked(self) -> None: ...
-
-
-class Unopened(Owner, Protocol):
-    """The tubes of a database: the thread maintains also those that this process has not opened."""
-
-    def expire(self) -> float | None:
-        """Move a batch of the due tasks of each. Return the seconds until the next run; None for no need of one."""
-
-
-queues: WeakSet[Maintained] = WeakSet()  # of this process
-unopened: WeakSet[Unopened] = WeakSet()  # of each database
-_of_database: WeakKeyDictionary[Any, Maintenance] = WeakKeyDictionary()
-_starting = threading.RLock()
-_kept_out: list[Maintenance] = []  # stopped between two cycles while this process forks
 
 
 class Duty:
@@ -103,24 +52,21 @@ class Duty:
         self.next_at = min(self.next_at, time.monotonic() + seconds)
 
 
-class Maintenance:
-    """The maintenance of one database: its thread waits for a notification or the next duty, and runs what is due."""
+class Duties:
+    """The duties for one database. Their thread waits for a notification or the next duty, and runs what is due."""
 
-    # The databases that the parent of this worker process maintains: stopped at any time, it must keep no lock.
-    supervised: WeakSet[Any] = WeakSet()
-
-    def __init__(self, database: Database, notifier: Notifier) -> None:
+    def __init__(self, database: BaseDatabase, sessions: Sessions, reaper: Reaper, notifier: Notifier) -> None:
         self._database = ref(database)
+        self._sessions, self._reaper = sessions, reaper
         self._notifier = notifier
-        self._sessions = sessions.of(database)
-        self._queues: list[Maintained] = []  # of this cycle; empty between two cycles
+        self._members: list[Member] = []  # attended in this cycle; empty between two cycles
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
         self._recheck = FALLBACK  # seconds until the next look for a commit that was not reported
         self._in_vain = 0  # notifications in a row that woke no waiter of this process
         self._since: list[list[float]] = []  # when its waiters came, at the last one
-        self._to_roll_up: WeakSet[Maintained] = WeakSet()  # those that had many counters at the last look
+        self._to_roll_up: WeakSet[Member] = WeakSet()  # those that had many counters at the last look
         self._rests = False  # whether nothing can change but by a commit, or at a time that is known
         self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
@@ -130,7 +76,7 @@ class Maintenance:
         self._ended = False
         self._hurry = threading.Event()
         self.working = threading.RLock()
-        # The order counts: after the first no queue may be left, and `look` calls for `expire`.
+        # The order counts: after the first no member may be left, and `look` calls for `expire`.
         self.read_records = Duty("read the records, and fire schedules", self._read_records)
         self.resolve = Duty("resolve in-doubt takes", self._resolve)
         self.look = Duty("look for commits, and wake waiters", self._look)
@@ -205,7 +151,7 @@ class Maintenance:
         return not self._is_over
 
     def _wait(self, seconds: float) -> bool:
-        conditions = [queue.condition for queue in self._attended() if queue.waiters.anybody]
+        conditions = [member.condition for member in self._attended() if member.is_awaited]
         return self._notifier.wait(seconds, bool(conditions), conditions if all(conditions) else ())
 
     @property
@@ -225,39 +171,37 @@ class Maintenance:
         try:
             self._run_duties()
             self._next_at = time.monotonic() + self._at_most(FALLBACK)
-            if self._queues:
+            if self._members:
                 self._next_at = min(self._next_at, *(duty.next_at for duty in self._allowed))
             return self._rest()
         finally:
             self._hold_connection()
-            self._queues = []  # they refer to the database object, which the application may drop
+            self._members = []  # they refer to the database object, which the application may drop
 
     def _run_duties(self) -> None:
         if self._notifier.replaced() and not self._only_reads:  # then each read of the records connects anew
             self._disconnect()  # else the connection would stay on the old file
             self.reap.next_at = 0.0
-        self._queues = self._attended()
+        self._members = self._attended()
         if self._notified:
             self.look.next_at = 0.0
-        # A token of the feature rate comes by the time.
-        waits = any(queue.finish.steps.rates and queue.waiters.takers.waiters for queue in self._queues)
-        self._rests = self._notifier.at_rest and not waits
-        for queue in self._queues:
-            queue.executor.observers.count()  # the notifier may have begun or ceased to report own commits
+        self._rests = self._notifier.at_rest and not any(member.awaits_tokens for member in self._members)
+        for member in self._members:
+            member.count_observers()  # the notifier may have begun or ceased to report own commits
         due = any(time.monotonic() >= duty.next_at for duty in self._allowed)
         early = EARLY if due and not self._notified else 0.0  # notifications may come at any rate
         for duty in self.duties:
-            if self._queues and duty in self._allowed and time.monotonic() >= duty.next_at - early:
+            if self._members and duty in self._allowed and time.monotonic() >= duty.next_at - early:
                 duty.next_at = math.inf  # before the run: another thread may call for it meanwhile
                 duty.within(duty.run())
-        self.paused = self.paused and self._only_reads and bool(self._queues)
+        self.paused = self.paused and self._only_reads and bool(self._members)
 
     def _at_most(self, seconds: float) -> float:
         return REST if self._rests else seconds
 
     def _rest(self) -> float:
         # The pause grows from WAITED_FOR to PAUSE if the last notifications woke no waiter of this process.
-        if not any(queue.waiters.anybody for queue in self._queues):
+        if not any(member.is_awaited for member in self._members):
             return PAUSE
         return min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN))
 
@@ -268,17 +212,22 @@ class Maintenance:
         log.log(level, "the maintenance thread failed, and retries: %s", error)
         self._warned = self._warned or not expected
 
-    def _attended(self) -> list[Maintained]:
+    def _attended(self) -> list[Member]:
         # Without a check of the installation, which would fail while the database cannot be opened.
-        return [queue for queue in queues_of(self._database()) if queue.maintained]
+        database = self._database()
+        return [] if database is None else [member for member in database.members if member.maintained]
 
     @property
-    def _of(self) -> Database:
+    def _queues(self) -> list[Any]:
+        return [member for member in self._members if member.executor is not None]
+
+    @property
+    def _of(self) -> BaseDatabase:
         """The database, within a cycle. Not kept: the application may drop it."""
-        return cast(Database, self._database())
+        return cast(BaseDatabase, self._database())
 
     def _hold_connection(self) -> None:
-        if self._queues:
+        if self._members:
             self._connection = self._of.store.in_use
 
     def _disconnect(self) -> None:
@@ -292,54 +241,56 @@ class Maintenance:
         except Exception as error:
             log.debug("a connection could not be closed: %s", error)
 
-    def _each(self, duty: Duty, call: Callable[[Maintained], R], queues: Iterable[Maintained]) -> dict[Maintained, R]:
-        """Return what a call returns for each of these queues. One that the database refuses is logged and left out.
+    def _each(self, duty: Duty, call: Callable[[Member], R], among: Iterable[Member] | None = None) -> dict[Member, R]:
+        """Return what a call returns for each member, or those among them. One that the database refuses is left out.
 
         Any other error ends the cycle, as that of a lost connection.
         """
         found = {}
-        for queue in queues:
+        for member in self._members if among is None else among:
             try:
-                found[queue] = call(queue)
+                found[member] = call(member)
                 if self._failing:
-                    self._failing.discard((queue.source_name, duty.name))
+                    self._failing.discard((member.source_name, duty.name))
             except Exception as error:
-                self._failed(duty, queue, error)
+                self._failed(duty, member, error)
         return found
 
-    def _failed(self, duty: Duty, queue: Maintained, error: Exception) -> None:
+    def _failed(self, duty: Duty, member: Member, error: Exception) -> None:
         if self._of.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
             raise error
-        level = logging.DEBUG if (queue.source_name, duty.name) in self._failing else logging.WARNING
-        log.log(level, "%s cannot %s, and tries again: %s", queue.source_name, duty.name, error)
-        self._failing.add((queue.source_name, duty.name))
+        failing = member.source_name, duty.name
+        level = logging.DEBUG if failing in self._failing else logging.WARNING
+        log.log(level, "%s cannot %s, and tries again: %s", member.source_name or self._of.store.name, duty.name, error)
+        self._failing.add(failing)
 
-    def _rows_of(self, duty: Duty, query: Callable[[Sequence[Maintained]], str]) -> list[Row]:
+    def _rows_of(self, duty: Duty, query: Callable[[Sequence[Any]], str]) -> list[Row]:
         """Return the rows of a query of all queues, each after its queue. If it fails, each queue is asked alone."""
+        queues = self._queues
 
-        def ask(part: Sequence[Maintained]) -> list[Row]:
+        def ask(part: Sequence[Any]) -> list[Row]:
             runs: Runs = self._of if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
             return runs.run(asked) if (asked := query(part)) else []
 
-        def failed(part: Sequence[Maintained], error: Exception) -> None:
-            if len(self._queues) == 1 or (len(part) > 1 and self._of.store.classify(error) in OUTCOME_UNKNOWN):
+        def failed(part: Sequence[Any], error: Exception) -> None:
+            if len(queues) == 1 or (len(part) > 1 and self._of.store.classify(error) in OUTCOME_UNKNOWN):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)
 
-        return rows_of(self._queues, ask, failed)
+        return rows_of(queues, ask, failed)
 
     # the duties; each returns the seconds until its next run
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        database, liveness = self._of, self._sessions.open.records.liveness
-        begun = {queue: queue.pauses.begin() for queue in self._queues}
+        database, liveness = self._of, self._of.liveness
+        begun = {member: member.begin_read() for member in self._members}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
         if there:
             database.store.connect_unpooled()
-            self._hold_connection()  # now: below, the last queue may be dropped
+            self._hold_connection()  # now: below, the last member may be dropped
             try:
                 dialects = [queue.executor.dialect for queue in self._queues]
                 for kind, *row in database.run(database.sql.records_of(dialects)):
@@ -347,40 +298,37 @@ class Maintenance:
             except Exception as error:  # the tables are gone, or one of the queues
                 failed = error
         self._review(there, None if failed else found["queue"])
-        if failed and self._queues:
+        if failed and self._members:
             raise failed
-        if not self._queues or self._may_only_read(bool(found["read only"])):
+        if not self._members or self._may_only_read(bool(found["read only"])):
             return RECORDS
         paused = defaultdict[str, list[str | None]](list)
         for name, tube, _, whole in found["pause"]:
             paused[name].append(None if whole else tube)
-        for queue in self._queues:
-            queue.pauses.end(begun[queue], paused[queue.source_name])
-        self._each(self.read_records, lambda queue: queue.log_writes(), self._queues)
         cancelled = {name for _, name, *_ in found["cancelled"]}
-        for worker in (each for queue in self._queues if cancelled for each in members_of(queue.finish.workers)):
-            worker.see_cancelled(cancelled)
+        self._each(self.read_records, lambda each: each.end_read(begun[each], paused[each.source_name], cancelled))
         return self._fire(found["schedule"])
 
     def _review(self, there: bool, records: list[Row] | None) -> None:
-        """Stop maintaining queues that are no longer installed, until they are used again."""
+        """Stop maintaining what is no longer installed, until it is used again."""
 
         known: dict[str, list[Row]] = {name: [tuple(record)] for name, *record, _ in records or ()}
         schemas = dict[str, Any]()
 
-        def review(queue: Maintained) -> None:
+        def review(member: Member) -> None:
             try:
+                if there and member.executor is None and records is None:
+                    self._of.run(self._of.sql.queues)  # the tables may be gone
                 if there:
-                    its = None if records is None else known.get(queue.source_name, [])
-                    queue.executor.review(its, schemas)
+                    member.review(None if records is None else known.get(member.source_name, []), schemas)
                     return
             except NotInstalled as error:
                 log.debug("%s", error)
-            queue.maintained = None
-            queue.waiters.wake_all()
+            member.maintained = None
+            member.wake_all()
 
-        self._each(self.read_records, review, self._queues)
-        self._queues = [queue for queue in self._queues if queue.maintained]
+        self._each(self.read_records, review)
+        self._members = [member for member in self._members if member.maintained]
 
     def _may_only_read(self, only_reads: bool) -> bool:
         """Pause the other duties while the database is read-only, even if this process could write to it."""
@@ -388,13 +336,13 @@ class Maintenance:
         only_reads = only_reads or (not database.sql.read_only and database.sql.only_reads(database.store))
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
-            log.info("the database of %s may %s", self._queues[0].source_name, may)
+            log.info("the database of %s may %s", self._members[0].source_name or database.store.name, may)
             self._all_at_once()
         self._only_reads = only_reads
         if only_reads:
             self.paused = True
-            for queue in self._queues:
-                queue.waiters.wake_all()  # each caller checks the database itself
+            for member in self._members:
+                member.wake_all()  # each caller checks the database itself
             self._disconnect()  # after a failover only a new connection may be writable
             self.read_records.next_at = math.inf  # which a new connection calls for: not before RECORDS
         return only_reads
@@ -407,14 +355,13 @@ class Maintenance:
                 continue
             if left <= 0:
                 # At once again, since the next firing may be soon; later if the task could not be put.
-                left = 0 if queues[name].schedules.fire(schedule) else RETRY * 1_000_000
+                left = 0 if queues[name].fire(schedule) else RETRY * 1_000_000
             seconds = min(seconds, left / 1_000_000)
         return seconds
 
     def _resolve(self) -> float:
-        pending = [queue for queue in self._queues if queue.finish.in_doubt.pending]
-        self._each(self.resolve, lambda queue: queue.finish.in_doubt.resolve(), pending)
-        return RETRY if pending else FALLBACK
+        pending = self._each(self.resolve, lambda member: member.resolve())
+        return RETRY if any(pending.values()) or len(pending) < len(self._members) else FALLBACK
 
     def _look(self) -> float:
         """Call for the duties that read the database, if another process has committed."""
@@ -432,153 +379,54 @@ class Maintenance:
         return self._at_most(self._recheck)
 
     def _expire(self) -> float:
-        """Wake the waiters that may find something, and move a batch of the due tasks of each queue."""
-        maintains = any(queue.maintains for queue in self._queues)
-        if count is not None and maintains:
+        """Wake the waiters that may find something, and move a batch of the due tasks of each member."""
+        maintaining = [member for member in self._members if member.maintains]
+        if count is not None and maintaining:
             count("sweep")
         rows = self._rows_of(self.expire, self._due_and_ready)
-        left, ready = defaultdict[Maintained, dict[str, float]](dict), set[Maintained]()
+        left, ready = defaultdict[Member, dict[str, float]](dict), set[Member]()
         for queue, duty, seconds in rows:
             if duty == ANY_READY:
                 ready.add(queue)
             elif seconds is not None:
                 left[queue][duty] = float(seconds)
-        woken = self._each(
-            self.look, lambda queue: queue.waiters.committed_elsewhere(ready=queue in ready), self._queues
-        )
-        since = [queue.waiters.takers.since for queue in self._queues]
+        left |= {member: {} for member in maintaining if member.executor is None}  # it looks by itself
+        woken = self._each(self.look, lambda member: member.wake(member in ready))
+        since = [member.waiting_since for member in self._members]
         if since != self._since or any(woken[queue] for queue in woken.keys() - ready):
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
         self._since = since
-        found = [*self._each(self.expire, lambda queue: queue.expire(left[queue]), left).values()]
-        if maintains:
-            found += [each.expire() for each in members_of(unopened) if each.home is self._database()]
+        found = self._each(self.expire, lambda member: member.expire(left[member]), left).values()
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:
-        if self._database() in self.supervised:
-            if (liveness := self._sessions.open.records.liveness) is not None:
-                self._sessions.open.renew(liveness)
+        database = self._of
+        if database.supervised:
+            if (liveness := database.liveness) is not None:
+                self._sessions.renew(liveness)
             return ALONE
-        others = any(queue.maintains for queue in self._queues) and self._sessions.reaper.reap()
-        if others and self._sessions.reaper.more:
+        others = any(member.maintains for member in self._members) and self._reaper.reap()
+        if others and self._reaper.more:
             return 0.0  # the other duties come first
         return REAP_EVERY if others else self._at_most(ALONE)
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        if self._database() in self.supervised:
+        if self._of.supervised:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, self._many_counters)]
-        rolled = self._each(self.roll_up, lambda queue: roll_up_some(queue.executor), many)
+        rolled = self._each(self.roll_up, lambda queue: queue.roll_up(), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
 
     def _drop_buckets(self) -> float:
-        maintained = [queue for queue in self._queues if queue.maintains]
-        self._each(self.drop_buckets, lambda queue: queue.finish.steps.drop_full_buckets(), maintained)
+        maintaining = [queue for queue in self._queues if queue.maintains]
+        self._each(self.drop_buckets, lambda queue: queue.drop_buckets(), maintaining)
         return BUCKETS
 
-    def _due_and_ready(self, queues: Sequence[Maintained]) -> str:
+    def _due_and_ready(self, queues: Sequence[Any]) -> str:
         return self._of.sql.upkeep_of([(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues])
 
-    def _many_counters(self, queues: Sequence[Maintained]) -> str:
+    def _many_counters(self, queues: Sequence[Any]) -> str:
         return self._of.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)
-
-
-# one for each database
-
-
-def queues_of(database: object) -> list[Maintained]:
-    return [queue for queue in members_of(queues) if database is not None and queue.home is database]
-
-
-def maintenance_of(queue: Maintained) -> Maintenance | None:
-    """Return the maintenance of the database of a queue, its thread started if necessary; None if it can have none."""
-    database = queue.home
-    with _starting:
-        found = _of_database.get(database)
-        if found is None or not found.thread.is_alive():
-            try:
-                notifier = None if database is None else database.sql_of_files.notifier(database.store)
-            except OSError as error:
-                log.warning("no thread can maintain %s: %s", queue.source_name, error)
-                return None
-            if notifier is None or database is None:
-                return None
-            found = _of_database[database] = Maintenance(database, notifier)
-            finalize(database, found.end).atexit = False
-            found.thread.start()
-    return found
-
-
-def threads() -> dict[Any, Maintenance]:
-    """Return the maintenance of each database of this process."""
-    return dict(members_of(_of_database.items()))
-
-
-def is_paused(database: object) -> bool:
-    """Return whether the thread of a database has paused because that is read-only. If so, wake it to check again."""
-    found = _of_database.get(database)
-    if found is None or not found.paused or not found.thread.is_alive():
-        return False
-    found.call_for(found.read_records)
-    return True
-
-
-def leave(database: Database) -> None:
-    """End the sessions, the thread and their connections of this process for a database. The next call begins anew."""
-    mine = sessions.of(database).open
-    liveness = mine.records.liveness
-    try:
-        mine.exit()
-    except Exception as error:
-        log.debug("a session could not be ended: %s", error)
-    with _starting:
-        ending = _of_database.pop(database, None)
-    if ending is not None:
-        ending.end()
-        ending.thread.join(LEAVING)
-    for queue in queues_of(database):
-        queue.leave()
-    if liveness is not None:
-        liveness.close()
-
-
-def _before_exit() -> None:
-    """End the maintenance threads, so that none dies in the middle of a statement or leaves its connection open."""
-    ending = members_of(_of_database.values())
-    for each in ending:
-        each.end()
-    for each in ending:
-        each.thread.join(RETRY)
-
-
-before_exit.append(_before_exit)
-
-
-def _before_fork() -> None:
-    """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
-    _kept_out.extend(each for each in members_of(_of_database.values()) if each.working.acquire(timeout=RETRY))
-    _starting.acquire()
-
-
-def _after_fork_in_parent() -> None:
-    _starting.release()
-    while _kept_out:
-        _kept_out.pop().working.release()
-
-
-def _after_fork_in_child() -> None:
-    global _starting, _of_database
-    _kept_out.clear()
-    for each in members_of(_of_database.values()):
-        each.disown()
-    _starting, _of_database = threading.RLock(), WeakKeyDictionary()
-    for queue in members_of(queues):
-        queue.forked()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
-at_fork("threads", _after_fork_in_child)

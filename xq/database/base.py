@@ -1,0 +1,150 @@
+"""What a database's parts see: its connections, the SQL for shared tables, its members, its liveness locks."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from xq.adapters.databases.shared import SharedSql
+from xq.core import time
+from xq.core.clock import Clock
+from xq.core.errors import NotInstalled
+from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Liveness, Row
+from xq.database.members import Member, copied, members
+from xq.database.transactions import Transactions
+
+ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
+
+log = logging.getLogger("xq")
+
+
+class BaseDatabase(Transactions):
+    """A database as its sessions, reaper and duties see it. They refer to it weakly."""
+
+    def __init__(self, key: tuple[object, ...], store: Connections) -> None:
+        self.key = key  # what the ORM connects to
+        self.store = store  # its connections, which must not keep the ORM's object alive
+        self.supervised = False  # whether the parent of this worker process maintains it
+        self._kinds: Mapping[str, type[SharedSql]] = {}
+        # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
+        self._denied: dict[str, float] = {}
+
+    def speaks(self, kinds: Mapping[str, type[SharedSql]]) -> None:
+        """Set the SQL for each engine: before the first text runs."""
+        self._kinds = kinds
+
+    @cached_property
+    def sql(self) -> SharedSql:
+        """The SQL for what its queues share. It names no queue."""
+        return self._kinds[self.store.engine]()
+
+    @property
+    def sql_of_files(self) -> SharedSql:
+        """The same, for what watches the files that have its queues: one in a schema of SQLite may have its own."""
+        self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
+        return self.sql
+
+    known_liveness: Liveness | None = None  # `liveness`, once it was needed
+
+    @property
+    @abstractmethod
+    def liveness(self) -> Liveness | None:
+        """This process's liveness locks. None if no other process can reach the database, or it has no queue."""
+
+    @abstractmethod
+    def find_liveness(self) -> Liveness | None:
+        """Return `liveness`, even if no queue is installed yet."""
+
+    # its members
+
+    @property
+    def members(self) -> list[Member]:
+        """Its members, installed or not."""
+        return [member for member in copied(members) if member.database is self]
+
+    @property
+    def queues(self) -> list[Member]:
+        return [member for member in self.members if member.executor is not None]
+
+    @property
+    def installed(self) -> list[Member]:
+        """Its members that are installed, the queues first."""
+        return sorted((each for each in self.members if each.installed), key=lambda each: each.executor is None)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether this process has a queue that is installed in it, and so the tables that all share."""
+        return any(queue.installed for queue in self.queues)
+
+    @property
+    def clock(self) -> Clock | None:
+        """A test's clock, if each queue that is in use has one."""
+        clocks = [queue.executor.clock for queue in self.queues if queue.executor and queue.executor.bound]
+        return clocks[0] if clocks and None not in clocks else None
+
+    def give_back(self, uuids: Sequence[str], event: str) -> None:
+        """Have each member release the tasks that ended sessions own, recorded as `event`."""
+        for member in self.installed:
+            self.unless_denied(member, partial(member.give_back, uuids, event))
+
+    def is_denied(self, queue: str) -> bool:
+        """Return whether the database has denied moves in a queue to this user, ATTEMPT seconds ago at most."""
+        return time.monotonic() < self._denied.get(queue, 0.0)
+
+    def unless_denied(self, member: Member, work: Callable[[], object]) -> None:
+        """Call `work` in a queue. Skip one that was dropped just now, or in which this user may not move tasks.
+
+        A process whose user may do so reaps the sessions there.
+        """
+        if self.is_denied(member.source_name):
+            return
+        try:
+            work()
+        except NotInstalled:
+            pass
+        except Exception as error:
+            if member.executor is None or self.store.classify(error) is not ErrorKind.DENIED:
+                raise
+            name = member.executor.store.name
+            level = logging.DEBUG if member.source_name in self._denied else logging.WARNING
+            log.log(level, "%s: other processes reap its sessions, as this one may not: %s", name, error)
+            self._denied[member.source_name] = time.monotonic() + ATTEMPT
+
+    # running SQL
+
+    def values(self) -> dict[str, Any]:
+        """Return the named values that every text may use: a test's time, or None."""
+        return {"now": None if (clock := self.clock) is None else clock.now}
+
+    def run(self, sql: str, values: dict[str, Any] | None = None) -> list[Row]:
+        """Run a text of `sql`, with the values of `values()` beside its own, and return the rows.
+
+        Outside of a transaction, retry it after a conflict (a deadlock). Raises NotInstalled if the tables are gone.
+        """
+        run, given = self.sql.query(sql), {**self.values(), **(values or {})}
+        connection = self.store.ready()
+        within = connection.in_transaction
+        return self.explained(lambda: run(connection, given), lambda: run(self.store.ready(), given), within)
+
+    @property
+    def begin_writing(self) -> str:
+        return self.sql.begin_writing
+
+    def explain(self, error: Exception) -> None:
+        # After these a look would wait for the same lock again, or query within a transaction that cannot.
+        known = (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN, ErrorKind.DENIED)
+        aborted = self.store.driver.errors_end_transactions and self.store.in_transaction()
+        if aborted or self.store.classify(error) in known:
+            return
+        try:
+            with self.store.bookkeeping():
+                self.store.execute(self.sql.queues)
+        except Exception as another:
+            if self.store.classify(another) is ErrorKind.NOT_DATABASE:
+                raise
+            if self.store.classify(another) is ErrorKind.PERMANENT:
+                missing = [f"there is no table {self.sql.table}"]
+                raise NotInstalled(self.store.name, missing, "install() a queue in it") from error
