@@ -171,7 +171,7 @@ class NamedMoves(Generic[T]):
             moved = self._moved_and_read(begun[1], asked, transition, parts, token)
         else:
             rows = self._move(begun, asked, "key", transition, token, named(parts))
-            moved = [self.tasks.read(rows[0])] if rows else []
+            moved = [self.tasks.returned(rows[0])] if rows else []
         if moved and self.working and transition.target != TAKEN:
             self.note_finished(asked.event, parts, token)
         return moved
