@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
 from typing import Any
 
 import peewee as pw
@@ -9,11 +13,13 @@ import pytest
 
 import xq
 from tests.conftest import SERVERS
-from tests.factories import tasks
-from tests.steps import PATIENCE, eventually, in_threads, row, state
+from tests.factories import task, tasks
+from tests.steps import PATIENCE, eventually, forked, in_threads, note, noted, row, state
 from xq.core.values import Taken
+from xq.database.session import Session
 from xq.workers.attempt import Attempt
 from xq.workers.attempts import Attempts
+from xq.workers.child import InHand
 from xq.workers.pool import Program
 
 ROLES = ("runat", "attempts", "error")
@@ -76,3 +82,63 @@ def test_the_log_warns_of_endless_attempts_and_names_a_task_that_still_runs_at_t
     Task.put({})
     assert running.join(PATIENCE)
     assert (state(Task, 1), caplog.text.count("<worker <lambda> of Task> retries a failing task for ever")) == ("X", 1)
+
+
+def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_session_leaves_no_session(
+    make_live, tmp_path, monkeypatch
+):
+    Task, begins, died, log = make_live({"keep": True}), tmp_path / "begins", tmp_path / "died", tmp_path / "log"
+    acquire, release, join, remove = Session.acquire, Session.release, threading.Thread.join, InHand.remove
+    ends, held = threading.Event(), threading.Event()  # the parent ends the session, and holds it
+
+    def is_beside() -> bool:
+        return threading.current_thread().name == "xq children"
+
+    def acquires(session: Session) -> None:
+        if is_beside():
+            begins.touch()
+            ends.wait(PATIENCE)
+        acquire(session)
+        if is_beside():
+            held.set()
+
+    def releases(session: Session) -> None:
+        release(session)
+        if is_beside():
+            ends.set()
+            held.wait(PATIENCE)
+
+    def joins(thread: threading.Thread, timeout: float | None = None) -> None:
+        if is_beside():
+            ends.set()
+        join(thread, timeout)
+
+    def dies(heart: InHand, *leases: Any) -> None:
+        if leases and not noted(died):
+            eventually(begins.exists)
+            note(died, os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)
+        remove(heart, *leases)
+
+    def run() -> None:
+        logging.basicConfig(filename=log, force=True, level=logging.INFO)
+        Task.xq.run()
+
+    for owner, name, step in (
+        (Session, "acquire", acquires),
+        (Session, "release", releases),
+        (threading.Thread, "join", joins),
+        (InHand, "remove", dies),
+    ):
+        monkeypatch.setattr(owner, name, step)
+    Task.xq.worker(kind="process")(lambda found: None)
+    put = Task.put(task())
+    program = forked(Task._meta.database, run)
+    try:
+        pid = int(eventually(lambda: noted(died))[0])
+        eventually(lambda: pid not in [each.pid for each in Task.xq.processes()])
+    finally:
+        program.terminate()
+        program.join(PATIENCE)
+        program.kill()
+    assert (state(Task, put), f"task {put.id} is done\n" in log.read_text()) == ("D", True)

@@ -330,10 +330,11 @@ class Attempts(Generic[T]):
             if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
                 continue
             event = "ack" if attempt.is_open else attempt.finished
-            ended, took = ENDED.get(event, f"is finished by {event}"), lasting(time.monotonic() - job.started_at)
+            ended, took = ENDED.get(event, f"is finished by {event}"), time.monotonic() - job.started_at
             (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
-            self.log.log(level, "task %s %s after %s", name, ended, took, extra=extra)
+            after = f" after {lasting(took)}" if took >= 0 else ""  # -inf: the process that knows has died
+            self.log.log(level, "task %s %s%s", name, ended, after, extra=extra)
 
     def drop(self, *jobs: Lease) -> None:
         """End jobs, and free their slots."""

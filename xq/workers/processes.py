@@ -208,6 +208,8 @@ class Child:
 
     def settle(self) -> None:
         """Fail the tasks that it had begun, and give back the others."""
+        if self.work is not None:
+            self.work.join()  # else `keep` may hold the session again between its release and its end, for good
         try:
             self._context.copy().run(self._settle)
         except Exception as error:
