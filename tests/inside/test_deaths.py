@@ -16,7 +16,7 @@ from tests.conftest import SERVERS
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, eventually, forked, in_threads, note, noted, row, state
 from xq.core.values import Taken
-from xq.database.session import Session
+from xq.database.sessions import Session
 from xq.workers.attempt import Attempt
 from xq.workers.attempts import Attempts
 from xq.workers.child import InHand
