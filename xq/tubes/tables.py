@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
+from xq.adapters.databases import SHARED
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.peewee import urls
-from xq.core.errors import BadType, ConfigurationError, NotInstalled
+from xq.adapters.peewee.connections import database_of
+from xq.core.errors import BadType, ConfigurationError
+from xq.database.database import Database
 
 LONGEST_NAME = 64  # characters, of tubes and of their types
 READABLE = 20  # characters of a tube's name that the name of its table shows
@@ -95,10 +98,7 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
 
 
 class TubeRecords:
-    """The table in which the tubes of a database are recorded.
-
-    It is a queue itself, without tasks: so the database has what all queues share, be there a tube or not.
-    """
+    """The table in which the tubes of a database are recorded, beside the tables that all queues share."""
 
     def __init__(self, database: pw.Database) -> None:
         # Names compare byte by byte, whatever the default collation of the database.
@@ -109,29 +109,28 @@ class TubeRecords:
             type = pw.CharField(max_length=LONGEST_NAME, collation=exactly)
             options = pw.TextField()
             table = pw.CharField(max_length=LONGEST_NAME, column_name="table_name")
-            status = pw.CharField(max_length=1, default="-")  # none of a queue's
-            owner = pw.CharField(max_length=64, null=True)
 
         Tube._meta.set_database(database)
         Tube._meta.set_table_name(TUBES)
         self.model: Any = Tube
         self._made = self._there = False  # set outside transactions only, since a rollback undoes the creation
 
+    @property
+    def database(self) -> Database:
+        """The database that has them now."""
+        found = database_of(self.model._meta.database)
+        found.speaks(SHARED)
+        return found
+
     def make(self) -> None:
-        """Create the table if it does not exist."""
+        """Create these tables if one does not exist."""
         if self._made:
             return
-        if not self._is_installed():  # a user without the right to create it may use an existing one
+        database = self.database
+        if not {TUBES, *database.sql.tables} <= {*self.model._meta.database.get_tables()}:
             self.check_transaction()
-            self.model.create_table()
+            database.install(self.model.create_table)
         self._made = not self._within_transaction()
-
-    def _is_installed(self) -> bool:
-        try:
-            self.model.xq.sessions()
-        except NotInstalled:
-            return False
-        return True
 
     def are_there(self) -> bool:
         if self._there:
@@ -148,7 +147,7 @@ class TubeRecords:
             )
 
     def _within_transaction(self) -> bool:
-        return bool(self.model.xq.parts.store.in_transaction())
+        return bool(self.database.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the tubes by name; none if the table does not exist."""

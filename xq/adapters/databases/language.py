@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.named import quoted
-from xq.core.ports import TIMES, Kind
+from xq.core.ports import TIMES, Connections, Kind
 
 
 class Form(str):
@@ -88,6 +89,11 @@ class Language:
     folded = Form("lower({})")
     # A query of (holder, seconds, how to end it) of transactions older than `:n` seconds, the oldest first.
     open_transactions = ""
+
+    @contextmanager
+    def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
+        """Create tables in this block: no other process creates any in the first schema, nor in this one."""
+        yield
 
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""

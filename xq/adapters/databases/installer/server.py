@@ -22,7 +22,6 @@ class ServerObjects(Objects):
 class ServerInstaller(Installer):
     """The records of xq stand in the connection's first schema, and its locks are those of the server."""
 
-    first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
     others: ClassVar[str]  # a query of the other schemas that have records of xq
     from_there: ClassVar[str]  # advice how to use the records of another schema; the name follows
 
@@ -41,17 +40,9 @@ class ServerInstaller(Installer):
         if unfit := self.unfit(store):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
-    def _schemas(self, store: Connections) -> tuple[str, str]:
-        """Return the schema of the table, and the schema of xq's records."""
-        ((first,),) = store.execute(f"SELECT {self.first_schema}")
-        return self.of.source.schema or first, first
-
-    def installed_in(self, store: Connections) -> list[str]:
-        """Return the schemas to lock while installing, sorted to avoid deadlocks."""
-        return sorted(filter(None, set(self._schemas(store))))
-
     def unfit(self, store: Connections) -> str | None:
-        here, _ = self._schemas(store)
+        ((first,),) = store.execute(f"SELECT {self.of.first_schema}")
+        here = self.of.source.schema or first
         for (other,) in store.execute(self.others):
             # A process whose first schema has the table records it without the schema.
             names = [f"{here}.{self.of.source.name}", *([self.of.source.name] if other == here else [])]
