@@ -75,10 +75,6 @@ class Parts(Generic[T]):
         """Return whether the database allows this thread's connection to read only."""
         return self._executor.only_reads()
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` once the transaction of this thread's connection is committed; at once outside of one."""
-        self.store.after_commit(call)
-
     def create_by(self, create: Callable[[], None]) -> None:
         """Create the table by `create`, a call of the ORM, and install; in any number of processes at once."""
         binding = self._executor.bind()

@@ -12,7 +12,6 @@ from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.options import seconds_of
 from xq.core.tokens import checked
-from xq.database.database import Database
 from xq.database.members import members
 from xq.database.sessions import Session
 from xq.tubes import tables
@@ -74,8 +73,8 @@ class Tubes:
         self.tube = TubeMap(self)
         self._clock = clock
         self._records = TubeRecords(self.database)
-        shared = tables.shared(self._records.database)
-        # One tube object per process: its queue has the waiters and observers.
+        # All users of the database share these, since the queue of a tube has its waiters and observers.
+        shared: dict[str, Any] = vars(self._records.database).setdefault("tubes", {})
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
         self._running: State = shared.setdefault("state", self._state())
@@ -106,14 +105,9 @@ class Tubes:
         """
         return self._running.look()
 
-    def _installed(self) -> Database:
-        """Return the database, with the tables that all queues share, and the records of tubes."""
-        self._records.make()
-        return self._records.database
-
     def _current(self) -> Session:
         """Return the current session, registered in the database."""
-        database = self._installed()
+        database = self._records.made()
         self._unopened.attend()  # what it takes must come back, also of what is no queue
         session = database.sessions.to_take()
         session.register()
@@ -156,7 +150,7 @@ class Tubes:
             raise BadType(f"on_task_change is a function, not {shown(on_task_change)}")
         chosen = self._features(type, options)
         with self._running:
-            self._installed()
+            self._records.made()
             found = self._find_record(name)
             tube = None if found is None else self._existing_tube(found, if_not_exists)
             if tube is None:
@@ -332,7 +326,7 @@ class Tubes:
     def session(self, uuid: object = None) -> Session:
         """Return a new session for a `with` block, or the one with this uuid. Raises UnknownSession, BadValue."""
         with self._running:
-            return self._installed().sessions.registered(None if uuid is None else checked(uuid))
+            return self._records.made().sessions.registered(None if uuid is None else checked(uuid))
 
     def identify(self, uuid: object = None) -> str:
         """Return the uuid of the session in which this thread, or asyncio task, takes. With a uuid, join that session.
@@ -365,5 +359,5 @@ class Tubes:
         if ttr is not None:
             seconds = seconds_of("session_ttr", ttr, ends=True)
             with self._running:
-                database = self._installed()
+                database = self._records.made()
                 database.run(database.sql.set_setting, {"name": "session_ttr", "value": seconds})

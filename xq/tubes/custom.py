@@ -32,16 +32,7 @@ from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube,
 
 FACTORY_METHODS: Final = ("create_space", "new")
 METHODS: Final = (
-    "normalize_task",
-    "put",
-    "take",
-    "delete",
-    "release",
-    "bury",
-    "kick",
-    "peek",
-    "touch",
-    "truncate",
+    *("normalize_task", "put", "take", "delete", "release", "bury", "kick", "peek", "touch", "truncate"),
     "tasks_by_state",
 )
 POLL: Final = UNATTENDED  # seconds between two calls of the driver for tasks that another process has put

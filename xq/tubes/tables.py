@@ -62,12 +62,6 @@ def database(where: object) -> pw.Database:
     return urls.database(where)
 
 
-def shared(place: object) -> dict[str, Any]:
-    """Return the values that all users of a database's tubes share in this process. They live as long as its place."""
-    kept: dict[str, Any] = vars(place).setdefault("tubes", {})
-    return kept
-
-
 def new_table(name: str) -> str:
     """Return a new, unique name for the table of a tube. It begins with readable characters of the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
@@ -122,15 +116,15 @@ class TubeRecords:
         found.speaks(SHARED)
         return found
 
-    def make(self) -> None:
-        """Create these tables if one does not exist."""
-        if self._made:
-            return
+    def made(self) -> Database:
+        """Return the database, after creating these tables if one does not exist."""
         database = self.database
-        if not {TUBES, *database.sql.tables} <= {*self.model._meta.database.get_tables()}:
-            self.check_transaction()
-            database.install(self.model.create_table)
-        self._made = not self._within_transaction()
+        if not self._made:
+            if not {TUBES, *database.sql.tables} <= {*self.model._meta.database.get_tables()}:
+                self.check_transaction()
+                database.install(self.model.create_table)
+            self._made = not self._within_transaction()
+        return database
 
     def are_there(self) -> bool:
         if self._there:

@@ -28,6 +28,7 @@ class Language:
 
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
+    first_schema = ""  # SQL for the schema of a server where xq has its records
     commits = ""  # a query whose result changes with each commit of another connection; "" if there is none
     shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts of shared.sql that the database writes in its own way
     schemas: Collection[str] = ("main",)  # SQLite: those whose files other processes may write

@@ -27,7 +27,6 @@ class ServerLanguage(Statements):
     skip = f"{lock} SKIP LOCKED"
     whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
-    first_schema: ClassVar[str]  # SQL of the connection's schema, where xq has its records
 
     def to_lock(self, store: Connections, schema: str) -> list[str]:
         """Return the first schema and this one, sorted to avoid deadlocks."""
