@@ -38,11 +38,9 @@ def _answer(all_tubes: Any, command: str, name: str, given: list[str], yes: bool
     if command == "list":
         from xq.tubes.tables import TubeRecords
 
-        model = TubeRecords(all_tubes.database).model
-        known = model.select(model.name, model.type).order_by(model.name).tuples() if model.table_exists() else ()
         told = {
-            each: {"type": kind} | (all_tubes.tube[each].statistics()["tasks"] if kind in all_tubes.driver else {})
-            for each, kind in known
+            name: {"type": kind} | (all_tubes.tube[name].statistics()["tasks"] if kind in all_tubes.driver else {})
+            for name, kind, *_ in TubeRecords(all_tubes.database)
         }
         return Answer(told, [[{"tube": each, **of} for each, of in told.items()]])
     wanted = "TYPE [NAME=VALUE ...]" if command == "create" else ON_A_TUBE.get(command)

@@ -14,7 +14,7 @@ from xq.core.clock import Clock
 from xq.core.errors import NotInstalled
 from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Liveness, Row
 from xq.database.members import Member, copied, members
-from xq.database.transactions import Transactions
+from xq.database.transactions import Transactions, retried
 
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
 
@@ -62,8 +62,9 @@ class BaseDatabase(Transactions):
 
     @property
     def members(self) -> list[Member]:
-        """Its members, installed or not."""
-        return [member for member in copied(members) if member.database is self]
+        """Its members, installed or not, the queues first."""
+        mine = [member for member in copied(members) if member.database is self]
+        return sorted(mine, key=lambda member: member.executor is None)
 
     @property
     def queues(self) -> list[Member]:
@@ -71,13 +72,12 @@ class BaseDatabase(Transactions):
 
     @property
     def installed(self) -> list[Member]:
-        """Its members that are installed, the queues first."""
-        return sorted((each for each in self.members if each.installed), key=lambda each: each.executor is None)
+        return [member for member in self.members if member.installed]
 
     @property
     def is_installed(self) -> bool:
-        """Whether this process has a queue that is installed in it, and so the tables that all share."""
-        return any(queue.installed for queue in self.queues)
+        """Whether this process has a member that is installed in it, and so the tables that all share."""
+        return any(member.installed for member in self.members)
 
     @property
     def clock(self) -> Clock | None:
@@ -114,6 +114,17 @@ class BaseDatabase(Transactions):
             self._denied[member.source_name] = time.monotonic() + ATTEMPT
 
     # running SQL
+
+    def install(self, create: Callable[[], object]) -> None:
+        """Create the tables that all queues share, and by `create` one that needs them; in any number of processes."""
+
+        def make() -> None:
+            with self.sql.creating(self.store):
+                for sql in self.sql.tables.values():
+                    self.store.execute(sql)
+                create()
+
+        retried(self.store, make)
 
     def values(self) -> dict[str, Any]:
         """Return the named values that every text may use: a test's time, or None."""

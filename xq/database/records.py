@@ -76,19 +76,21 @@ class SessionRecords:
         """Return the values of the row of a session that this process registers."""
         return {"uuid": uuid, "lease": self.liveness and self.liveness.lease, **this_process()}
 
-    def register(self, uuid: str, database: RunsQueue) -> bool:
-        """Register a session as a possible owner of tasks of a queue. Return whether that is committed."""
-        self._check_tables(database)
-        sql = database.dialect.shared.session_listed
-        values = {**database.values(), **self._registered(uuid), "queue": database.dialect.source_name}
+    def register(self, uuid: str, database: BaseDatabase, queue: RunsQueue | None) -> bool:
+        """Register a session as a possible owner of tasks, if of a queue, there. Return whether that is committed."""
+        if queue is not None:
+            self._check_tables(queue)
+        runs: Runs = queue or database
+        sql, name = database.sql.session_listed, queue.dialect.source_name if queue else ""
+        values = {**runs.values(), **self._registered(uuid), "queue": name}
         # On the session connection if possible: other threads would wait for the application's transaction.
         if self._on_own_connection(sql, values) is not None:
             self._announce()
             return True
-        with database.store.bookkeeping():
-            database.run(sql, values)
-        database.store.after_commit(self._announce)
-        return not database.store.in_transaction()
+        with runs.store.bookkeeping():
+            runs.run(sql, values)
+        runs.store.after_commit(self._announce)
+        return not runs.store.in_transaction()
 
     def _check_tables(self, database: RunsQueue) -> None:
         """Raise ConfigurationError if the session connection finds other tables or rows than the application's."""

@@ -54,14 +54,14 @@ class Session:
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._lock = threading.RLock()
 
-    def register(self, queue: RunsQueue) -> None:
-        """Register it in the database as a possible owner of tasks of a queue."""
-        name = queue.dialect.source_name
-        if name not in self.registered_in:
-            if (database := self.sessions.database()) is not None:
-                database.find_liveness()
+    def register(self, queue: RunsQueue | None = None) -> None:
+        """Register it in the database as a possible owner of tasks, in a queue if one is given."""
+        name = queue.dialect.source_name if queue else ""
+        database = self.sessions.database()
+        if name not in self.registered_in and database is not None:
+            database.find_liveness()
             self.acquire()
-            if self.sessions.records.register(self.uuid, queue):
+            if self.sessions.records.register(self.uuid, database, queue):
                 self.registered_in.add(name)
 
     def acquire(self) -> None:
@@ -234,6 +234,15 @@ class Sessions:
 
     def new(self) -> Session:
         return self.named(str(uuid.uuid4()))
+
+    def registered(self, name: str | None, queue: RunsQueue | None = None) -> Session:
+        """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
+        session = self.new() if name is None else self.named(name)
+        if name is None:
+            session.register(queue)
+        elif not self.rejoin(session):
+            raise UnknownSession(name)
+        return session
 
     def join(self, session: Session | None) -> None:
         """Make this the current session of this thread or asyncio task (None: the session of the process).

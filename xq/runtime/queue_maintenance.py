@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from xq.core import time
-from xq.core.errors import UnknownSession
 from xq.core.machine import TAKEN
 from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
@@ -233,13 +232,7 @@ class QueueMaintenance(Member):
     def session(self, name: str | None) -> Session:
         """Return a new session, or join the one of this uuid. Raises UnknownSession if it has ended."""
         _, binding = self.executor.begin()
-        mine = binding.sessions
-        session = mine.new() if name is None else mine.named(name)
-        if name is None:
-            session.register(self.executor)
-        elif not mine.rejoin(session):
-            raise UnknownSession(name)
-        return session
+        return binding.sessions.registered(name, self.executor)
 
     def current_session(self) -> Session:
         """Register the current session in the database, and return it."""

@@ -7,11 +7,10 @@ from contextlib import nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
-from xq.adapters.peewee import PeeweeStore, upgrade
-from xq.adapters.peewee.connections import database_of
-from xq.api import Queue
+from xq.adapters.peewee import PeeweeStore
 from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
+from xq.core.options import seconds_of
 from xq.core.tokens import checked
 from xq.database.members import members
 from xq.database.sessions import Session
@@ -74,27 +73,24 @@ class Tubes:
         self.tube = TubeMap(self)
         self._clock = clock
         self._records = TubeRecords(self.database)
-        shared = tables.shared(database_of(self.database))
-        # One tube object per process: its queue has the waiters and observers.
+        # All users of the database share these, since the queue of a tube has its waiters and observers.
+        shared: dict[str, Any] = vars(self._records.database).setdefault("tubes", {})
         self._open: dict[tuple[str, int], Tube] = shared.setdefault("open", {})
         self._drivers: dict[str, Any] = shared.setdefault("drivers", dict(PRESETS))
-        self._queue: Queue[Any] = upgrade(
-            self._records.model, {"status": "status", "owner": "owner"}, {"id": "required"}, methods=False, clock=clock
-        )
         self._running: State = shared.setdefault("state", self._state())
-        if clock is None:  # a test's clock runs no maintenance thread
-            others = UnopenedTubes(self._queue, self._records, self._drivers, self._tube, self._close)
-            others = shared.setdefault("unopened", others)
-            members.add(others)
+        others = UnopenedTubes(self._records, self._drivers, self._tube, self._close, clock)
+        self._unopened: UnopenedTubes = shared.setdefault(f"unopened {id(clock)}", others)
+        members.add(self._unopened)
 
     def _state(self) -> State:
+        database = self._records.database
         questions = {
-            "only_reads": self._queue.parts.executor.only_reads,
+            "only_reads": lambda: database.sql.only_reads(database.store),
             "there": self._records.are_there,
             "awaited": lambda: any(tube.is_awaited for tube in list(self._open.values())),
-            "paused": lambda: database_of(self.database).is_paused(),
+            "paused": database.is_paused,
         }
-        return State(questions, self._queue.parts.store.classify)
+        return State(questions, database.store.classify)
 
     def state(self) -> str:
         """Return the tubes' state, as this thread's connection now finds it.
@@ -109,10 +105,13 @@ class Tubes:
         """
         return self._running.look()
 
-    def _installed(self) -> Queue[Any]:
-        """Install the objects that all queues share, and return the queue for the tubes' records. It has no tasks."""
-        self._records.make()
-        return self._queue
+    def _current(self) -> Session:
+        """Return the current session, registered in the database."""
+        database = self._records.made()
+        self._unopened.attend()  # what it takes must come back, also of what is no queue
+        session = database.sessions.to_take()
+        session.register()
+        return session
 
     @by_name
     def create_tube(
@@ -151,7 +150,7 @@ class Tubes:
             raise BadType(f"on_task_change is a function, not {shown(on_task_change)}")
         chosen = self._features(type, options)
         with self._running:
-            self._installed()
+            self._records.made()
             found = self._find_record(name)
             tube = None if found is None else self._existing_tube(found, if_not_exists)
             if tube is None:
@@ -227,7 +226,7 @@ class Tubes:
             return existed
 
         wording = TubeWording(type=record.type, types=self._drivers)
-        host = Host(self._running, self._queue, lambda: self._installed().current_session().uuid, forget, wording)
+        host = Host(self._running, self._records, lambda: self._current().uuid, forget, wording)
         driver = self._drivers[record.type]
         if not isinstance(driver, Mapping):
             return CustomTube(record, driver, self.database, host)
@@ -327,7 +326,7 @@ class Tubes:
     def session(self, uuid: object = None) -> Session:
         """Return a new session for a `with` block, or the one with this uuid. Raises UnknownSession, BadValue."""
         with self._running:
-            return self._installed().session(uuid)
+            return self._records.made().sessions.registered(None if uuid is None else checked(uuid))
 
     def identify(self, uuid: object = None) -> str:
         """Return the uuid of the session in which this thread, or asyncio task, takes. With a uuid, join that session.
@@ -339,13 +338,12 @@ class Tubes:
         """
         wanted = None if uuid is None else checked(uuid)
         if wanted is None and self.state() != RUNNING:  # without writes the session cannot be registered
-            return database_of(self.database).sessions.current().uuid
+            return self._records.database.sessions.current().uuid
         with self._running:
-            queue = self._installed()
-            current = queue.current_session()
+            current = self._current()
             if wanted not in (None, current.uuid):
-                own = database_of(self.database).sessions.own()
-                current.sessions.join(None if wanted == own.uuid else queue.session(wanted))
+                own = wanted == current.sessions.own().uuid
+                current.sessions.join(None if own else current.sessions.registered(wanted))
             return wanted or current.uuid
 
     @by_name
@@ -359,5 +357,7 @@ class Tubes:
         if in_replicaset is not None and not isinstance(in_replicaset, bool):
             raise BadType(f"in_replicaset is True or False, not {shown(in_replicaset)}")
         if ttr is not None:
+            seconds = seconds_of("session_ttr", ttr, ends=True)
             with self._running:
-                self._installed().configure(session_ttr=ttr)
+                database = self._records.made()
+                database.run(database.sql.set_setting, {"name": "session_ttr", "value": seconds})

@@ -22,6 +22,7 @@ from xq.core.errors import (
 )
 from xq.core.options import count_of, seconds_of
 from xq.core.ports import fits_a_column
+from xq.database.database import Database
 from xq.database.members import Member, members
 from xq.runtime.sleep import UNATTENDED, Deadline
 from xq.tubes import tables
@@ -31,16 +32,7 @@ from xq.tubes.tube import CALLS, GONE, LETTERS, NAMES, STATES, Host, Task, Tube,
 
 FACTORY_METHODS: Final = ("create_space", "new")
 METHODS: Final = (
-    "normalize_task",
-    "put",
-    "take",
-    "delete",
-    "release",
-    "bury",
-    "kick",
-    "peek",
-    "touch",
-    "truncate",
+    *("normalize_task", "put", "take", "delete", "release", "bury", "kick", "peek", "touch", "truncate"),
     "tasks_by_state",
 )
 POLL: Final = UNATTENDED  # seconds between two calls to the driver for tasks that another process has put
@@ -87,8 +79,8 @@ class CustomTube(Tube, Member):
         members.add(self)
 
     @property
-    def database(self) -> object | None:
-        return self._host.records.parts.store.database
+    def database(self) -> Database:
+        return self._host.records.database
 
     @property
     def is_awaited(self) -> bool:
@@ -109,7 +101,7 @@ class CustomTube(Tube, Member):
         if row is not None:
             task = self._task_of(row)
             owner = self._owners.get(task.id) if event != "touch" else None
-            self._host.records.parts.store.after_commit(lambda: self._committed(task, event, owner))
+            self.database.store.after_commit(lambda: self._committed(task, event, owner))
 
     def _committed(self, task: Task, event: str, owner: SessionTake | None) -> None:
         self._forget({task.id: owner})
@@ -164,7 +156,7 @@ class CustomTube(Tube, Member):
     def take(self, timeout: float | None = None) -> Task | None:
         """Take a task, or return None if there is none within `timeout` seconds (None: wait without limit)."""
         seconds = None if timeout is None else seconds_of("timeout", timeout)
-        if timeout != 0 and self._host.records.parts.store.in_transaction():
+        if timeout != 0 and self.database.store.in_transaction():
             raise InTransaction("take", ", or say timeout=0")
         session, deadline = self._host.session(), Deadline(seconds)
         with self._changes:
@@ -189,7 +181,7 @@ class CustomTube(Tube, Member):
     def ack(self, id: object) -> Task:
         """Finish a task that this session has taken. Raises NotFound, WrongState, NotOwner."""
         done = self._task_of(self._object.delete(self._owned_id("ack", id)))
-        self._host.records.parts.store.after_commit(self._acked)
+        self.database.store.after_commit(self._acked)
         return done
 
     def _acked(self) -> None:
@@ -250,14 +242,14 @@ class CustomTube(Tube, Member):
                     self._object.release(id, {})
             except Exception:  # an error of the class must not stop the release of the other tasks and tubes
                 log.exception("task %r of the tube %s was not released at the end of its session", id, self.name)
-            self._host.records.parts.store.after_commit(partial(self._forget, {id: owner}))
+            self.database.store.after_commit(partial(self._forget, {id: owner}))
 
     @by_name
     def truncate(self) -> Any:
         """Delete every task."""
         owners = dict(self._owners)
         found = self._object.truncate()
-        self._host.records.parts.store.after_commit(partial(self._forget, owners))
+        self.database.store.after_commit(partial(self._forget, owners))
         return found
 
     def _drop(self) -> int:

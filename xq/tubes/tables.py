@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
+from xq.adapters.databases.dialects import SHARED
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.peewee import urls
-from xq.core.errors import BadType, ConfigurationError, NotInstalled
+from xq.adapters.peewee.connections import database_of
+from xq.core.errors import BadType, ConfigurationError
+from xq.database.database import Database
 
 LONGEST_NAME = 64  # characters, for tubes and for their types
 READABLE = 20  # how many characters of a tube's name its table's name shows
@@ -59,12 +62,6 @@ def database(where: object) -> pw.Database:
     return urls.database(where)
 
 
-def shared(place: object) -> dict[str, Any]:
-    """Return the values that all users of a database's tubes share in this process. They live as long as its place."""
-    kept: dict[str, Any] = vars(place).setdefault("tubes", {})
-    return kept
-
-
 def new_table(name: str) -> str:
     """Return a new, unique name for a tube's table. It begins with readable characters from the tube's name."""
     readable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:READABLE]
@@ -95,10 +92,7 @@ def key_types(model: type[pw.Model]) -> tuple[type, ...]:
 
 
 class TubeRecords:
-    """The table that records a database's tubes.
-
-    It is a queue itself, without tasks: so the database has what all queues share, be there a tube or not.
-    """
+    """The table that records a database's tubes, beside the tables that all queues share."""
 
     def __init__(self, database: pw.Database) -> None:
         # Names compare byte by byte, whatever the database's default collation.
@@ -109,29 +103,28 @@ class TubeRecords:
             type = pw.CharField(max_length=LONGEST_NAME, collation=exactly)
             options = pw.TextField()
             table = pw.CharField(max_length=LONGEST_NAME, column_name="table_name")
-            status = pw.CharField(max_length=1, default="-")  # none of a queue's
-            owner = pw.CharField(max_length=64, null=True)
 
         Tube._meta.set_database(database)
         Tube._meta.set_table_name(TUBES)
         self.model: Any = Tube
         self._made = self._there = False  # set outside transactions only, since a rollback undoes the creation
 
-    def make(self) -> None:
-        """Create the table if it does not exist."""
-        if self._made:
-            return
-        if not self._is_installed():  # a user without the right to create it may use an existing one
-            self.check_transaction()
-            self.model.create_table()
-        self._made = not self._within_transaction()
+    @property
+    def database(self) -> Database:
+        """The database that has them now."""
+        found = database_of(self.model._meta.database)
+        found.speaks(SHARED)
+        return found
 
-    def _is_installed(self) -> bool:
-        try:
-            self.model.xq.sessions()
-        except NotInstalled:
-            return False
-        return True
+    def made(self) -> Database:
+        """Return the database, after creating these tables if one does not exist."""
+        database = self.database
+        if not self._made:
+            if not {TUBES, *database.sql.tables} <= {*self.model._meta.database.get_tables()}:
+                self.check_transaction()
+                database.install(self.model.create_table)
+            self._made = not self._within_transaction()
+        return database
 
     def are_there(self) -> bool:
         if self._there:
@@ -148,7 +141,7 @@ class TubeRecords:
             )
 
     def _within_transaction(self) -> bool:
-        return bool(self.model.xq.parts.store.in_transaction())
+        return bool(self.database.store.in_transaction())
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the tubes by name; none if the table does not exist."""

@@ -17,7 +17,7 @@ from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.tubes.arguments import by_name
 from xq.tubes.state import State
-from xq.tubes.tables import Record
+from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.types import lacks
 from xq.tubes.types import pri as checked_pri
 from xq.workers.options import Options
@@ -114,7 +114,7 @@ class Host:
     """What a tube needs from the database that it belongs to."""
 
     running: State
-    records: Queue[Any]  # it has no tasks, but installs what all queues share
+    records: TubeRecords
     session: Callable[[], str]  # returns the current session's uuid, after registering it
     forget: Callable[[], bool]  # deletes the tube's record; returns whether it existed
     wording: TubeWording
@@ -191,7 +191,7 @@ class Tube:
 
     def is_gone(self, error: BaseException) -> bool:
         """Return whether the tube was dropped, which may have caused an error."""
-        store = self._host.records.parts.store
+        store = self._host.records.database.store
         if not isinstance(error, NotInstalled) and store.classify(error) in OUTCOME_UNKNOWN:
             return False
         try:

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from xq.adapters.databases.dialect import Dialect
-from xq.api import Queue
 from xq.core import time
+from xq.core.clock import Clock
 from xq.core.errors import Error
 from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database.database import Database
@@ -49,14 +49,14 @@ class UnopenedTubes(Member):
 
     def __init__(
         self,
-        queue: Queue[Any],
         records: TubeRecords,
         types: Mapping[str, Any],
         open: Callable[[Record], Tube],
         close: Callable[[Record], None],
+        clock: Clock | None,
     ):
-        self._queue = queue  # the records' queue, which has no tasks
         self._records, self._types, self._open, self._close = records, types, open, close
+        self._clock = clock  # a test's clock runs no thread
         self._tubes: Mapping[str, UnopenedTube] = {}  # by table
         self._prototypes: dict[tuple[str, ...], Dialect] = {}  # by type and options
         self._seen: object = None  # the connection of the last look, and its number of commits then
@@ -67,7 +67,11 @@ class UnopenedTubes(Member):
 
     @property
     def database(self) -> Database:
-        return Database.of(self._queue.parts.store)
+        return self._records.database
+
+    @property
+    def installed(self) -> bool:
+        return self._records.are_there()
 
     @property
     def maintained(self) -> bool:
@@ -80,13 +84,13 @@ class UnopenedTubes(Member):
 
     def attend(self) -> None:
         """Start the thread if necessary, which attends them without a queue, too."""
-        if not self._attended and (duties := self.database.start_duties()) is not None:
+        if self.maintains and not self._attended and (duties := self.database.start_duties()) is not None:
             self._attended = True
             duties.call_for(duties.expire)
 
     @property
     def maintains(self) -> bool:
-        return not self.database.supervised
+        return self._clock is None and not self.database.supervised
 
     def _refresh(self) -> None:
         before = self._tubes
@@ -103,12 +107,12 @@ class UnopenedTubes(Member):
 
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Open the tubes in which these sessions are registered, and release their tasks."""
-        database = self._queue.parts.maintenance.executor
-        listed = of_sessions(database, database.dialect.shared, database.dialect.shared.session_queues, uuids)
+        database = self.database
+        listed = of_sessions(database, database.sql, database.sql.session_queues, uuids)
         self.names([name for (name,) in listed if name])
         for tube in [tube for (name,) in listed if (tube := self._tubes.get(name))]:
             if (queue := self._try(tube, lambda queue: queue)) is not None:
-                self.database.unless_denied(queue, partial(queue.give_back, uuids, event))
+                database.unless_denied(queue, partial(queue.give_back, uuids, event))
 
     def _try(self, tube: UnopenedTube, work: Callable[[QueueMaintenance], R]) -> R | None:
         """Open a tube, and return the result of `work` with its queue. If either fails, skip the tube for a while."""
@@ -120,7 +124,7 @@ class UnopenedTubes(Member):
 
     def _skip(self, tube: UnopenedTube, error: Exception) -> None:
         """Skip a tube for a while. Raises the error again unless it concerns this tube only."""
-        kind = self._queue.parts.store.classify(error)
+        kind = self.database.store.classify(error)
         if not isinstance(error, Error) and kind not in (ErrorKind.DENIED, *PERMANENT):
             raise error
         tube.skipped_until = time.monotonic() + SKIP
@@ -138,7 +142,7 @@ class UnopenedTubes(Member):
 
     def _rows(self, query: Callable[[Sequence[Any]], str]) -> list[Any]:
         """Return the rows that a query on many tubes finds at once, each after its tube."""
-        now, store = time.monotonic(), self._queue.parts.store
+        now, store = time.monotonic(), self.database.store
 
         def ask(part: Sequence[UnopenedTube]) -> list[Any]:
             sql = query([tube.dialect for tube in part])
@@ -159,14 +163,13 @@ class UnopenedTubes(Member):
         The orphaned tasks are searched for at one look in LONGEST_REST seconds.
         """
         self._refresh()
-        dialect, searches = self._queue.parts.executor.installation.dialect, now >= self._search_at
+        sql, searches = self.database.sql, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
-        upkeep_of = dialect.shared.upkeep_of
-        for tube, _, seconds in self._rows(lambda dialects: upkeep_of([(each, True, False) for each in dialects])):
+        for tube, _, seconds in self._rows(lambda dialects: sql.upkeep_of([(each, True, False) for each in dialects])):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
-        for tube, _ in self._rows(dialect.shared.orphans_of) if searches else ():
+        for tube, _ in self._rows(sql.orphans_of) if searches else ():
             self._try(tube, bool)
         if searches:
             self._search_at = now + LONGEST_REST
@@ -175,10 +178,10 @@ class UnopenedTubes(Member):
 
     def expire(self, left: Mapping[str, float] = MappingProxyType({})) -> float | None:
         """Move a batch of the due tasks of each tube, at the times that the last look at all tubes has found."""
-        now, store = time.monotonic(), self._queue.parts.store
+        now, store = time.monotonic(), self.database.store
         early = now < self._next_look
         if not early:
-            seen = id(store.in_use), store.execute(self._queue.parts.executor.installation.dialect.commits)
+            seen = id(store.in_use), store.execute(self.database.sql.commits)
             if seen != self._seen or now >= self._seen_until:
                 self._look(now)
                 self._seen = seen

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ class Language(ABC):
 
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
+    first_schema = ""  # SQL for the schema of a server where xq has its records
     commits = ""  # a query whose result changes with each commit on another connection; "" if there is none
     shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts in shared.sql that the database writes in its own way
     schemas: Collection[str] = ("main",)  # SQLite: those whose files other processes may write
@@ -92,6 +94,11 @@ class Language(ABC):
     folded = Form("lower({})")
     # A query for transactions older than `:n` seconds, the oldest first: (holder, seconds, how to end it).
     open_transactions = ""
+
+    @contextmanager
+    def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
+        """Create tables in this block: no other process creates any in the first schema, nor in this one."""
+        yield
 
     def exact(self, column: str, kind: Kind = "text") -> str:
         """Return a column for an exact comparison in any collation. It cannot use an index."""

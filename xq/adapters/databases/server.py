@@ -27,6 +27,11 @@ class ServerLanguage(Language):
     whole = Form("CAST({} AS BIGINT)")
     session_sql: ClassVar[SessionSql]  # what the session connection runs
 
+    def to_lock(self, store: Connections, schema: str) -> list[str]:
+        """Return the first schema and this one, sorted to avoid deadlocks."""
+        ((first,),) = store.execute(f"SELECT {self.first_schema}")
+        return sorted(filter(None, {first, schema}))
+
     def liveness(self, store: Connections) -> SessionConnection:
         return SessionConnection(store.connector(), self.session_sql)
 

@@ -118,7 +118,7 @@ def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]
     with _connected(where) as found:
         queues, left_out = [], {}
         for table, record in installed(found).items():
-            if table == TUBES or table.startswith(f"{TUBES}_"):
+            if table.startswith(f"{TUBES}_"):
                 continue
             try:
                 queues.append(_queue(record, table, model_of(found, table)))

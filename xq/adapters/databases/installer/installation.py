@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
-from xq.adapters.databases.shared import GENERATIONS
+from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, InTransaction
 from xq.core.machine import ABSENT, ENDED, READY
@@ -305,10 +305,10 @@ class Installation(Findings):
         with self.installer.installing(self.store):
             for sql in [*self._drops(), *self.stale()]:
                 self.store.execute(sql)
-            if self._records_are_in(self.installer.existing(self.store)):
+            if self._records_are_in(there := self.installer.existing(self.store)):
                 for sql in self.dialect.records.forget_all.values():
                     self.store.execute(sql)
-                if not self.store.execute(self.dialect.shared.queues):
+                if TUBES not in there and not self.store.execute(self.dialect.shared.queues):
                     for shared in self.installer.objects.shared():
                         self.store.execute(shared.drop)
             if self.store.adds_columns and not keep_columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from typing import ClassVar
 
@@ -140,10 +140,9 @@ class Installer(ABC):
 
     continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
 
-    @contextmanager
-    def creating(self, store: Connections) -> Iterator[None]:
+    def creating(self, store: Connections) -> AbstractContextManager[None]:
         """Create the application's table in this block; other connections cannot create objects with that name."""
-        yield
+        return self.of.creating(store, self.of.source.schema)
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:

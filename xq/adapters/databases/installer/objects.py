@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import TUBES
 from xq.adapters.databases.sql_file import filled_in, statements, texts
 from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
 
@@ -141,6 +142,11 @@ class Objects(ABC):
             Object("table", table, (create,), f"DROP TABLE IF EXISTS {table}")
             for table, create in self.of.shared.tables.items()
         ]
+
+    @property
+    def shared_names(self) -> list[str]:
+        """The names of these tables, and of that of tubes, which needs them as a queue does."""
+        return [*self.of.shared.tables, TUBES]
 
     # the SQL files
 

@@ -14,7 +14,6 @@ from xq.core.ports import OUTCOME_UNKNOWN, Connections
 class ServerInstaller(Installer):
     """The records of xq stand in the connection's first schema, and it uses the server's locks."""
 
-    first_schema: ClassVar[str]  # SQL for the connection's schema, where xq has its records
     others: ClassVar[str]  # a query for the other schemas that have xq's records
     from_there: ClassVar[str]  # advice how to use another schema's records; the name follows
 
@@ -33,17 +32,9 @@ class ServerInstaller(Installer):
         if unfit := self.unfit(store):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
-    def _schemas(self, store: Connections) -> tuple[str, str]:
-        """Return the table's schema, and the schema with xq's records."""
-        ((first,),) = store.execute(f"SELECT {self.first_schema}")
-        return self.of.source.schema or first, first
-
-    def installed_in(self, store: Connections) -> list[str]:
-        """Return the schemas to lock while installing, sorted to avoid deadlocks."""
-        return sorted(filter(None, set(self._schemas(store))))
-
     def unfit(self, store: Connections) -> str | None:
-        here, _ = self._schemas(store)
+        ((first,),) = store.execute(f"SELECT {self.of.first_schema}")
+        here = self.of.source.schema or first
         for (other,) in store.execute(self.others):
             # A process whose first schema has the table records it without the schema.
             names = [f"{here}.{self.of.source.name}", *([self.of.source.name] if other == here else [])]

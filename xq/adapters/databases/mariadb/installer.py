@@ -30,7 +30,6 @@ class MariadbInstaller(ServerInstaller):
     def no_table(self) -> str:
         return f"SELECT '{VIEW}' FROM information_schema.tables WHERE {self._mine} AND table_type = 'VIEW'"
 
-    first_schema = "DATABASE()"
     others = (
         "SELECT table_schema FROM information_schema.tables "
         f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
@@ -70,17 +69,6 @@ class MariadbInstaller(ServerInstaller):
                 for sql in [*indexes, *sorted(triggers - self._triggers(store))]:
                     store.execute(sql)
                 raise
-
-    @contextmanager
-    def creating(self, store: Connections) -> Iterator[None]:
-        locks = [f"CONCAT('xq.', {self.of.literal(schema)})" for schema in self.installed_in(store)]
-        try:
-            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
-            if not locked:
-                raise ConfigurationError("another process has been installing for a minute: try again")
-            yield
-        finally:
-            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
     transactional_ddl = False
     locks: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -240,7 +228,7 @@ class MariadbInstaller(ServerInstaller):
     @property
     def _tables(self) -> str:
         """The condition for the queue's table, its side tables, and the tables that all queues share."""
-        shared = ", ".join(self.of.literal(item.name) for item in self.objects.shared())
+        shared = ", ".join(map(self.of.literal, self.objects.shared_names))
         return (
             f"((table_schema = {self.of.schema} AND (table_name = {self.of.literal(self.of.source.name)} "
             f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"

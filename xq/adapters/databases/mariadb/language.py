@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +12,9 @@ from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql
+from xq.core.errors import ConfigurationError
 from xq.core.machine import FOREVER
-from xq.core.ports import INTEGERS, TIMES, Kind
+from xq.core.ports import INTEGERS, TIMES, Connections, Kind
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
@@ -48,6 +50,7 @@ class MariadbLanguage(ServerLanguage):
     never = f"{int(FOREVER)}e0"
     most_values = 10_000
     longest_name = 64
+    first_schema = "DATABASE()"
     layout = "14"
     long_text = "LONGTEXT"
     dashed = Form(
@@ -97,6 +100,17 @@ class MariadbLanguage(ServerLanguage):
         "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
         "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END",
     )
+
+    @contextmanager
+    def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
+        locks = [f"CONCAT('xq.', {self.literal(name)})" for name in self.to_lock(store, schema)]
+        try:
+            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
+            if not locked:
+                raise ConfigurationError("another process has been installing for a minute: try again")
+            yield
+        finally:
+            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
     @staticmethod
     def literal(value: Any) -> str:

@@ -33,7 +33,6 @@ class PostgresInstaller(ServerInstaller):
     def no_table(self) -> str:
         return f"SELECT '{VIEW}' FROM pg_class WHERE relkind IN ('v', 'm') AND oid = {self.this_table}"
 
-    first_schema = "current_schema()"
     others = (
         "SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace "
         f"WHERE relname = '{QUEUES}' AND relkind = 'r' AND relpersistence <> 't' "
@@ -97,17 +96,6 @@ class PostgresInstaller(ServerInstaller):
                 raise
             return self.taken_now(store) or 1
         return 0
-
-    @contextmanager
-    def creating(self, store: Connections) -> Iterator[None]:
-        # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
-        within = store.in_transaction()
-        with store.atomic():
-            if not within:  # a snapshot of REPEATABLE READ would be older than the lock
-                store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            for schema in self.installed_in(store):
-                store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.of.literal(schema)}))")
-            yield
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
@@ -198,7 +186,7 @@ class PostgresInstaller(ServerInstaller):
         return found
 
     def existing(self, store: Connections) -> dict[str, str]:
-        shared = ", ".join(f"to_regclass({self.of.literal(item.name)})" for item in self.objects.shared())
+        shared = ", ".join(f"to_regclass({self.of.literal(name)})" for name in self.objects.shared_names)
         mine = self.this_table
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql
-from xq.core.ports import INTEGERS, TIMES, Kind
+from xq.core.ports import INTEGERS, TIMES, Connections, Kind
 
 
 class PostgresLanguage(ServerLanguage):
@@ -40,6 +41,7 @@ class PostgresLanguage(ServerLanguage):
     most_values = 65_535
     create_view = "CREATE OR REPLACE VIEW"
     longest_name = 63
+    first_schema = "current_schema()"
     token_text = Form('CAST({} AS text) COLLATE "default"')
     briefly = " AND set_config('lock_timeout', '1s', true) <> ''"  # until its transaction ends
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
@@ -85,6 +87,17 @@ class PostgresLanguage(ServerLanguage):
         unless_there=" ON CONFLICT DO NOTHING",
         nowait="",  # PostgreSQL has no gap locks, so the statement does not wait
     )
+
+    @contextmanager
+    def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
+        # CREATE .. IF NOT EXISTS fails if another transaction creates the same object.
+        within = store.in_transaction()
+        with store.atomic():
+            if not within:  # a snapshot of REPEATABLE READ would be older than the lock
+                store.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            for name in self.to_lock(store, schema):
+                store.execute(f"SELECT pg_advisory_xact_lock(hashtext('xq'), hashtext({self.literal(name)}))")
+            yield
 
 
 class PostgresShared(SharedSql, PostgresLanguage):

@@ -65,7 +65,7 @@ class SqliteInstaller(Installer):
 
     def existing(self, store: Connections) -> dict[str, str]:
         # Filtered in SQL, since a file may have a thousand queues' objects.
-        shared, prefix = ", ".join(self.of.literal(item.name) for item in self.objects.shared()), self.of.name("")
+        shared, prefix = ", ".join(map(self.of.literal, self.objects.shared_names)), self.of.name("")
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
         listed = (
             f"SELECT name, type FROM {self.of.quote(schema)}.sqlite_master "
