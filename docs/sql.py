@@ -16,7 +16,7 @@ from xq.adapters.databases.mariadb import objects as mariadb_objects
 from xq.adapters.databases.mariadb.dialect import Mariadb
 from xq.adapters.databases.postgres import objects as postgres_objects
 from xq.adapters.databases.postgres.dialect import Postgres
-from xq.core.ports import PART
+from xq.core.acting import PART
 
 FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 

@@ -35,7 +35,8 @@ from tests.conftest import DATABASES, live
 from tests.servers import MariaDB, Postgres, Server
 from tests.steps import isolate
 from xq.adapters.peewee.connections import database_of
-from xq.core.ports import TOKEN_ATTRIBUTE, ErrorKind
+from xq.core.kinds import ErrorKind
+from xq.core.tokens import TOKEN_ATTRIBUTE
 
 PATIENCE = 120.0  # seconds without any progress, after which the storm counts as stuck
 TICK = 0.01  # seconds between two looks of whoever watches the storm

@@ -12,9 +12,10 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
 from xq.api import MISSING, Queue, steps_of_put
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
+from xq.core.kinds import R, T
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
-from xq.core.ports import Connections, R, T
 from xq.core.values import Taken
 from xq.database.callers import Job, Runner
 from xq.database.database import Database

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from xq.core.acting import By, block
 from xq.core.clock import Clock
+from xq.core.connections import Store
 from xq.core.errors import BadType, BadValue, shown
+from xq.core.kinds import R, T
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
-from xq.core.ports import R, Store, T
 from xq.core.tokens import checked
 from xq.database.sessions import Session
 from xq.engine.binding import Definition

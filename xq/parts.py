@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Generic
 
 from xq.core.clock import Clock
-from xq.core.ports import Store, T
+from xq.core.connections import Store
+from xq.core.kinds import T
 from xq.core.values import Tasks
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor

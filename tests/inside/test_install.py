@@ -9,7 +9,7 @@ import peewee as pw
 
 from xq.adapters.databases.installer import installation
 from xq.adapters.drivers import connect
-from xq.core.ports import Address
+from xq.core.connections import Address
 
 
 def test_a_plain_connection_to_the_address_of_a_model_reads_what_it_writes(make_shared):

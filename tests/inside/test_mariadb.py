@@ -17,7 +17,7 @@ from tests.steps import STUCK, Work, another_program, eventually, is_exact, unti
 from tests.support.wait import take
 from xq.adapters.databases import server_notifier
 from xq.adapters.databases.mariadb.language import MariadbLanguage
-from xq.core.ports import ErrorKind
+from xq.core.kinds import ErrorKind
 from xq.database import duties
 
 

@@ -21,7 +21,7 @@ from tests.support.servers_fail import may_be_written, new_database
 from tests.support.servers_fail import server as server
 from tests.support.tubes import Rows
 from xq.adapters.peewee.connections import database_of
-from xq.core.ports import ErrorKind
+from xq.core.kinds import ErrorKind
 from xq.tubes import Tubes
 from xq.tubes.state import State
 

@@ -11,7 +11,7 @@ import pytest
 
 import xq
 from tests.conftest import Maker
-from xq.core.ports import Field
+from xq.core.kinds import Field
 from xq.pipeline.frames import as_stored, type_of
 
 

@@ -18,7 +18,7 @@ from pymysql import err
 
 import xq
 from xq.adapters.drivers import DRIVERS
-from xq.core.ports import ErrorKind
+from xq.core.kinds import ErrorKind
 from xq.engine.in_doubt import InDoubtTakes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
+from xq.core.connections import Driver, Joined, PipelineDriver, Sent
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import REFUSALS, TOKEN_ATTRIBUTE, Driver, ErrorKind, Field, Joined, PipelineDriver, R, Row, S, Sent
+from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
+from xq.core.tokens import TOKEN_ATTRIBUTE
 
 M = TypeVar("M")
 Ahead = list[tuple[str, Sequence[Any], list[Row]]]  # statements and their values, each with the list for its rows
@@ -91,7 +93,7 @@ class NoPipelineError(Exception):
 
 
 class Connection:
-    """One thread's connection. Implements `xq.core.ports.Connection`."""
+    """One thread's connection. Implements `xq.core.connections.Connection`."""
 
     __slots__ = (
         "ahead",
@@ -286,7 +288,7 @@ class PendingCalls:
 
 
 class OrmConnections(BaseStore):
-    """The base of all ORMs' connections. Implements `xq.core.ports.Connections`."""
+    """The base of all ORMs' connections. Implements `xq.core.connections.Connections`."""
 
     connected: Callable[[Any], bool]
 
@@ -359,7 +361,7 @@ class OrmConnections(BaseStore):
 
 
 class OrmModel(ABC, Generic[M]):
-    """The base of all ORMs' models. Implements `xq.core.ports.TaskModel`."""
+    """The base of all ORMs' models. Implements `xq.core.connections.TaskModel`."""
 
     model: type[M]
     name: str

@@ -94,7 +94,7 @@ def public(text: str) -> str:
 @contextmanager
 def connected(target: Queue | str) -> Iterator[Queue]:
     """Use a queue, or the one that a target names, with its own connection. Raises BadParameter and Error."""
-    from xq.core.ports import REFUSALS, ErrorKind
+    from xq.core.kinds import REFUSALS, ErrorKind
 
     queue = queue_named(target) if isinstance(target, str) else target
     store = queue.parts.store

@@ -7,8 +7,13 @@ from contextlib import contextmanager
 from threading import local
 from typing import Final, NamedTuple
 
+from xq.core.connections import Connection
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON, PART, Connection, fits_a_column
+from xq.core.kinds import fits_a_column
+
+PART: Final = "\x1f"  # separates the parts of the event context of a server
+LONGEST_ACTOR: Final = 255  # characters
+LONGEST_REASON: Final = 1_000
 
 
 class By(NamedTuple):

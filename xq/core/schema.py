@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from string import ascii_letters
 from typing import Any, Final
 
+from xq.core.connections import TaskModel
 from xq.core.errors import ConfigurationError, shown
+from xq.core.kinds import Field, Kind, Table, fits_a_column, own_name
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
-from xq.core.ports import Field, Kind, Table, TaskModel, fits_a_column, own_name
 from xq.core.words import PLAIN, plain
 
 Kinds = tuple[Kind, ...]
 MOMENTS: Final[Kinds] = ("double", "bigint", "datetime", "timestamptz")
 NUMBERS: Final[Kinds] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final[Kinds] = ("text", "integer", "bigint")
+HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
+    "id": "bigauto",  # in the order of the commits
+    "at_us": "bigint",  # microseconds since 1970
+    "key": "text",  # as the application writes it; a key of several parts as a JSON array
+    "tube": "text",
+    "source": "text",
+    "target": "text",
+    "event": "text",  # "write" if another program, or the application itself, wrote the row
+    "owner": "text",  # the token of the take that begins or ends
+    "attempt": "bigint",
+    "actor": "text",  # who ran an operator's transition (`Page.xq.acting`), and why; NULL for all others
+    "reason": "text",
+}
 
 # role -> field kinds that can hold it
 ROLES: Final[Mapping[str, Kinds]] = {
@@ -69,6 +84,16 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "time64": ("bigint", "bigauto"),
     "uuid": ("uuid", "text"),
 }
+
+SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
+
+
+def beside(table: str, suffix: str, longest: int | None = None) -> str:
+    """Return the name of one of xq's objects that belongs to a table, of at most `longest` bytes."""
+    if longest is not None and len(table.encode()) > longest - SUFFIX:
+        short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
+        table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
+    return f"{table}_xq_{suffix}"
 
 
 def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:

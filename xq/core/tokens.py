@@ -11,6 +11,8 @@ UUID_LENGTH = 36  # with its dashes; a token begins with the uuid and one more c
 HOST, PROGRAM = 255, 60  # characters at most of what a session says about its process
 REAPED = 100  # sessions that are ended at once
 
+TOKEN_ATTRIBUTE = "_xq_take"  # the attribute of an instance that holds the token of its take
+
 
 def in_full(sessions: Sequence[str]) -> Sequence[str]:
     """Return one session, or REAPED by repeating the last: a statement has a text for each number."""

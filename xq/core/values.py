@@ -15,10 +15,12 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple
 
 from xq.core import generated
+from xq.core.connections import TaskModel
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
+from xq.core.kinds import INTEGERS, Field, Row, T, Table
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import WRITES, CallOptions, Catalogue, Spans, seconds_of
-from xq.core.ports import INTEGERS, TOKEN_ATTRIBUTE, Field, Row, T, Table, TaskModel
+from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.core.words import PLAIN, Wording
 
 Parts = tuple[Any, ...]  # a key's parts, as the database holds them

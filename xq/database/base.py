@@ -11,8 +11,9 @@ from typing import Any
 from xq.adapters.databases.shared import SharedSql
 from xq.core import time
 from xq.core.clock import Clock
+from xq.core.connections import Connections, Liveness
 from xq.core.errors import NotInstalled
-from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connections, ErrorKind, Liveness, Row
+from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
 from xq.database.members import Member, copied, members
 from xq.database.transactions import Transactions, retried
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from xq.core.ports import Connections, keep
+from xq.core.connections import Connections, keep
 
 log = logging.getLogger("xq")
 

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, cast
 from weakref import WeakSet, finalize
 
+from xq.core.connections import Connections, Liveness
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Connections, Liveness
 from xq.database import sessions
 from xq.database.base import BaseDatabase
 from xq.database.callers import BLOCKS, ON_A_FILE, ON_A_SERVER, Callers

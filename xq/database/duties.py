@@ -11,10 +11,11 @@ from typing import Any, cast
 from weakref import WeakSet, ref
 
 from xq.core import time
+from xq.core.connections import Notifier, Runs, keep
 from xq.core.counters import MANY
 from xq.core.errors import NotInstalled
+from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R, Row
 from xq.core.machine import ANY_READY
-from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, Notifier, R, Row, Runs, keep
 from xq.database.base import BaseDatabase
 from xq.database.members import Member
 from xq.database.reaper import Reaper

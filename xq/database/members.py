@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from xq.core.ports import R, Row
+from xq.core.kinds import R, Row
 from xq.database.transactions import RunsQueue
 
 

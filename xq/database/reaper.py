@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from weakref import ref
 
 from xq.core import time
+from xq.core.connections import Runs
 from xq.core.errors import NotInstalled
-from xq.core.ports import ErrorKind, Row, Runs
+from xq.core.kinds import ErrorKind, Row
 from xq.core.tokens import REAPED
 from xq.database.base import BaseDatabase
 from xq.database.records import rows_of

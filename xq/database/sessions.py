@@ -14,8 +14,8 @@ from typing import NamedTuple
 from weakref import ref
 
 from xq.core import time
+from xq.core.connections import Liveness
 from xq.core.errors import UnknownSession
-from xq.core.ports import Liveness
 from xq.core.tokens import tokens_of
 from xq.database.base import BaseDatabase
 from xq.database.records import SessionRecords, of_sessions

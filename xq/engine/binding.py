@@ -11,9 +11,10 @@ from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.shared import SharedSql
 from xq.core.compile import Selector, Statement, change
+from xq.core.connections import Connection, Store
+from xq.core.kinds import Row, Table
 from xq.core.machine import Machine, Transition
 from xq.core.options import Catalogue
-from xq.core.ports import Connection, Row, Store, Table
 from xq.core.words import Wording
 from xq.database.database import Database
 from xq.database.sessions import Sessions

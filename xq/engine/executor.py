@@ -11,9 +11,10 @@ from xq.adapters.databases.installer.installation import Installation
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import Statement
+from xq.core.connections import Connection, Store
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
+from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row, Values
 from xq.core.options import Spans
-from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, Connection, ErrorKind, Row, Store, Values
 from xq.database.database import Database
 from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, retried_after

@@ -6,7 +6,8 @@ from datetime import date
 from typing import Any
 
 from xq.core.clock import microseconds
-from xq.core.ports import HISTORY, Reader, beside
+from xq.core.connections import Reader
+from xq.core.schema import HISTORY, beside
 from xq.core.values import Tasks, named
 from xq.engine.executor import Executor
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from xq.core import time
 from xq.core.errors import BadType, BadValue, Error
-from xq.core.ports import ErrorKind
+from xq.core.kinds import ErrorKind
 from xq.engine.timers import UnattendedMoves
 
 LASTS: Final = 10.0  # seconds within which a server has done, or forgotten, what a lost connection told it to do

@@ -9,9 +9,9 @@ from typing import Any, Generic
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
+from xq.core.kinds import REFUSALS, Row, T
 from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import REFUSALS, Row, T
 from xq.core.values import New, Parts, Tasks, named
 from xq.engine.executor import Begun
 from xq.engine.stats import counts, room

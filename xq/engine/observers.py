@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol
 
-from xq.core.ports import Connections, Row, T
+from xq.core.connections import Connections
+from xq.core.kinds import Row, T
 
 Callback = Callable[[T, str, str, str], object]  # task, event, source state, target state
 

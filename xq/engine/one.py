@@ -13,9 +13,9 @@ from weakref import WeakSet
 from xq.core import time
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, shown
+from xq.core.kinds import ErrorKind, R, Row, T
 from xq.core.machine import TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import ErrorKind, R, Row, T
 from xq.core.tokens import lock_of, owner_of
 from xq.core.values import Parts, Taken, Tasks, chunks, named
 from xq.engine.binding import Binding

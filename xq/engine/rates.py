@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from xq.adapters.databases.dialect import Dialect
 from xq.core import time
-from xq.core.ports import Connection, Row, Run
+from xq.core.connections import Connection, Run
+from xq.core.kinds import Row
 from xq.core.values import Tasks
 
 # How often a take may find that another one has taken its task's last token. Within a transaction with an old

@@ -9,9 +9,9 @@ from typing import Any, Generic
 
 from xq.core.compile import Selector
 from xq.core.errors import BadType, BadValue, FeatureOff, NotFound, WrongState, shown
+from xq.core.kinds import Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
-from xq.core.ports import Row, T
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, chunks, named
 from xq.engine.one import Asked, Held, NamedMoves

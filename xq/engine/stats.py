@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from xq.core.counters import MANY, Counter
+from xq.core.kinds import ErrorKind
 from xq.core.machine import ABSENT, ELSEWHERE, NAMES
-from xq.core.ports import ErrorKind
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
 

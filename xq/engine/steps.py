@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from xq.core.compile import Selector, Statement, Way
+from xq.core.connections import Connection, Run
 from xq.core.counters import counter_of
+from xq.core.kinds import Row
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
-from xq.core.ports import Connection, Row, Run
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.executor import Executor

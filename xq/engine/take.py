@@ -10,9 +10,9 @@ from typing import Any, Final, Generic
 from xq.core import time
 from xq.core.compile import Selector
 from xq.core.errors import UnknownSession
+from xq.core.kinds import Row, T, UnreadRow
 from xq.core.machine import READY, TAKEN, Transition
 from xq.core.options import NONE, Spans
-from xq.core.ports import Row, T, UnreadRow
 from xq.core.values import Parts, Tasks, numbered
 from xq.database.sessions import Session
 from xq.engine.binding import Step

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from xq.core import time
 from xq.core.compile import Fence, Selector, Statement
 from xq.core.errors import BadValue
+from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, READY, TAKEN, UNTIMED, Transition, duty_of
-from xq.core.ports import PERMANENT
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.engine.binding import Binding

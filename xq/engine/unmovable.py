@@ -15,9 +15,9 @@ from typing import Any, Final
 from xq.core import time
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, Duplicate
+from xq.core.kinds import Row
 from xq.core.machine import READY, TAKEN
 from xq.core.options import NONE
-from xq.core.ports import Row
 from xq.core.values import Parts, named, numbered
 from xq.database.transactions import retried
 from xq.engine.timers import UnattendedMoves

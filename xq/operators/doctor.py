@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, NotFound, shown
+from xq.core.kinds import ErrorKind
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import ErrorKind
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, named, numbered
 from xq.core.words import lasting

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xq.core.errors import BadValue, shown
-from xq.core.ports import fits_a_column
+from xq.core.kinds import fits_a_column
 
 LONGEST_FILTER: Final = 2_000  # characters
 MOST_VALUES: Final = 50  # in all terms: each may be looked for in 10,000 rows

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from xq.core.compile import Selector
 from xq.core.errors import NotInstalled, shown
+from xq.core.kinds import RETRYABLE, ErrorKind
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import RETRYABLE, ErrorKind
 from xq.core.tokens import owner_of
 from xq.core.words import lasting
 from xq.database.process import ENDING, process_name

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xq.core.errors import BadValue, shown
-from xq.core.ports import BYTES, INTEGERS, Field
+from xq.core.kinds import BYTES, INTEGERS, Field
 from xq.core.values import Tasks
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 from xq.core.acting import By
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
+from xq.core.kinds import T
 from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
-from xq.core.ports import T
 from xq.database.transactions import retried
 from xq.engine.pauses import Pause
 from xq.operators.doctor import Finding

@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
+from xq.core.kinds import T
 from xq.core.machine import Machine
 from xq.core.options import count_of
-from xq.core.ports import T
 from xq.core.values import Parts
 from xq.engine.one import NamedMoves
 from xq.engine.several import SeveralMoves

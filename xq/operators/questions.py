@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.shared import RATES
+from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.core.ports import INTEGERS, Field
 
 ERROR_SHOWN = 500  # characters from which failures are made
 

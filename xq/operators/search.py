@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Generic, NamedTuple
 
 from xq.core.errors import BadType, BadValue, FeatureOff, shown
-from xq.core.ports import T, fits_a_column
+from xq.core.kinds import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.executor import Executor
 from xq.operators.failures import FailureGroup, Failures, failure_of

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from xq.core.errors import BadType, FeatureOff, shown
+from xq.core.kinds import NUMBERS, Field
 from xq.core.machine import TAKEN, Machine
-from xq.core.ports import NUMBERS, Field
 from xq.core.schema import ROLES
 from xq.core.values import Parts, Tasks
 from xq.engine.executor import Executor

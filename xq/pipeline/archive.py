@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from xq.core.clock import microseconds
 from xq.core.compile import Change, Selector
 from xq.core.errors import ConfigurationError, Duplicate, FeatureOff
+from xq.core.kinds import REFUSALS, Field, T
 from xq.core.machine import ABSENT, Transition
-from xq.core.ports import REFUSALS, Field, T
 from xq.core.values import Parts, chunks, named
 from xq.engine.binding import Step
 from xq.engine.steps import Steps

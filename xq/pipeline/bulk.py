@@ -17,10 +17,11 @@ from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
+from xq.core.connections import Address
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
+from xq.core.kinds import ErrorKind, Row, fits_a_column
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
-from xq.core.ports import Address, ErrorKind, Row, fits_a_column
 from xq.core.values import Tasks, chunks
 from xq.database.transactions import retried
 from xq.engine.binding import Definition

@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from xq.core.errors import BadValue, ConfigurationError, shown
+from xq.core.kinds import Field, Row
 from xq.core.machine import ABSENT, REMEMBERED
 from xq.core.options import seconds_of
-from xq.core.ports import Field, Row
 from xq.core.values import Tasks, check_role
 from xq.pipeline.frames import as_stored
 

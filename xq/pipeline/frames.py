@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import INTEGERS, Field
+from xq.core.kinds import INTEGERS, Field
 
 
 def _integer(value: Any) -> int:

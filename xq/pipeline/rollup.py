@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import OUTCOME_UNKNOWN, fits_a_column
+from xq.core.kinds import OUTCOME_UNKNOWN, fits_a_column
 from xq.engine.executor import Executor
 from xq.pipeline.sql import tables
 

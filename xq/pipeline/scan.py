@@ -9,8 +9,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
+from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
-from xq.core.ports import Address
 
 What = Literal["tasks", "history", "stats"]
 WHATS: Final[tuple[What, ...]] = get_args(What)

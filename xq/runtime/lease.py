@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from xq.core import time
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError, NotFound, NotOwner, WrongState
 from xq.core.machine import TAKEN, Machine, Timer
-from xq.core.ports import Connections
 from xq.runtime.sleep import LONGEST_SLEEP
 
 log = logging.getLogger("xq")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from xq.core import time
+from xq.core.kinds import Row
 from xq.core.machine import TAKEN
-from xq.core.ports import Row
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
 from xq.database.duties import REAP_EVERY, Duties

@@ -31,7 +31,7 @@ from xq.core.errors import (
     NotInstalled,
     shown,
 )
-from xq.core.ports import RETRYABLE, T
+from xq.core.kinds import RETRYABLE, T
 from xq.core.values import Tasks
 from xq.core.words import lasting
 from xq.engine.executor import Executor

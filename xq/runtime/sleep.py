@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from xq.core import time
-from xq.core.ports import R
+from xq.core.kinds import R
 
 LONGEST_SLEEP = 3600.0  # seconds: the longest sleep, since a lock's timeout is limited
 UNATTENDED = 0.05  # seconds between two looks without a maintenance thread: a database in memory, a test's clock

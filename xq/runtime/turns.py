@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.errors import Error, NotInstalled
-from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, R, T
+from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
 from xq.database.callers import Runner
 from xq.database.sessions import entered

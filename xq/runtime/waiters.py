@@ -15,8 +15,8 @@ from typing import Any
 
 from xq.core import time
 from xq.core.errors import Error
+from xq.core.kinds import ErrorKind, Row
 from xq.core.machine import ABSENT, READY, TAKEN
-from xq.core.ports import ErrorKind, Row
 from xq.core.values import Parts, Tasks, named
 from xq.database.sessions import Session
 from xq.engine.executor import Executor

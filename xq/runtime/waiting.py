@@ -15,9 +15,9 @@ from typing import Any, Generic
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, Full, InTransaction, NotFound
+from xq.core.kinds import ErrorKind, Row, T
 from xq.core.machine import ABSENT, TAKEN
 from xq.core.options import NONE, Span, seconds_of
-from xq.core.ports import ErrorKind, Row, T
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, named
 from xq.engine.insert import Inserts

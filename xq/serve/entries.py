@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from xq.api import Queue, queue_of
 from xq.core import errors
 from xq.core.errors import BadType, BadValue, Error, shown
-from xq.core.ports import NUMBERS, ErrorKind, R, fits_a_column
+from xq.core.kinds import NUMBERS, ErrorKind, R, fits_a_column
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
 

@@ -16,7 +16,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 
 from xq.core import time
-from xq.core.ports import R
+from xq.core.kinds import R
 from xq.core.words import lasting
 from xq.operators.doctor import LONG
 from xq.operators.inspection import Age, Snapshot

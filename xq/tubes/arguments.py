@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from xq.core.errors import BadType, shown
-from xq.core.ports import R
+from xq.core.kinds import R
 
 P = ParamSpec("P")
 

@@ -20,8 +20,8 @@ from xq.core.errors import (
     WrongState,
     shown,
 )
+from xq.core.kinds import fits_a_column
 from xq.core.options import count_of, seconds_of
-from xq.core.ports import fits_a_column
 from xq.database.database import Database
 from xq.database.members import Member, members
 from xq.runtime.sleep import UNATTENDED, Deadline

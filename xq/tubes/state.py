@@ -8,7 +8,7 @@ from typing import Final
 
 from xq.core import time
 from xq.core.errors import NotRunning
-from xq.core.ports import ErrorKind
+from xq.core.kinds import ErrorKind
 
 KNOWN_FOR = 1.0  # seconds for which RUNNING is cached
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
-from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
+from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
 from xq.core.tokens import owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from xq.core.errors import BadType, BadValue, ConfigurationError, FeatureOff, is_integer, is_number, shown
+from xq.core.kinds import fits_a_column
 from xq.core.machine import LONGEST, REMEMBERED, Feature, Machine
-from xq.core.ports import fits_a_column
 from xq.core.words import either
 from xq.tubes.tables import FIELDS
 from xq.upgrading.registry import compose

@@ -17,7 +17,7 @@ from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.errors import Error
-from xq.core.ports import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
+from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database.database import Database
 from xq.database.duties import PAUSE
 from xq.database.members import Member

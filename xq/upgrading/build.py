@@ -14,9 +14,10 @@ from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.aio import Aio
 from xq.api import Queue
 from xq.core.clock import Clock
+from xq.core.connections import Store
 from xq.core.errors import ConfigurationError, shown
+from xq.core.kinds import Field, T, Table, own_name
 from xq.core.machine import Feature, Machine
-from xq.core.ports import Field, Store, T, Table, own_name
 from xq.core.schema import (
     OWN,
     asks_for_own,

@@ -8,8 +8,8 @@ from types import MethodType
 from typing import Any, Final
 
 from xq.api import Queue
+from xq.core.connections import TaskModel
 from xq.core.errors import BadType, ConfigurationError, shown
-from xq.core.ports import TaskModel
 
 VERBS: Final = (
     *("put", "take", "ack", "release", "bury", "dig", "kick", "plow", "kill", "touch", "wait", "stats", "queue_stats"),

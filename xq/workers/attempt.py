@@ -11,7 +11,7 @@ from typing import Any, Final, Generic
 
 from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
-from xq.core.ports import PERMANENT, ErrorKind, T
+from xq.core.kinds import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
 from xq.engine.one import Locked, NamedMoves
 from xq.runtime.lease import LOST, Lease

@@ -9,7 +9,8 @@ from functools import cached_property, partial
 from typing import Any, Generic
 
 from xq.core import time
-from xq.core.ports import Joins, Row, T
+from xq.core.connections import Joins
+from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
 from xq.engine.one import LOCKED, Locked, cancelled

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from xq.core.ports import R
+from xq.core.kinds import R
 from xq.database.callers import ENDS, Callers
 from xq.engine.one import LOCKED
 from xq.runtime.turns import soon

@@ -11,7 +11,7 @@ from typing import Any, Generic
 
 from xq.core import time
 from xq.core.acting import By, block
-from xq.core.ports import ErrorKind, T
+from xq.core.kinds import ErrorKind, T
 from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.engine.one import LOCKED

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError, Error, is_integer, shown
 from xq.core.machine import READY
-from xq.core.ports import Connections
 from xq.runtime.lease import Heartbeat
 from xq.workers.attempts import Attempts
 from xq.workers.options import USUAL, Options

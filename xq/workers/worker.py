@@ -9,9 +9,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from xq.core.connections import Store
 from xq.core.errors import ConfigurationError, shown
+from xq.core.kinds import T
 from xq.core.machine import Machine
-from xq.core.ports import Store, T
 from xq.core.values import Parts
 from xq.engine.one import NamedMoves
 from xq.runtime.waiting import Waiting

@@ -19,8 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.rows import Rows
+from xq.core.connections import Connections, Runs
+from xq.core.kinds import ErrorKind
 from xq.core.machine import READY, Guard
-from xq.core.ports import Connections, ErrorKind, Runs
 
 DIRTY = "dirty_groups"
 MANY = 1_000  # rows to read at once

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from xq.adapters.databases.liveness_locks import LivenessLocks
 from xq.core import time
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Row
+from xq.core.kinds import Row
 
 YOUNG = 0.5  # seconds in which processes move their locks to a new lock file; until then a missing lock proves nothing
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from xq.adapters.databases.file_liveness import identity
 from xq.adapters.databases.waker import Waker
 from xq.core import time
-from xq.core.ports import Connections
+from xq.core.connections import Connections
 
 POLL = 0.02  # seconds between two polls if no file can be watched
 # The system reports a write before its transaction is visible: seconds to sleep between looks for it.

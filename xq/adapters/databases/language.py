@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.named import by_position, in_order, quoted
+from xq.core.connections import Connection, Connections, Liveness, Notifier, Run
 from xq.core.generated import arguments
-from xq.core.ports import TIMES, Connection, Connections, Kind, Liveness, Notifier, Row, Run, Values
+from xq.core.kinds import TIMES, Kind, Row, Values
 
 InOrder = Callable[[Mapping[str, Any]], Sequence[Any]]
 

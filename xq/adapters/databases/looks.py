@@ -13,8 +13,8 @@ from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
+from xq.core.connections import Connections, Runs
 from xq.core.machine import ABSENT, ANY_READY, DIRTY_GROUPS, LONGEST, OLD_HISTORY, READY, TAKEN, UNTIMED, duty_of
-from xq.core.ports import Connections, Runs
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 

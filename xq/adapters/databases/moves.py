@@ -13,8 +13,9 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
+from xq.core.connections import Run
+from xq.core.kinds import fits_a_column
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TOKEN, Guard, Marker
-from xq.core.ports import Run, fits_a_column
 from xq.core.tokens import UUID_LENGTH
 
 

@@ -11,10 +11,11 @@ from xq.adapters.databases.moves import TaskMoves
 from xq.adapters.databases.server_notifier import ServerNotifier
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.shared import LEASES, QUEUES
-from xq.core.acting import BLOCKS, NO_ACTOR, By, actor_of
+from xq.core.acting import BLOCKS, NO_ACTOR, PART, By, actor_of
 from xq.core.compile import Statement
+from xq.core.connections import Connection, Connections, Notifier, Run
+from xq.core.kinds import Row, Values
 from xq.core.machine import GUARDED, Guard
-from xq.core.ports import PART, Connection, Connections, Notifier, Row, Run, Values
 
 
 class ServerLanguage(Language):

@@ -11,7 +11,7 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.session_connection import SessionConnection, SessionSql
 from xq.adapters.databases.waker import Waker
 from xq.core import time
-from xq.core.ports import Connections, Connector
+from xq.core.connections import Connections, Connector
 
 AGAIN = 5.0  # seconds until a watch is begun again that could not be begun: the server has no connection left
 

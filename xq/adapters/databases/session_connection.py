@@ -21,8 +21,9 @@ from xq.adapters.databases.named import by_position, filled, listed
 from xq.adapters.databases.shared import ALIVE, SESSIONS
 from xq.adapters.databases.sql_file import filled_in, texts
 from xq.core import time
+from xq.core.connections import Connector, keep
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Connector, ErrorKind, Row, keep
+from xq.core.kinds import ErrorKind, Row
 
 LEASE = 10.0  # seconds until a session expires if a pooler makes liveness locks impossible
 RENEWED = LEASE / 5  # seconds between renewals of the lease

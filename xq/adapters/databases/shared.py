@@ -9,8 +9,8 @@ from typing import Any
 from xq.adapters.databases.language import SHARED_TEXTS, Language
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
+from xq.core.acting import LONGEST_ACTOR, LONGEST_REASON
 from xq.core.machine import TAKEN
-from xq.core.ports import LONGEST_ACTOR, LONGEST_REASON
 from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
 
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks

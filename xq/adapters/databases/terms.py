@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Self
 from xq.adapters.databases.language import Language
 from xq.adapters.databases.shared import SharedSql
 from xq.core.compile import Statement
+from xq.core.connections import Connection, Connections, Run
 from xq.core.errors import ConfigurationError
+from xq.core.kinds import Field, Kind, Row, Table, Values
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.ports import HISTORY, Connection, Connections, Field, Kind, Row, Run, Table, Values, beside
+from xq.core.schema import HISTORY, beside
 
 GUARDS = ("limit", "rate", "unique", "utube")
 

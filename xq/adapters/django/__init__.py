@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from xq.api import Queue
 from xq.core.clock import Clock
+from xq.core.kinds import T
 from xq.core.machine import Feature
-from xq.core.ports import T
 from xq.upgrading.build import Schedules, as_decorator, build
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
+from xq.core.connections import Address, Connector, Driver, Joined, keep
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.ports import Address, Connector, Driver, Joined, keep
 from xq.database.database import Database
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
@@ -126,7 +126,7 @@ class _WatchedConnection(Connection):
 
 
 class DjangoConnections(OrmConnections):
-    """Django's connections to a database, or to a model's, as `xq.core.ports.Connections`.
+    """Django's connections to a database, or to a model's, as `xq.core.connections.Connections`.
 
     The database is `using`; None asks the routers at each call where to write the model.
     """

@@ -27,7 +27,8 @@ from xq.adapters.django.stale_saves import guard
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
-from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind, Row
+from xq.core.kinds import Field, Kind, Row
+from xq.core.tokens import TOKEN_ATTRIBUTE
 
 M = TypeVar("M", bound=models.Model)
 
@@ -91,7 +92,7 @@ PLAIN: Final = (DeferredAttribute, ForeignKeyDeferredAttribute)  # attributes th
 
 
 class DjangoStore(OrmModel[M], DjangoConnections):
-    """A Django model as a `xq.core.ports.Store`.
+    """A Django model as a `xq.core.connections.Store`.
 
     It uses the database `using`; None asks the routers at each call where to write.
     """
@@ -422,7 +423,7 @@ FIELDS: Final[Mapping[Kind, type]] = {
 
 
 class DjangoReader:
-    """A model for a table beside another model's, as a `xq.core.ports.Reader`. Migrations do not see it."""
+    """A model for a table beside another model's, as a `xq.core.connections.Reader`. Migrations do not see it."""
 
     def __init__(self, beside: DjangoStore[Any], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Manager(models.Manager):

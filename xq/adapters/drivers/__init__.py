@@ -8,7 +8,7 @@ from typing import Any
 from xq.adapters.drivers.mariadb import Pymysql
 from xq.adapters.drivers.postgres import Psycopg
 from xq.adapters.drivers.sqlite import Sqlite3
-from xq.core.ports import Address, Driver, ServerDriver
+from xq.core.connections import Address, Driver, ServerDriver
 
 SERVERS: Mapping[str, ServerDriver] = {"postgres": Psycopg(), "mariadb": Pymysql()}
 DRIVERS: Mapping[str, Driver] = {"sqlite": Sqlite3(), **SERVERS}

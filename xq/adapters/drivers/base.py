@@ -6,8 +6,9 @@ import select
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from xq.core.connections import ServerDriver
 from xq.core.errors import ConfigurationError
-from xq.core.ports import ErrorKind, ServerDriver, T
+from xq.core.kinds import ErrorKind, T
 
 # Events on a socket whose peer has closed it. The operating system reports them without sending anything.
 GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+from xq.core.connections import Joins, Sent
 from xq.core.errors import ConfigurationError
-from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent
+from xq.core.kinds import RETRYABLE, ErrorKind, Row
 
 OLDEST = (10, 6)  # the oldest supported server
 COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})

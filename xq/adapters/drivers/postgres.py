@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core import time
+from xq.core.connections import Joins, Sent
 from xq.core.errors import ConfigurationError
-from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row, Sent, UnreadRow
+from xq.core.kinds import RETRYABLE, ErrorKind, Row, UnreadRow
 
 OLDEST = 130_000  # the oldest supported server
 PLANNED = 1.0  # seconds after which PostgreSQL plans prepared statements again

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xq.adapters.drivers.base import kind_by_class, kinds
-from xq.core.ports import RETRYABLE, ErrorKind, Joins, Row
+from xq.core.connections import Joins
+from xq.core.kinds import RETRYABLE, ErrorKind, Row
 
 KINDS = kinds(
     {

@@ -11,8 +11,9 @@ from xq.adapters.peewee.connections import PeeweeConnections
 from xq.adapters.peewee.model import PeeweeModel
 from xq.api import Queue
 from xq.core.clock import Clock
+from xq.core.connections import Store
+from xq.core.kinds import T
 from xq.core.machine import Feature
-from xq.core.ports import Store, T
 from xq.features import Features
 from xq.upgrading.build import Schedules, as_decorator, build
 
@@ -20,7 +21,7 @@ M = TypeVar("M", bound=pw.Model)
 
 
 class PeeweeStore(PeeweeModel[M], PeeweeConnections):
-    """A Peewee model and its database. Implements `xq.core.ports.Store`."""
+    """A Peewee model and its database. Implements `xq.core.connections.Store`."""
 
     def __init__(self, model: type[M], installs: str = "") -> None:
         PeeweeModel.__init__(self, model)

@@ -15,8 +15,8 @@ from playhouse import pool
 
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
+from xq.core.connections import Address, Connector, Driver, keep
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.ports import Address, Connector, Driver, keep
 from xq.database.database import Database
 
 # Parameters only for psycopg's connect(): libpq, and so other programs, do not know them.
@@ -163,7 +163,7 @@ def _is_manual(transaction: object) -> bool:
 
 
 class PeeweeConnections(OrmConnections):
-    """A Peewee database's connections, or a model's. Implements `xq.core.ports.Connections`.
+    """A Peewee database's connections, or a model's. Implements `xq.core.connections.Connections`.
 
     Each call finds the database, so the application may initialize a DatabaseProxy later, or call `bind()`.
     """

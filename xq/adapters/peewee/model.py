@@ -12,7 +12,8 @@ from xq.adapters.peewee.task import ShortText, Task
 from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
-from xq.core.ports import TOKEN_ATTRIBUTE, Field, Kind
+from xq.core.kinds import Field, Kind
+from xq.core.tokens import TOKEN_ATTRIBUTE
 
 M = TypeVar("M", bound=pw.Model)
 
@@ -66,7 +67,7 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class PeeweeModel(OrmModel[M]):
-    """A Peewee model. Implements `xq.core.ports.TaskModel`."""
+    """A Peewee model. Implements `xq.core.connections.TaskModel`."""
 
     adds_columns = True
     needed: Mapping[str, str] = {
@@ -236,7 +237,7 @@ FIELDS: Mapping[Kind, type[pw.Field[Any]]] = {
 
 
 class PeeweeReader:
-    """A model for one of xq's tables, in another model's database. Implements `xq.core.ports.Reader`."""
+    """A model for one of xq's tables, in another model's database. Implements `xq.core.connections.Reader`."""
 
     def __init__(self, beside: type[pw.Model], name: str, table: str, columns: Mapping[str, Kind]) -> None:
         class Metadata(pw.Metadata):

@@ -20,7 +20,7 @@ from xq.adapters.databases.sqlite.language import SqliteShared
 from xq.adapters.peewee import upgrade, urls
 from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
-from xq.core.ports import own_name
+from xq.core.kinds import own_name
 from xq.core.schema import asks_for_own
 from xq.upgrading.verbs import VERBS
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from xq.adapters.drivers import DRIVERS, connect
 from xq.adapters.stores import BaseStore, Connection
-from xq.core.ports import Address, Driver
+from xq.core.connections import Address, Driver
 
 PATIENCE = 60.0  # seconds to wait for another writer of the file, since a whole job is one transaction
 FOUND_ROWS = 2  # MariaDB's CLIENT.FOUND_ROWS: with it, rows whose values stay the same would count as changed
@@ -23,7 +23,7 @@ for kind in (Decimal, datetime.date, datetime.time):
 
 
 class PlainStore(BaseStore):
-    """What moving tasks and installing need from `xq.core.ports.Store`, for one thread. Close it after use."""
+    """What moving tasks and installing need from `xq.core.connections.Store`, for one thread. Close it after use."""
 
     installs = ""
     adds_columns = False

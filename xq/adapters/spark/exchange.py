@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import xq
 from xq.adapters.spark.arrow import STORED
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.ports import Field
+from xq.core.kinds import Field
 from xq.pipeline.frames import as_stored, unchanged
 from xq.pipeline.scan import Extracted
 

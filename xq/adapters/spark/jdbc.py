@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from xq.adapters.spark.queues import check_session
 from xq.api import queue_of
+from xq.core.connections import Address
 from xq.core.errors import BadValue, ConfigurationError
-from xq.core.ports import Address
 from xq.pipeline.scan import Extract, What, quoted
 
 ROWS = 10_000  # per round trip; with 0 PostgreSQL's driver would load all rows into memory

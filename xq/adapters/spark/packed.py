@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self
 from pyspark.sql.datasource import DataSource
 
 from xq.adapters.spark.queues import LOCAL, check_reach
+from xq.core.connections import Address
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Address
 from xq.pipeline.bulk import Bulk
 from xq.pipeline.scan import Extract
 

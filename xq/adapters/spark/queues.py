@@ -7,8 +7,8 @@ from typing import Any
 
 import xq
 from xq.api import queue_of
+from xq.core.connections import Address
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
-from xq.core.ports import Address
 
 LOCAL = "local"  # how a master's name begins if its workers run on this machine
 

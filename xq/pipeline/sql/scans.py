@@ -8,9 +8,10 @@ from functools import partial
 from typing import ClassVar
 
 from xq.adapters.databases.dialect import Dialect
+from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
+from xq.core.kinds import Field
 from xq.core.machine import ELSEWHERE, NAMES
-from xq.core.ports import Address, Field
 from xq.pipeline.frames import FRAMED, type_of
 from xq.pipeline.scan import WHATS, Extract, Extracted, What
 from xq.pipeline.sql.readers import ExtractReader

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from xq.core.connections import Address
 from xq.core.errors import ConfigurationError
-from xq.core.ports import Address, Field
+from xq.core.kinds import Field
 from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, What
 from xq.pipeline.sql.readers import ROWS, ExtractReader
 from xq.pipeline.sql.scans import Scans

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.shared import OBJECTS
+from xq.core.connections import Store
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
+from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, Row
 from xq.core.machine import READY, TAKEN
-from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind, Row, Store
 from xq.core.words import PLAIN, Wording
 
 # A structure's part with a digest for each feature that the application wrote. It only names the feature that differs.

@@ -12,8 +12,8 @@ from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, InTransaction
+from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
 from xq.core.machine import ABSENT, ENDED, READY
-from xq.core.ports import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
 from xq.core.words import Wording
 
 log = logging.getLogger("xq")

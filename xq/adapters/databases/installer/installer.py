@@ -13,9 +13,9 @@ from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import OBJECTS
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
 from xq.core.machine import TAKEN
-from xq.core.ports import Connections
 from xq.core.schema import OWN
 
 VIEW = "is a view: make the table behind it the queue"

@@ -11,7 +11,7 @@ from typing import Final
 from xq.adapters.databases.installer.findings import Findings
 from xq.adapters.databases.installer.objects import Object
 from xq.core import time
-from xq.core.ports import OUTCOME_UNKNOWN, ErrorKind
+from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind
 from xq.core.words import lasting
 
 log = logging.getLogger("xq")

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from xq.adapters.databases.installer.installer import Installer
 from xq.adapters.databases.shared import QUEUES
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
-from xq.core.ports import OUTCOME_UNKNOWN, Connections
+from xq.core.kinds import OUTCOME_UNKNOWN
 
 
 class ServerInstaller(Installer):

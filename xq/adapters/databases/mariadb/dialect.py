@@ -16,9 +16,10 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import QUEUES, RATES
 from xq.adapters.databases.token_buckets import TokenBuckets
+from xq.core.connections import Connection, Connections, Run
 from xq.core.errors import ConfigurationError, shown
+from xq.core.kinds import BYTES, Field, Kind, Row, Table, Values
 from xq.core.machine import Machine
-from xq.core.ports import BYTES, Connection, Connections, Field, Kind, Row, Run, Table, Values
 
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"

@@ -8,7 +8,7 @@ from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
 from xq.core.compile import Selector
-from xq.core.ports import Connections, Runs
+from xq.core.connections import Connections, Runs
 
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction

@@ -11,8 +11,9 @@ from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.mariadb.objects import LONG, PREFIX, MariadbObjects
 from xq.adapters.databases.shared import QUEUES
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
-from xq.core.ports import OUTCOME_UNKNOWN, Connections
+from xq.core.kinds import OUTCOME_UNKNOWN
 
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table

@@ -12,9 +12,10 @@ from xq.adapters.databases.mariadb.objects import SERVER_TIME
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
+from xq.core.kinds import INTEGERS, TIMES, Kind
 from xq.core.machine import FOREVER
-from xq.core.ports import INTEGERS, TIMES, Connections, Kind
 
 EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
 EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")

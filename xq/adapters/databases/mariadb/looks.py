@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from xq.adapters.databases.looks import ROLL_UP, ServerLooks
 from xq.core.compile import Statement
-from xq.core.ports import Connections
+from xq.core.connections import Connections
 
 
 class MariadbLooks(ServerLooks):

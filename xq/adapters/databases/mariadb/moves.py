@@ -10,9 +10,11 @@ from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import ServerMoves
 from xq.adapters.drivers.mariadb import as_transaction
 from xq.adapters.stores import Connection as OpenConnection
+from xq.core.acting import PART
 from xq.core.compile import Change, Selector, Statement
+from xq.core.connections import Connection, Run
+from xq.core.kinds import Row, Values
 from xq.core.machine import Guard
-from xq.core.ports import PART, Connection, Row, Run, Values
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table

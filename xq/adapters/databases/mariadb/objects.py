@@ -7,7 +7,7 @@ from pathlib import Path
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.core.ports import LONGEST_REASON, PART
+from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))

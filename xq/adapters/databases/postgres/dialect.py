@@ -12,7 +12,8 @@ from xq.adapters.databases.postgres.looks import PostgresLooks
 from xq.adapters.databases.postgres.moves import PostgresMoves
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import SESSIONS
-from xq.core.ports import BYTES, HISTORY, INTEGERS, Field, Kind
+from xq.core.kinds import BYTES, INTEGERS, Field, Kind
+from xq.core.schema import HISTORY
 
 HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "

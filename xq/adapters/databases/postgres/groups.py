@@ -8,7 +8,8 @@ from typing import Any
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
 from xq.adapters.databases.postgres.objects import dollars
 from xq.core.compile import Selector
-from xq.core.ports import INTEGERS, Connections, Runs
+from xq.core.connections import Connections, Runs
+from xq.core.kinds import INTEGERS
 
 
 def _is_in(step: str) -> str:

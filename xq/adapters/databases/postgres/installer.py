@@ -12,9 +12,10 @@ from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
 from xq.adapters.databases.postgres.objects import PostgresObjects
 from xq.adapters.databases.shared import QUEUES
+from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError
+from xq.core.kinds import REFUSALS
 from xq.core.machine import TAKEN
-from xq.core.ports import REFUSALS, Connections
 
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"

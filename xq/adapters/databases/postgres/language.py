@@ -12,7 +12,8 @@ from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql
-from xq.core.ports import INTEGERS, TIMES, Connections, Kind
+from xq.core.connections import Connections
+from xq.core.kinds import INTEGERS, TIMES, Kind
 
 
 class PostgresLanguage(ServerLanguage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xq.adapters.databases.looks import ROLL_UP, ServerLooks
-from xq.core.ports import Connections
+from xq.core.connections import Connections
 
 
 class PostgresLooks(ServerLooks):

@@ -9,8 +9,9 @@ from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.shared import ALIVE
+from xq.core.acting import PART
+from xq.core.kinds import TIMES
 from xq.core.machine import ABSENT, READY
-from xq.core.ports import PART, TIMES
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 CHANNEL = "xq"

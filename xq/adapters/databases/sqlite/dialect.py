@@ -11,7 +11,8 @@ from xq.adapters.databases.sqlite.installer import SqliteInstaller
 from xq.adapters.databases.sqlite.language import SqliteLanguage, SqliteShared
 from xq.adapters.databases.sqlite.looks import SqliteLooks
 from xq.adapters.databases.sqlite.moves import SqliteMoves
-from xq.core.ports import Field, Run
+from xq.core.connections import Run
+from xq.core.kinds import Field
 from xq.core.tokens import UUID_LENGTH
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from xq.core.acting import NO_ACTOR, actor_of
-from xq.core.ports import Connection, Connections, Row, Run
+from xq.core.connections import Connection, Connections, Run
+from xq.core.kinds import Row
 from xq.core.time import time_ns
 
 # Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or

@@ -10,7 +10,8 @@ from xq.adapters.databases.installer.installer import VIEW, Installer
 from xq.adapters.databases.sqlite.event_context import is_read
 from xq.adapters.databases.sqlite.objects import SqliteObjects
 from xq.core import time
-from xq.core.ports import Connections, ErrorKind
+from xq.core.connections import Connections
+from xq.core.kinds import ErrorKind
 
 WITHIN = "(?:'[^']*'|--.*|[^()'])*"  # parentheses, which may have others in them
 for _ in range(5):

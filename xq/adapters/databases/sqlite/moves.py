@@ -6,8 +6,9 @@ from typing import Any
 
 from xq.adapters.databases.moves import TaskMoves
 from xq.core.compile import Statement
+from xq.core.connections import Connection, Run
+from xq.core.kinds import Row
 from xq.core.machine import Guard
-from xq.core.ports import Connection, Row, Run
 
 
 class SqliteMoves(TaskMoves):

@@ -10,8 +10,8 @@ from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.adapters.databases.sqlite.groups import SqliteGroups
 from xq.adapters.databases.sqlite.looks import MARK, SqliteLooks
+from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
-from xq.core.ports import INTEGERS, Field
 
 MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
 ADD_UP = 1_000  # history rows that are added up at a time, and the most that `stats` reads
