@@ -284,8 +284,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the source state does not stand in the WHERE",
         "xq/adapters/databases/moves.py",
-        'return f"{self.of.by_key()} AND {state}{due}"',
-        'return f"{self.of.by_key()}{due}"',
+        'return f"{self.terms.by_key()} AND {state}{due}"',
+        'return f"{self.terms.by_key()}{due}"',
         "contract/core/test_calls.py::test_a_call_that_is_refused_says_why_and_moves_none_of_its_tasks",
     ),
     Mutant(
@@ -305,8 +305,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "attempts are not counted",
         "xq/adapters/databases/moves.py",
-        'PLUS_ONE.name: f"COALESCE({self.of.roles[role]}, 0) + 1"}',
-        'PLUS_ONE.name: f"COALESCE({self.of.roles[role]}, 0)"}',
+        'PLUS_ONE.name: f"COALESCE({self.terms.roles[role]}, 0) + 1"}',
+        'PLUS_ONE.name: f"COALESCE({self.terms.roles[role]}, 0)"}',
         "contract/core/test_history.py::test_a_row_tells_task_tube_owner_and_attempt contract/core/test_take.py",
     ),
     Mutant(
@@ -378,7 +378,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "processes that put at once pass the limit",
         "xq/adapters/databases/server.py",
-        "                self.of.one_at_a_time(connection, within)\n                return run(connection",
+        "                self.terms.one_at_a_time(connection, within)\n                return run(connection",
         "                return run(connection",
         "guarantees/test_once.py::test_of_tasks_that_all_put_there_are contract/core/test_limit.py",
     ),
@@ -413,7 +413,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "of MariaDB a call does not lock the task of a key",
         "xq/adapters/databases/mariadb/moves.py",
-        '{self.named(rows)}{self.fence(rows)}{self.of.lock}"',
+        '{self.named(rows)}{self.fence(rows)}{self.terms.lock}"',
         '{self.named(rows)}{self.fence(rows)}"',
         "contract/core/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",
     ),

@@ -32,7 +32,7 @@ class Questions:
     """Queries that look at a queue from outside. They lock nothing, and bind all values."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.of, self.objects, self.looks = dialect, dialect.installer.objects, dialect.looks
+        self.terms, self.objects, self.looks = dialect, dialect.installer.objects, dialect.looks
 
     # the search's walks, along a state's index or along the key; `:tube` is the walk's tube
 
@@ -41,33 +41,38 @@ class Questions:
 
         None if no index has all tasks in this state.
         """
-        index = {TAKEN: self.of.index_of_taken, "W": "runat"}.get(state, f"oldest_{state}")
+        index = {TAKEN: self.terms.index_of_taken, "W": "runat"}.get(state, f"oldest_{state}")
         if index not in self.objects.wanted_indexes() or (self.objects.groups and state == READY):
             return None
-        mine, roles = self.of.is_state(state), [self.of.source.roles[role] for role in self.of.source.ordered_by]
+        mine, roles = (
+            self.terms.is_state(state),
+            [self.terms.source.roles[role] for role in self.terms.source.ordered_by],
+        )
         # Else a position could not be compared with its row.
-        exact = all(field.kind in INTEGERS and not field.null for field in roles) and self._orders(self.of.ordered)
+        exact = all(field.kind in INTEGERS and not field.null for field in roles) and self._orders(self.terms.ordered)
         if exact and index.startswith("oldest"):
-            if of_tube and state == READY and self._orders([self.of.roles["tube"]]):
-                index, mine = f"{index}_of_tube", f"{mine} AND {self.of.in_tube}"
-            return Walk(state, self.of.read_by(index), mine, self.of.ordered, self.of.order)
+            if of_tube and state == READY and self._orders([self.terms.roles["tube"]]):
+                index, mine = f"{index}_of_tube", f"{mine} AND {self.terms.in_tube}"
+            return Walk(state, self.terms.read_by(index), mine, self.terms.ordered, self.terms.order)
         if state == "W":
-            mine += f" AND {self.of.roles['runat']} IS NOT NULL"  # as the index has it
-        return Walk("", self.of.sorted_alone(self.of.read_by(index), mine), mine, self.of.keys, self._newest_first)
+            mine += f" AND {self.terms.roles['runat']} IS NOT NULL"  # as the index has it
+        return Walk(
+            "", self.terms.sorted_alone(self.terms.read_by(index), mine), mine, self.terms.keys, self._newest_first
+        )
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
         """Return the walk along the key, or along some keys."""
-        rows, condition = f"{self.of.table_in_schema}{self.of.by_primary}", " AND ".join(conditions or ["TRUE"])
-        test = self.of.in_states(states) if states else "FALSE"
-        return Walk("", rows, condition if states else "FALSE", self.of.keys, self._newest_first, test)
+        rows, condition = f"{self.terms.table_in_schema}{self.terms.by_primary}", " AND ".join(conditions or ["TRUE"])
+        test = self.terms.in_states(states) if states else "FALSE"
+        return Walk("", rows, condition if states else "FALSE", self.terms.keys, self._newest_first, test)
 
     @property
     def _newest_first(self) -> str:
-        return ", ".join(f"{key} DESC" for key in self.of.keys)
+        return ", ".join(f"{key} DESC" for key in self.terms.keys)
 
     def _orders(self, columns: Sequence[str]) -> bool:
         """Return whether an index on these columns orders rows by their whole values."""
-        return all(self.of.indexed(column) == column for column in columns)
+        return all(self.terms.indexed(column) == column for column in columns)
 
     def number_in(self, walk: Walk) -> str:
         """Return a query that counts a walk's rows, up to `:n`."""
@@ -80,32 +85,32 @@ class Questions:
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
         error, when it finished, the position and, if wanted, all the table's columns.
         """
-        behind = f" AND {self.of.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
+        behind = f" AND {self.terms.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
-        error = f"substr({self.of.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
-        key = self.of.key_in_history([f"{self.of.table}.{key}" for key in self.of.keys])
-        of, role = self.of, self.of.roles.get("finished")
-        ended = of.seconds(of.kind("finished"), role) if role else "NULL"
-        values = [passes, key, of.letter(of.roles["status"]), of.roles["owner"], error, ended, *walk.columns]
+        error = f"substr({self.terms.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
+        key = self.terms.key_in_history([f"{self.terms.table}.{key}" for key in self.terms.keys])
+        terms, role = self.terms, self.terms.roles.get("finished")
+        ended = terms.seconds(terms.kind("finished"), role) if role else "NULL"
+        values = [passes, key, terms.letter(terms.roles["status"]), terms.roles["owner"], error, ended, *walk.columns]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
-        named += f", {self.of.columns}" * whole
-        where = f"{self.of.keys_there()}{walk.condition}{behind}"
+        named += f", {self.terms.columns}" * whole
+        where = f"{self.terms.keys_there()}{walk.condition}{behind}"
         return f"SELECT {named} FROM {walk.rows} WHERE {where} ORDER BY {walk.order} LIMIT :look"
 
     # tests: conditions that are true or false, never NULL
 
     def contains(self, field: Field, value: str) -> str:
         """Return the condition that a text contains a bound one. Letters from A to Z equal those from a to z."""
-        column, part = self.of.folded(self.of.quote(field.column)), self.of.folded(value)
-        return f"COALESCE({self.of.place_in_text}({column}, {part}) > 0, FALSE)"
+        column, part = self.terms.folded(self.terms.quote(field.column)), self.terms.folded(value)
+        return f"COALESCE({self.terms.place_in_text}({column}, {part}) > 0, FALSE)"
 
     def compares(self, field: Field, operator: str, value: str) -> str:
         """Return the condition that compares a column with a bound value; a text byte by byte."""
-        return f"COALESCE({self.of.exact(self.of.quote(field.column), field.kind)} {operator} {value}, FALSE)"
+        return f"COALESCE({self.terms.exact(self.terms.quote(field.column), field.kind)} {operator} {value}, FALSE)"
 
     def is_empty(self, field: Field) -> str:
         """Return the condition that a column is NULL, or an empty text."""
-        column = self.of.quote(field.column)
+        column = self.terms.quote(field.column)
         return f"({column} IS NULL OR {column} = '')" if field.kind == "text" else f"{column} IS NULL"
 
     # since when a task is in its state
@@ -113,7 +118,7 @@ class Questions:
     @property
     def last_before(self) -> str:
         """Last id before `:at_us` among the newest `:n` transitions, and whether there are others."""
-        history = self.of.side("history")
+        history = self.terms.side("history")
         least = f"(SELECT MAX(id) FROM {history}) - :n"
         before = f"SELECT id FROM {history} WHERE id > {least} AND at_us < :at_us ORDER BY id DESC LIMIT 1"
         return f"SELECT ({before}), EXISTS (SELECT 1 FROM {history} WHERE id <= {least})"
@@ -123,9 +128,9 @@ class Questions:
 
         It reads the transitions whose id is greater than `:low`.
         """
-        key, keys = self.of.quote("key"), ", ".join(f":h{i}" for i in range(n))
+        key, keys = self.terms.quote("key"), ", ".join(f":h{i}" for i in range(n))
         return (
-            f"SELECT {key}, target, MAX(at_us) FROM {self.of.side('history')} WHERE id > :low AND source <> target "
+            f"SELECT {key}, target, MAX(at_us) FROM {self.terms.side('history')} WHERE id > :low AND source <> target "
             f"AND {key} IN ({keys}) GROUP BY {key}, target"
         )
 
@@ -134,30 +139,30 @@ class Questions:
     @property
     def takers(self) -> str:
         """A query for the keys of taken tasks in the same utube as the task with a key."""
-        role = self.of.roles["utube"]
-        its = f"SELECT {self.of.as_text(f'xq_its.{role}')} FROM {self.of.table_in_schema} AS xq_its"
-        same = f"{self.of.as_text(role)} = ({its} WHERE {self.of.by_key('xq_its.')})"
-        taken = f"{self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
-        return f"SELECT {', '.join(self.of.keys)} FROM {taken} AND {same}"
+        role = self.terms.roles["utube"]
+        its = f"SELECT {self.terms.as_text(f'xq_its.{role}')} FROM {self.terms.table_in_schema} AS xq_its"
+        same = f"{self.terms.as_text(role)} = ({its} WHERE {self.terms.by_key('xq_its.')})"
+        taken = f"{self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
+        return f"SELECT {', '.join(self.terms.keys)} FROM {taken} AND {same}"
 
     @property
     def often_taken(self) -> str:
         """A query for up to `:n` unfinished tasks taken `:least` times or more; "" without the role attempts."""
-        if not (attempts := self.of.roles.get("attempts")):
+        if not (attempts := self.terms.roles.get("attempts")):
             return ""
-        pending = self.of.in_states(self.of.machine.pending)
-        often = f"{self.of.table_in_schema} WHERE {pending} AND {attempts} >= :least ORDER BY {attempts} DESC"
-        return f"SELECT {', '.join([*self.of.keys, attempts])} FROM {often} LIMIT :n"
+        pending = self.terms.in_states(self.terms.machine.pending)
+        often = f"{self.terms.table_in_schema} WHERE {pending} AND {attempts} >= :least ORDER BY {attempts} DESC"
+        return f"SELECT {', '.join([*self.terms.keys, attempts])} FROM {often} LIMIT :n"
 
     @property
     def newest_transition(self) -> str:
-        return f"SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')}"
+        return f"SELECT COALESCE(MAX(id), 0) FROM {self.terms.side('history')}"
 
     @property
     def transitions_after(self) -> str:
         """A query for the first `:n` transitions whose id is greater than `:since`."""
-        columns = ", ".join(map(self.of.quote, self.of.history_columns))
-        return f"SELECT {columns} FROM {self.of.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
+        columns = ", ".join(map(self.terms.quote, self.terms.history_columns))
+        return f"SELECT {columns} FROM {self.terms.side('history')} WHERE id > :since ORDER BY id LIMIT :n"
 
     @property
     def ready_since(self) -> str:
@@ -166,9 +171,9 @@ class Questions:
         That is how many tasks became ready in them and are still so, their first time, when the last take was, and when
         the first transition was. It is one statement, since the numbers must belong to one moment.
         """
-        key, counts = self.of.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
+        key, counts = self.terms.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
         into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
-        last = f"SELECT id, at_us, source, target, {key} FROM {self.of.side('history')} ORDER BY id DESC LIMIT :n"
+        last = f"SELECT id, at_us, source, target, {key} FROM {self.terms.side('history')} ORDER BY id DESC LIMIT :n"
         entry = f"CASE WHEN target = '{READY}' THEN {{}} END"
         moved = (
             f"SELECT MAX(id) AS last, MAX({entry.format('id')}) AS entered, MAX({entry.format('at_us')}) AS at_us, "
@@ -177,7 +182,7 @@ class Questions:
         )
         still = "CASE WHEN last = entered THEN {} END"
         return (
-            f"SELECT {self.of.now_us}, (SELECT COALESCE(SUM({into} - {out}), 0) {counts}), "
+            f"SELECT {self.terms.now_us}, (SELECT COALESCE(SUM({into} - {out}), 0) {counts}), "
             f"COUNT({still.format(1)}), MIN({still.format('at_us')}), MAX(taken_us), MIN(first_us) "
             f"FROM ({moved}) AS moved"
         )
@@ -189,15 +194,14 @@ class Questions:
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
         dur_us, least = self.looks.since_before, self.looks.elapsed.format("MIN(at_us) OVER ()")
-        spent = (
-            f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {self.of.side('history')} WHERE id > :since"
-        )
+        history = self.terms.side("history")
+        spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"
         return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
 
     @property
     def bucket_left(self) -> str:
-        """A query of the microseconds until the bucket of the task of a key has a token."""
-        of = self.of.buckets
-        bucket = f"(SELECT {of.bucket} FROM {self.of.table_in_schema} WHERE {self.of.by_key()})"
-        return f"SELECT full_us - ({of.latest}) FROM {RATES} WHERE {of.my_buckets} AND bucket = {bucket}"
+        """A query for the microseconds until a task's bucket has a token."""
+        buckets = self.terms.buckets
+        bucket = f"(SELECT {buckets.bucket} FROM {self.terms.table_in_schema} WHERE {self.terms.by_key()})"
+        return f"SELECT full_us - ({buckets.latest}) FROM {RATES} WHERE {buckets.my_buckets} AND bucket = {bucket}"

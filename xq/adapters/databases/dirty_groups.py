@@ -47,9 +47,9 @@ class ServerGroups(Groups):
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
     at_once = MANY  # rows to refresh in one transaction
 
-    def __init__(self, of: Rows, guard: Guard) -> None:
-        super().__init__(of, guard)
-        self.dirty_groups = of.side(DIRTY)
+    def __init__(self, terms: Rows, guard: Guard) -> None:
+        super().__init__(terms, guard)
+        self.dirty_groups = terms.side(DIRTY)
         self.tables[DIRTY] = DIRTY
 
     @abstractmethod
@@ -99,8 +99,8 @@ class ServerGroups(Groups):
 
     @property
     def first_known(self) -> str:
-        table = self.of.table
-        rows = f"FROM {self.of.table_in_schema} WHERE {self.is_in(table, [READY])}"
+        table = self.terms.table
+        rows = f"FROM {self.terms.table_in_schema} WHERE {self.is_in(table, [READY])}"
         return self.make_dirty(self.head(table), rows)
 
     # triggers
@@ -192,8 +192,8 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE taken < {self.most}{and_so}{self.of.skip}"
-        found = self.of.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
+        which = f"WHERE taken < {self.most}{and_so}{self.terms.skip}"
+        found = self.terms.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
     def held(self, store: Connections, dirty: Sequence[DirtyGroup]) -> list[DirtyGroup]:
@@ -206,8 +206,8 @@ class ServerGroups(Groups):
     def there(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Lock the rows that no other connection has deleted or locked, and return their ids."""
         ids = [one.id for one in dirty]
-        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.of.skip}"
-        return {id for (id,) in self.of.execute(store, these, {"ids": ids})} if dirty else set()
+        these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.terms.skip}"
+        return {id for (id,) in self.terms.execute(store, these, {"ids": ids})} if dirty else set()
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
         """Refresh heads without a first task, or with `own` all these heads, in the application's transaction.
@@ -226,9 +226,9 @@ class ServerGroups(Groups):
             return 0
         self.look_at(store, locked)
         ready = f"SELECT utube FROM {self.heads}{self.by_key} WHERE utube {self.among(locked)} AND k0 IS NOT NULL"
-        found = [utube for (utube,) in self.of.execute(store, ready, {"utubes": locked})]
+        found = [utube for (utube,) in self.terms.execute(store, ready, {"utubes": locked})]
         if changed := list(dict.fromkeys([*known, *found])):
-            self.of.execute(store, self.mark_again(changed), {"utubes": changed})
+            self.terms.execute(store, self.mark_again(changed), {"utubes": changed})
         if own:
             store.change(self.disowned([one.id for one in dirty if one.utube in locked]))
         return len(found)
@@ -245,7 +245,7 @@ class ServerGroups(Groups):
         there = self.there(store, dirty)
         if len(there) >= PILE:
             store.change(self.gone(sorted(there)))
-            self.of.execute(store, self.make_dirty(":utube"), {"utube": dirty[0].utube})
+            self.terms.execute(store, self.make_dirty(":utube"), {"utube": dirty[0].utube})
 
 
 def _one_by_one(dirty: Iterable[DirtyGroup]) -> list[list[DirtyGroup]]:

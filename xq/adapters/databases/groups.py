@@ -36,23 +36,23 @@ class Groups(ABC):
 
     join = "JOIN"  # joins the heads to their tasks
 
-    def __init__(self, of: Rows, guard: Guard) -> None:
-        self.of, self.guard = of, guard
+    def __init__(self, terms: Rows, guard: Guard) -> None:
+        self.terms, self.guard = terms, guard
         self.most = int(guard.value)
-        self.role = of.roles[guard.role]
-        self.may_be_none = of.source.roles[guard.role].null
+        self.role = terms.roles[guard.role]
+        self.may_be_none = terms.source.roles[guard.role].null
         # The number is in the table's CHECK, and its columns are the order's: each combination has its table.
-        self.suffix = f"utube_{self.most}{'' if of.source.ordered_by else '_key'}"
-        self.heads = of.side(self.suffix)
+        self.suffix = f"utube_{self.most}{'' if terms.source.ordered_by else '_key'}"
+        self.heads = terms.side(self.suffix)
         self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
         # A utube's first task: the columns in its head, and the corresponding columns in the table.
-        self.columns = [*of.source.ordered_by, *of.parts]
-        self.mine = [f"{of.table}.{column}" for column in of.ordered]
-        self.wanted = ", ".join(FIRST + column for column in of.ordered)
+        self.columns = [*terms.source.ordered_by, *terms.parts]
+        self.mine = [f"{terms.table}.{column}" for column in terms.ordered]
+        self.wanted = ", ".join(FIRST + column for column in terms.ordered)
 
     def in_schema(self, schema: str) -> Self:
         """Return a copy as `Terms.in_schema`."""
-        return type(self)(self.of.in_schema(schema), self.guard)
+        return type(self)(self.terms.in_schema(schema), self.guard)
 
     # what differs between databases
 
@@ -80,7 +80,7 @@ class Groups(ABC):
     @property
     def of_none(self) -> str:
         """The condition that a table row has no utube."""
-        return f"{self.of.table}.{self.role} IS NULL"
+        return f"{self.terms.table}.{self.role} IS NULL"
 
     def is_open(self, of: str = "") -> str:
         """Return the condition, for an index, that a head's first task may be taken."""
@@ -93,8 +93,8 @@ class Groups(ABC):
     @property
     def index(self) -> tuple[str, str, bool]:
         """The index that finds a utube's first task: columns, condition, whether it is unique."""
-        ready = f"{self.of.is_state(READY)} AND {self.role} IS NOT NULL"
-        return ", ".join([self.called(self.role), self.of.order]), ready, False
+        ready = f"{self.terms.is_state(READY)} AND {self.role} IS NOT NULL"
+        return ", ".join([self.called(self.role), self.terms.order]), ready, False
 
     by_key = ""  # an index hint: read rows by their keys
     by_open = ""  # an index hint: read the heads by the index of open ones
@@ -126,45 +126,46 @@ class Groups(ABC):
 
     def behind_due(self, rows: Selector) -> str:
         """Return a query, without locks, that finds a row if an open group has such a task, at any place."""
-        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.of.table)}"
-        tasks = f"SELECT 0 FROM {self.of.table_in_schema} WHERE {self.takeable(rows)}"
+        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.terms.table)}"
+        tasks = f"SELECT 0 FROM {self.terms.table_in_schema} WHERE {self.takeable(rows)}"
         return f"{tasks} AND EXISTS ({group} AND xq_h.taken < {self.most}) LIMIT 1"
 
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
-        of = self.of
+        terms = self.terms
         return (
             f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
-            f"{of.table_in_schema}{self.by_key} ON {of.same_wait('xq_h', of.table)} "
+            f"{terms.table_in_schema}{self.by_key} ON {terms.same_wait('xq_h', terms.table)} "
             f"WHERE {self.is_open('xq_h.')} AND {self.takeable(rows)} "
-            f"ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
+            f"ORDER BY {self.terms.order_by(self.columns, 'xq_h.')} LIMIT {terms.limit(rows)}"
         )
 
     def of_others(self, columns: Sequence[str], rows: Selector) -> str:
-        of, table = self.of, f"{self.of.table}."
-        index = of.name(self.index_of_none(f"oldest_{READY}{'_of_tube' * rows.tube}"))
+        terms, table = self.terms, f"{self.terms.table}."
+        index = terms.name(self.index_of_none(f"oldest_{READY}{'_of_tube' * rows.tube}"))
         return (
-            f"SELECT {', '.join(columns)} FROM {of.table_in_schema}{of.by_index(index)} "
-            f"WHERE {self.of_none} AND {of.keys_there(table)}{self.takeable(rows)} "
-            f"ORDER BY {self.of.order_by(self.of.ordered, table)} LIMIT {of.limit(rows)}"
+            f"SELECT {', '.join(columns)} FROM {terms.table_in_schema}{terms.by_index(index)} "
+            f"WHERE {self.of_none} AND {terms.keys_there(table)}{self.takeable(rows)} "
+            f"ORDER BY {self.terms.order_by(self.terms.ordered, table)} LIMIT {terms.limit(rows)}"
         )
 
     def takeable(self, rows: Selector) -> str:
         """Return the condition that a table row is ready, and in a tube within the selector."""
-        of, table = self.of, f"{self.of.table}."
-        tube = f" AND {of.exactly(table + of.roles['tube'], '= :tube')}" if rows.tube else ""
-        return f"{self._ready(table)}{of.not_due(READY, table)}{tube}{of.skipped(rows, table)}{of.buckets.within_rate}"
+        terms, table = self.terms, f"{self.terms.table}."
+        tube = f" AND {terms.exactly(table + terms.roles['tube'], '= :tube')}" if rows.tube else ""
+        due, skipped = terms.not_due(READY, table), terms.skipped(rows, table)
+        return f"{self._ready(table)}{due}{tube}{skipped}{terms.buckets.within_rate}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query for a utube's first task."""
-        of = self.of
+        terms = self.terms
         return (
-            f"SELECT {wanted} FROM {of.table_in_schema} AS {FIRST[:-1]}{of.by_index(of.name('utube'))} "
-            f"WHERE {self.of_utube(utube, FIRST)} AND {of.keys_there(FIRST)}{self._ready(FIRST)}{and_so} "
-            f"ORDER BY {self.of.order_by(self.of.ordered, FIRST)} LIMIT 1"
+            f"SELECT {wanted} FROM {terms.table_in_schema} AS {FIRST[:-1]}{terms.by_index(terms.name('utube'))} "
+            f"WHERE {self.of_utube(utube, FIRST)} AND {terms.keys_there(FIRST)}{self._ready(FIRST)}{and_so} "
+            f"ORDER BY {self.terms.order_by(self.terms.ordered, FIRST)} LIMIT 1"
         )
 
     def _ready(self, of: str) -> str:
-        return self.of.is_state(READY, of + self.of.roles["status"])
+        return self.terms.is_state(READY, of + self.terms.roles["status"])
 
     # how a change from OLD to NEW affects groups
 
@@ -179,8 +180,8 @@ class Groups(ABC):
             return [self.change_of("NEW", came=True)]
         if event == "delete":
             return [self.change_of("OLD", came=False)]
-        moved = self.of.differ(f"OLD.{self.role}", f"NEW.{self.role}")
-        changed = " OR ".join(self.of.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
+        moved = self.terms.differ(f"OLD.{self.role}", f"NEW.{self.role}")
+        changed = " OR ".join(self.terms.differ(f"OLD.{column}", f"NEW.{column}") for column in self.watched)
         was = self.is_in("OLD")
         stays = f"(CASE WHEN {moved} THEN 0 ELSE {self._taken('NEW')} END)"
         came = f"(({moved}) OR ({changed}) AND NOT {was})"
@@ -194,18 +195,18 @@ class Groups(ABC):
     @property
     def watched(self) -> list[str]:
         """The columns, besides the utube, whose changes triggers must see."""
-        return [self.of.roles["status"], *self.of.ordered]
+        return [self.terms.roles["status"], *self.terms.ordered]
 
     def _status(self, version: str) -> str:
-        return f"{version}.{self.of.roles['status']}"
+        return f"{version}.{self.terms.roles['status']}"
 
     def is_in(self, version: str, states: Iterable[str] = COUNTED) -> str:
         """Return the condition that a row's version has a utube and one state in `states`."""
-        in_states = self.of.in_states(states, self._status(version))
+        in_states = self.terms.in_states(states, self._status(version))
         return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
 
     def _taken(self, version: str) -> str:
-        taken = self.of.is_state(TAKEN, self._status(version))
+        taken = self.terms.is_state(TAKEN, self._status(version))
         return f"(CASE WHEN {taken} THEN 1 ELSE 0 END)"
 
     # writing heads
@@ -213,12 +214,12 @@ class Groups(ABC):
     @property
     def name(self) -> str:
         """The head table's name, for use within a statement on it."""
-        return self.of.quote(self.of.name(self.suffix))
+        return self.terms.quote(self.terms.name(self.suffix))
 
     @property
     def adding(self) -> str:
         """The ON CONFLICT clause that adds to existing heads."""
-        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
+        return self.terms.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
 
     def count(self, utube: str, taken: str, rows: str = "") -> str:
         """Return SQL that counts one row, or all `rows`. It orders them by utube, which avoids deadlocks."""
@@ -230,11 +231,11 @@ class Groups(ABC):
     @property
     def built(self) -> list[str]:
         """SQL that rebuilds all heads from the table."""
-        table = self.of.table
+        table = self.terms.table
         return [
             f"DELETE FROM {self.heads}",
             self.count(
-                self.head(table), self._taken(table), f"FROM {self.of.table_in_schema} WHERE {self.is_in(table)}"
+                self.head(table), self._taken(table), f"FROM {self.terms.table_in_schema} WHERE {self.is_in(table)}"
             ),
             self.first_known,
         ]
@@ -242,11 +243,11 @@ class Groups(ABC):
     @property
     def wrong(self) -> str:
         """A query that counts wrong heads. It reads all ready and taken tasks."""
-        of, table = self.of, self.of.table
-        utube, rows = self.head(table), f"FROM {of.table_in_schema} WHERE {self.is_in(table)}"
+        terms, table = self.terms, self.terms.table
+        utube, rows = self.head(table), f"FROM {terms.table_in_schema} WHERE {self.is_in(table)}"
         differ = " OR ".join(
-            of.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
-            for column, mine in zip(self.columns, self.of.ordered, strict=True)
+            terms.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
+            for column, mine in zip(self.columns, self.terms.ordered, strict=True)
         )
         first = f"(xq_t.taken < {self.most} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"

@@ -24,35 +24,35 @@ class Looks:
 
     groups: Groups | None
 
-    def __init__(self, of: Rows, groups: Groups | None) -> None:
-        self.of, self.groups = of, groups
+    def __init__(self, terms: Rows, groups: Groups | None) -> None:
+        self.terms, self.groups = terms, groups
 
     # tasks
 
     def look(self, afresh: str = "") -> str:
         """Return a query for a key's row in any state, and its token."""
-        return f"{self._look} WHERE {self.of.by_key()}{afresh}"
+        return f"{self._look} WHERE {self.terms.by_key()}{afresh}"
 
     def look_at_all(self, afresh: str = "") -> str:
         """Return a query as `look` for a list of keys."""
-        return f"{self._look}{self.of.by_primary} WHERE {self.of.keys_listed()}{afresh}"
+        return f"{self._look}{self.terms.by_primary} WHERE {self.terms.keys_listed()}{afresh}"
 
     @property
     def _look(self) -> str:
-        return f"SELECT {self.of.columns}, {self.of.roles['owner']} FROM {self.of.table_in_schema}"
+        return f"SELECT {self.terms.columns}, {self.terms.roles['owner']} FROM {self.terms.table_in_schema}"
 
     def by_state(self, state: str) -> str:
         """Return a query for the tasks in a state, in the order in which takes find them."""
         return (
-            f"SELECT {self.of.columns} FROM {self.of.table_in_schema} WHERE {self.of.is_state(state)} "
-            f"ORDER BY {self.of.order} LIMIT :n"
+            f"SELECT {self.terms.columns} FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(state)} "
+            f"ORDER BY {self.terms.order} LIMIT :n"
         )
 
     @property
     def taken(self) -> str:
         """A query for the taken tasks' keys and tokens."""
-        wanted = ", ".join([*self.of.keys, self.of.roles["owner"]])
-        return f"SELECT {wanted} FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}"
+        wanted = ", ".join([*self.terms.keys, self.terms.roles["owner"]])
+        return f"SELECT {wanted} FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
 
     @cached_property
     def any_ready(self) -> str:
@@ -60,25 +60,27 @@ class Looks:
         if self.groups:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
-            return f"SELECT 1{self.of.absent_rows} WHERE {' OR '.join(found)}"
-        ready = f"{self.of.is_state(READY)}{self.of.not_due(READY)}{self.of.buckets.within_rate}"
-        return f"SELECT 1 FROM {self.of.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
+            return f"SELECT 1{self.terms.absent_rows} WHERE {' OR '.join(found)}"
+        ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.buckets.within_rate}"
+        return f"SELECT 1 FROM {self.terms.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
         """Return a query, without locks, that finds a row if there is such a task, or a dirty group."""
         if self.groups:
             return self.groups.ready(rows)
-        by, chosen = self.of.choice(rows)
-        return f"SELECT 1 FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT {self.of.limit(rows)}"
+        by, chosen = self.terms.choice(rows)
+        return f"SELECT 1 FROM {self.terms.table_in_schema}{by} WHERE {chosen} LIMIT {self.terms.limit(rows)}"
 
     def first(self, rows: Selector) -> list[str]:
         """Return queries for the keys from which a take chooses the first. They skip locked rows, and lock theirs."""
-        by, chosen = ("", "") if self.groups else self.of.choice(rows)
-        keys = [f"{self.of.table}.{key}" for key in self.of.keys]
-        plain = f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.of.skip}"
+        by, chosen = ("", "") if self.groups else self.terms.choice(rows)
+        keys = [f"{self.terms.table}.{key}" for key in self.terms.keys]
+        plain = (
+            f"SELECT {', '.join(keys)} FROM {self.terms.table_in_schema}{by} WHERE {chosen} LIMIT 1{self.terms.skip}"
+        )
         return [
-            f"SELECT {', '.join(keys)} FROM {self.of.table_in_schema}{self.of.by_primary} "
-            f"WHERE {self.of.key} = ({query}) AND {self.of.is_state(READY)}{self.of.skip}"
+            f"SELECT {', '.join(keys)} FROM {self.terms.table_in_schema}{self.terms.by_primary} "
+            f"WHERE {self.terms.key} = ({query}) AND {self.terms.is_state(READY)}{self.terms.skip}"
             for query in (self.groups.candidates(keys, rows) if self.groups else [plain])
         ]
 
@@ -95,14 +97,15 @@ class Looks:
     @property
     def unowned(self) -> str:
         """A query of the number of taken tasks without an owner: another program wrote their status."""
-        return f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self._is_unowned}"
+        return f"SELECT COUNT(*) FROM {self.terms.table_in_schema} WHERE {self._is_unowned}"
 
     @cached_property
     def expired(self) -> str:
         """A query of the sessions of up to `:n` taken tasks whose ttr has passed, and of the time."""
-        due = f"{self.of.is_state(TAKEN)} AND {self.of.roles['runat']} <= {self.of.bound(self.of.kind('runat'))}"
-        found = f"SELECT {self.of.session_of_owner}, {self.of.now} FROM {self.of.read_by('runat')}"
-        return f"{found} WHERE {due} ORDER BY {self.of.roles['runat']} LIMIT :n"
+        terms, runat = self.terms, self.terms.roles["runat"]
+        due = f"{terms.is_state(TAKEN)} AND {runat} <= {terms.bound(terms.kind('runat'))}"
+        found = f"SELECT {terms.session_of_owner}, {terms.now} FROM {terms.read_by('runat')}"
+        return f"{found} WHERE {due} ORDER BY {runat} LIMIT :n"
 
     @cached_property
     def times_unowned(self) -> str:
@@ -112,44 +115,46 @@ class Looks:
     @property
     def times_zombies(self) -> str:
         """SQL that starts the feature zombie's seconds for the zombies without a timer; "" without them."""
-        return self._times("Z", self.of.is_state("Z")) if "Z" in self.of.machine.states else ""
+        return self._times("Z", self.terms.is_state("Z")) if "Z" in self.terms.machine.states else ""
 
     def _times(self, state: str, condition: str) -> str:
-        timer = self.of.machine.timer(state, "runat")
+        timer = self.terms.machine.timer(state, "runat")
         if timer is None or timer.default is None:
             return ""
-        runat, at = self.of.roles["runat"], f"{self.of.now} + {timer.default!r}"
-        at = self.of.moment(self.of.kind("runat"), at)
-        return f"UPDATE {self.of.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
+        runat, at = self.terms.roles["runat"], f"{self.terms.now} + {timer.default!r}"
+        at = self.terms.moment(self.terms.kind("runat"), at)
+        return f"UPDATE {self.terms.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
 
     @property
     def _is_unowned(self) -> str:
-        owner = self.of.roles["owner"]  # with a dash: of an earlier take, ended by its token
-        return f"{self.of.is_state(TAKEN)} AND ({owner} IS NULL OR substr({owner}, 1, 1) = '-')"
+        owner = self.terms.roles["owner"]  # with a dash: of an earlier take, ended by its token
+        return f"{self.terms.is_state(TAKEN)} AND ({owner} IS NULL OR substr({owner}, 1, 1) = '-')"
 
     # when tasks are due, and when the history is to be pruned
 
     @cached_property
     def _timers(self) -> dict[str, str]:
         """A query for each timer that finds its earliest time, `at`: one row, or none."""
-        of = self.of
-        return {
-            duty_of(row): f"SELECT {of.seconds(of.kind(row.due), of.roles[row.due])} AS at FROM {of.read_by(row.due)} "
-            f"WHERE {of.is_state(row.source)} AND {of.roles[row.due]} IS NOT NULL ORDER BY {of.roles[row.due]} LIMIT 1"
-            for row in of.machine.due
-        }
+        terms, found = self.terms, dict[str, str]()
+        for row in terms.machine.due:
+            column = terms.roles[row.due]
+            found[duty_of(row)] = (
+                f"SELECT {terms.seconds(terms.kind(row.due), column)} AS at FROM {terms.read_by(row.due)} "
+                f"WHERE {terms.is_state(row.source)} AND {column} IS NOT NULL ORDER BY {column} LIMIT 1"
+            )
+        return found
 
     def _left(self, now: str) -> list[str]:
         """Return for each duty what follows SELECT to find the seconds until it is due, if it is in sight."""
         times = {**self._timers}
-        if self.of.history_kept < math.inf:
+        if self.terms.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
-            late = self.of.history_kept + max(1.0, self.of.history_kept / 10)
-            oldest = f"{self.of.side('history')} WHERE {self._not_newest} ORDER BY id LIMIT 1"
+            late = self.terms.history_kept + max(1.0, self.terms.history_kept / 10)
+            oldest = f"{self.terms.side('history')} WHERE {self._not_newest} ORDER BY id LIMIT 1"
             times[OLD_HISTORY] = f"SELECT at_us / 1000000.0 + {late!r} AS at FROM {oldest}"
         if self.times_unowned:
-            untimed = f"{self._is_unowned} AND {self.of.roles['runat']} IS NULL"
-            times[UNTIMED] = f"SELECT 0 AS at FROM {self.of.read_by('runat')} WHERE {untimed} LIMIT 1"
+            untimed = f"{self._is_unowned} AND {self.terms.roles['runat']} IS NULL"
+            times[UNTIMED] = f"SELECT 0 AS at FROM {self.terms.read_by('runat')} WHERE {untimed} LIMIT 1"
         if self.groups and self.groups.any_dirty:
             times[DIRTY_GROUPS] = self.groups.any_dirty
         return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
@@ -157,12 +162,12 @@ class Looks:
     @cached_property
     def next_due(self) -> str:
         """A query that finds each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
-        return " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.of.now))
+        return " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.terms.now))
 
     @cached_property
     def times_left(self) -> list[str]:
         """Queries as `next_due`, after SELECT and without named values."""
-        return self._left(filled(self.of.now, now="NULL"))
+        return self._left(filled(self.terms.now, now="NULL"))
 
     @cached_property
     def found_ready(self) -> str:
@@ -171,14 +176,14 @@ class Looks:
     @cached_property
     def anything(self) -> str:
         """A condition that is true if a take might find a task, or a timer has passed."""
-        now = filled(self.of.now, now="NULL")
+        now = filled(self.terms.now, now="NULL")
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers.values())
         return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
 
     @property
     def next_bucket(self) -> str:
         """A query for the microseconds until the first empty bucket has a token; NULL if none is empty."""
-        buckets = self.of.buckets
+        buckets = self.terms.buckets
         empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
         return f"SELECT MIN(full_us) - ({buckets.latest}) FROM {RATES} WHERE {empty}"
 
@@ -187,13 +192,13 @@ class Looks:
     @property
     def counters(self) -> str:
         """A query for tube, source, target, number of transitions, and how many rows make it up."""
-        return f"SELECT tube, source, target, n, 1 FROM {self.of.side('count')}"
+        return f"SELECT tube, source, target, n, 1 FROM {self.terms.side('count')}"
 
     @property
     def add_counter(self) -> str:
         return (
-            f"INSERT INTO {self.of.side('count')} (tube, source, target, n) "
-            f"VALUES (:tube, :source, :target, :count){self.of.on_conflict('tube, source, target', 'n = n + :count')}"
+            f"INSERT INTO {self.terms.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
+            f"{self.terms.on_conflict('tube, source, target', 'n = n + :count')}"
         )
 
     @property
@@ -205,20 +210,20 @@ class Looks:
     @property
     def actual_counts(self) -> str:
         """A query for tube, letter and actual task count. It reads the whole table."""
-        letter = self.of.letter(self.of.roles["status"])
-        states = self.of.in_states(self.of.machine.states)
-        rows = f"FROM {self.of.table_in_schema} WHERE {states}"
+        letter = self.terms.letter(self.terms.roles["status"])
+        states = self.terms.in_states(self.terms.machine.states)
+        rows = f"FROM {self.terms.table_in_schema} WHERE {states}"
         everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
-        if not self.of.tube_stats:
+        if not self.terms.tube_stats:
             return everything
-        tube, counted = self.of.exact(self.of.roles["tube"]), self.of.counted(self.of.roles["tube"])
+        tube, counted = self.terms.exact(self.terms.roles["tube"]), self.terms.counted(self.terms.roles["tube"])
         return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
     @property
     def count_what_is_there(self) -> str:
         """SQL that counts the existing tasks, unless counting has begun."""
         return (
-            f"INSERT INTO {self.of.side('count')} (tube, source, target, n) "
+            f"INSERT INTO {self.terms.side('count')} (tube, source, target, n) "
             f"SELECT tube, '', state, n FROM ({self.actual_counts}) AS actual "
             f"WHERE NOT EXISTS ({self.begun})"
         )
@@ -226,7 +231,7 @@ class Looks:
     @property
     def begun(self) -> str:
         """A query that finds a row if counting has begun."""
-        return f"SELECT 1 FROM {self.of.side('count')}"
+        return f"SELECT 1 FROM {self.terms.side('count')}"
 
     def roll_up(self, store: Connections) -> bool:
         """Merge some rows that were appended to the counters. Return whether there may be more."""
@@ -238,39 +243,40 @@ class Looks:
 
     def history(self, of: Iterable[str]) -> str:
         """Return a query on the history, with the time in each state. `of` has key, after, before, since or until."""
+        key = self.terms.key_in_history([f":k{i}" for i in range(len(self.terms.keys))])
         conditions = {
-            "key": f"{self.of.quote('key')} = {self.of.key_in_history([f':k{i}' for i in range(len(self.of.keys))])}",
+            "key": f"{self.terms.quote('key')} = {key}",
             "after": "id > :after",
             "before": "id < :before",
             "since": "at_us >= :since",
             "until": "at_us < :until",
         }
         asked = [conditions[name] for name in of if name in ("since", "until")]
-        if self.of.history_kept < math.inf:
+        if self.terms.history_kept < math.inf:
             asked.append(f"at_us >= {self._forgotten_before}")
         which = [conditions[name] for name in of if name in ("key", "after", "before")]
         within = f" WHERE {' AND '.join(which)}" if which else ""
-        columns = ", ".join(map(self.of.quote, self.of.history_columns))
+        columns = ", ".join(map(self.terms.quote, self.terms.history_columns))
         # The time conditions are outside: a task's previous transition may be older.
         return (
             f"SELECT {columns}, dur_us "
-            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.of.side('history')}{within}) AS noted"
+            f"FROM (SELECT {columns}, {self.since_before} AS dur_us FROM {self.terms.side('history')}{within}) AS noted"
             f"{' WHERE ' * bool(asked)}{' AND '.join(asked)} ORDER BY id"
         )
 
     def done_again(self, checkpoint: Sequence[int]) -> str:
         """Return a query that finds a row if a task came to D after a checkpoint, and an archive deleted it then."""
         key, table, after = (
-            self.of.quote("key"),
-            self.of.side("history"),
-            beside(self.of.history_order, checkpoint, ">") or "1 = 1",
+            self.terms.quote("key"),
+            self.terms.side("history"),
+            beside(self.terms.history_order, checkpoint, ">") or "1 = 1",
         )
         gone = f"SELECT {key} FROM {table} WHERE source = 'D' AND target = '{ABSENT}' AND event = 'archive' AND {after}"
         return f"SELECT 1 FROM {table} WHERE target = 'D' AND {after} AND {key} IN ({gone}) LIMIT 1"
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:
         """Return the statement that deletes rows by their ids."""
-        return Statement(f"DELETE FROM {self.of.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
+        return Statement(f"DELETE FROM {self.terms.side('history')} WHERE id IN ({', '.join(map(str, ids))})")
 
     highest_key = ""  # a query for the highest key, if the database gives the next task the one after it
 
@@ -279,24 +285,24 @@ class Looks:
     @property
     def since_before(self) -> str:
         """SQL for the microseconds since the task's previous transition; NULL if it was absent."""
-        before = f"LAG(at_us) OVER (PARTITION BY {self.of.quote('key')} ORDER BY id)"
+        before = f"LAG(at_us) OVER (PARTITION BY {self.terms.quote('key')} ORDER BY id)"
         return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
 
     @property
     def _forgotten_before(self) -> str:
-        return f"{self.of.now_us} - {min(self.of.history_kept, LONGEST)!r} * 1000000"
+        return f"{self.terms.now_us} - {min(self.terms.history_kept, LONGEST)!r} * 1000000"
 
     @property
     def _not_newest(self) -> str:
         """The condition that a row is not the newest. The newest stays, so that no id is used twice."""
-        return f"id < (SELECT MAX(id) FROM {self.of.side('history')})"
+        return f"id < (SELECT MAX(id) FROM {self.terms.side('history')})"
 
     @cached_property
     def forget_history(self) -> str:
         """SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
-        if self.of.history_kept == math.inf:
+        if self.terms.history_kept == math.inf:
             return ""
-        table = self.of.side("history")
+        table = self.terms.side("history")
         oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
         forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
@@ -313,10 +319,12 @@ class ServerLooks(Looks):
     @property
     def counters(self) -> str:
         return (
-            f"SELECT tube, source, target, {self.of.whole('SUM(n)')} AS n, COUNT(*) "
-            f"FROM {self.of.side('count')} GROUP BY tube, source, target"
+            f"SELECT tube, source, target, {self.terms.whole('SUM(n)')} AS n, COUNT(*) "
+            f"FROM {self.terms.side('count')} GROUP BY tube, source, target"
         )
 
     @property
     def add_counter(self) -> str:
-        return f"INSERT INTO {self.of.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
+        return (
+            f"INSERT INTO {self.terms.side('count')} (tube, source, target, n) VALUES (:tube, :source, :target, :count)"
+        )

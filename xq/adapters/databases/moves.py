@@ -24,8 +24,8 @@ class TaskMoves(ABC):
 
     groups: Groups | None  # the SQL of the group heads; None without the feature utube
 
-    def __init__(self, of: Rows, groups: Groups | None) -> None:
-        self.of, self.groups = of, groups
+    def __init__(self, terms: Rows, groups: Groups | None) -> None:
+        self.terms, self.groups = terms, groups
 
     @cached_property
     def has_dirty_groups(self) -> bool:
@@ -42,10 +42,12 @@ class TaskMoves(ABC):
     def where(self, rows: Selector) -> str:
         """Return the condition for a statement that moves rows."""
         if rows.way in ("key", "keys"):
-            return f"{self.named(rows)}{self.fence(rows)}{self.of.briefly * rows.briefly}"
+            return f"{self.named(rows)}{self.fence(rows)}{self.terms.briefly * rows.briefly}"
         if rows.way in ("all", "each"):
-            return self.of.in_states((rows.state, *rows.more)) if rows.more else self.of.is_state(rows.state)
-        return f"{self.of.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.of.keys), rows)})"
+            return self.terms.in_states((rows.state, *rows.more)) if rows.more else self.terms.is_state(rows.state)
+        return (
+            f"{self.terms.key} {'=' if rows.way == 'first' else 'IN'} ({self.select(', '.join(self.terms.keys), rows)})"
+        )
 
     def named(self, rows: Selector, by_key: bool = False) -> str:
         """Return the condition that finds a key's row, or the rows in a key list, in the state.
@@ -53,19 +55,19 @@ class TaskMoves(ABC):
         With `by_key` no index that begins with the status can find it.
         """
         # A list is found by key: an index that begins with the status would read all taken tasks.
-        status = self.of.not_by_index(self.of.roles["status"]) if by_key or rows.way == "keys" else ""
-        state = self.of.is_state(rows.state, status)
+        status = self.terms.not_by_index(self.terms.roles["status"]) if by_key or rows.way == "keys" else ""
+        state = self.terms.is_state(rows.state, status)
         if rows.way == "key":
-            due = f" AND {self.of.due(rows)}" if rows.column else ""
-            return f"{self.of.by_key()} AND {state}{due}"
-        return f"{self.of.keys_listed(len(self.of.keys) + (rows.fence == 'takes'))} AND {state}"
+            due = f" AND {self.terms.due(rows)}" if rows.column else ""
+            return f"{self.terms.by_key()} AND {state}{due}"
+        return f"{self.terms.keys_listed(len(self.terms.keys) + (rows.fence == 'takes'))} AND {state}"
 
     def fence(self, rows: Selector, owner: str = "") -> str:
         """Return the fence: a condition that only this session's rows, or rows with their token, are meant."""
-        owner = owner or self.of.roles["owner"]
+        owner = owner or self.terms.roles["owner"]
         if rows.fence == "takes":  # found by key, as above: a take may have many tasks
-            columns = [*self.of.keys, self.of.not_by_index(owner)]
-            return f" AND {self.of.in_list(columns, columns, len(columns))}"
+            columns = [*self.terms.keys, self.terms.not_by_index(owner)]
+            return f" AND {self.terms.in_list(columns, columns, len(columns))}"
         return {
             "": "",
             "session": f" AND substr({owner}, 1, {UUID_LENGTH + 1}) = :session",
@@ -80,15 +82,15 @@ class TaskMoves(ABC):
         """Return a query for rows without their keys, which locks them: the first one, or the first `n`."""
         if utubes := self.heads_for(rows):
             return utubes.select(columns, rows)
-        by, chosen = self.of.choice(rows)
+        by, chosen = self.terms.choice(rows)
         # A take waits for no other, so it skips what others have locked.
-        some = f"WHERE {chosen} LIMIT {self.of.limit(rows)}{self.of.skip}"
-        return f"SELECT {columns} FROM {self.of.table_in_schema}{by} {some}"
+        some = f"WHERE {chosen} LIMIT {self.terms.limit(rows)}{self.terms.skip}"
+        return f"SELECT {columns} FROM {self.terms.table_in_schema}{by} {some}"
 
     def listed(self, keys: Sequence[Sequence[Any]], tokens: Sequence[str] = ()) -> str | None:
         """Return keys, each with its token if given, as the value `:keys`, in JSON; None if that is not possible."""
         columns = [*zip(*keys, strict=True)]
-        if not self.of.lists_keys or not all(map(_is_listed, columns)):
+        if not self.terms.lists_keys or not all(map(_is_listed, columns)):
             return None
         columns += [tuple(tokens)] * bool(tokens)
         return json.dumps([*zip(*columns, strict=True)] if len(columns) > 1 else columns[0], default=str)
@@ -97,7 +99,7 @@ class TaskMoves(ABC):
 
     def listing(self, rows: Selector) -> str:
         """Return a query for these rows' keys."""
-        return f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.where(rows)}"
+        return f"SELECT {', '.join(self.terms.keys)} FROM {self.terms.table_in_schema} WHERE {self.where(rows)}"
 
     @property
     def lock_task(self) -> str:
@@ -105,77 +107,83 @@ class TaskMoves(ABC):
 
         With row locks it does not wait, and returns a row if it has locked the task.
         """
-        return self.of.begin_writing
+        return self.terms.begin_writing
 
     def lock_all(self, states: Iterable[str]) -> str:
         """Return SQL that locks the tasks in some states against moves until the transaction ends."""
-        return self.of.begin_writing
+        return self.terms.begin_writing
 
     def holders(self, guard: Guard, n: int) -> str:
         """Return a query for the tasks that have the unique values `:unique0`, `:unique1` ..., each with its number."""
         column, value = self.unique_column(guard)
         values = [filled(value, unique=f":unique{i}") for i in range(n)]
         number = f"CASE {column} {' '.join(f'WHEN {value} THEN {i}' for i, value in enumerate(values))} END"
-        held = f"{column} IN ({', '.join(values)}) AND {self.of.in_states(self.of.guarded_states(guard))}"
-        return f"SELECT {self.of.columns}, {number} FROM {self.of.read_by(guard.name)} WHERE {held}{self.of.lock}"
+        held = f"{column} IN ({', '.join(values)}) AND {self.terms.in_states(self.terms.guarded_states(guard))}"
+        return (
+            f"SELECT {self.terms.columns}, {number} FROM {self.terms.read_by(guard.name)} WHERE {held}{self.terms.lock}"
+        )
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
         """Return the column in which unique values are compared, and `:unique` as its value."""
-        return self.of.roles[guard.role], ":unique"
+        return self.terms.roles[guard.role], ":unique"
 
     # what is written
 
     def entered(self, state: str, left: Sequence[str] = ()) -> str:
         """Return the new status value, SQL that may pass the event to the triggers; `left`: the old states."""
-        return self.of.literal(self.of.words[state])
+        return self.terms.literal(self.terms.words[state])
 
     def amount(self, value: Given | Own) -> str:
         if isinstance(value, Given):
             # Only the statement knows when it runs: it may have waited for a lock.
-            until = f"CASE WHEN :at > {self.of.now} THEN :at - {self.of.now} ELSE 0 END"
+            until = f"CASE WHEN :at > {self.terms.now} THEN :at - {self.terms.now} ELSE 0 END"
             return until if value.name == "at" else f":{value.name}"
         if value.role:
-            own = self.of.roles[value.role]
-            own = own if value.default is None else f"COALESCE({own}, {self.of.literal(value.default)})"
-            return f"NULLIF({own}, {self.of.never})"
-        return self.of.literal(value.default)
+            own = self.terms.roles[value.role]
+            own = own if value.default is None else f"COALESCE({own}, {self.terms.literal(value.default)})"
+            return f"NULLIF({own}, {self.terms.never})"
+        return self.terms.literal(value.default)
 
     def written(self, role: str, value: Any) -> str:
         """Return the new value for a role's column, as SQL."""
         if isinstance(value, Given):
             return self.amount(value)
         if isinstance(value, After):
-            of, kind = self.of, self.of.kind(role)
-            since = [of.now if base == "now" else of.seconds(kind, of.roles[base]) for base in value.since]
+            terms, kind = self.terms, self.terms.kind(role)
+            since = [terms.now if base == "now" else terms.seconds(kind, terms.roles[base]) for base in value.since]
             start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
-            return self.of.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
+            return self.terms.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
         if isinstance(value, Marker):
-            return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.of.roles[role]}, 0) + 1"}[value.name]
-        return self.of.literal(value)
+            return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.terms.roles[role]}, 0) + 1"}[value.name]
+        return self.terms.literal(value)
 
     def move(self, rows: Selector, change: Change) -> Statement:
         """Return the statement that moves, deletes or touches rows, and returns them as they are afterwards."""
         return self.delete(rows, change) if change.target == ABSENT else self.update(rows, change)
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        where, returning = self.where(rows), f" RETURNING {self.of.columns}" if rows.way != "all" else ""
+        where, returning = self.where(rows), f" RETURNING {self.terms.columns}" if rows.way != "all" else ""
         return Statement(
-            f"UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
+            f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge_each=self.of.buckets.charging(self.of.by_key()) if self.of.buckets.is_charged(rows, change) else "",
+            charge_each=self.terms.buckets.charging(self.terms.by_key())
+            if self.terms.buckets.is_charged(rows, change)
+            else "",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
-        where = " AND ".join(filter(None, [self.of.sets_context, self.where(rows)]))
+        where = " AND ".join(filter(None, [self.terms.sets_context, self.where(rows)]))
         returning = f" RETURNING {', '.join(self.last(change))}" if rows.way != "all" else ""
-        return Statement(f"DELETE FROM {self.of.table_in_schema} WHERE {where}{returning}", names=self.brings(change))
+        return Statement(
+            f"DELETE FROM {self.terms.table_in_schema} WHERE {where}{returning}", names=self.brings(change)
+        )
 
     def brings(self, change: Change) -> tuple[str, ...]:
         """Return the names of the values that a change writes to the application's own columns."""
-        return tuple(self.of.parameters[name] for name in change.update)
+        return tuple(self.terms.parameters[name] for name in change.update)
 
     def _own(self, change: Change) -> dict[str, str]:
-        return {self.of.column_of[name]: f":{self.of.parameters[name]}" for name in change.update}
+        return {self.terms.column_of[name]: f":{self.terms.parameters[name]}" for name in change.update}
 
     def sets(self, rows: Selector, change: Change) -> str:
         """Return the assignments after SET."""
@@ -185,11 +193,11 @@ class TaskMoves(ABC):
     def last(self, change: Change, of: str = "") -> list[str]:
         """Return a deleted row's columns with its update applied; `of` as in `by_key`."""
         own = self._own(change)
-        return [own.get(column, f"{of}{column}") for column in self.of.column_of.values()]
+        return [own.get(column, f"{of}{column}") for column in self.terms.column_of.values()]
 
     def of_roles(self, change: Change, left: Sequence[str] = ()) -> dict[str, str]:
         """Return the mapped roles' new values, as SQL by column; `left` as in `entered`."""
-        there = self.of.roles
+        there = self.terms.roles
         written = {there[role]: self.written(role, value) for role, value in change.roles.items() if role in there}
         entered = {there["status"]: self.entered(change.target, left)} if "status" in change.roles else {}
         return written | entered
@@ -200,22 +208,22 @@ class TaskMoves(ABC):
         It does not return the rows that a guard rejects. Without guards the database refuses them, if at all.
         """
         roles = self.of_roles(change)
-        brought = {self.of.column_of[name]: f":{self.of.parameters[name]}" for name in names}
+        brought = {self.terms.column_of[name]: f":{self.terms.parameters[name]}" for name in names}
         brought = {column: value for column, value in brought.items() if column not in roles}
         rows = ", ".join(
             "(" + ", ".join([*(f"{value}_{i}" for value in brought.values()), *roles.values()]) + ")"
             for i in range(count)
         )
         values, conflict, admitted = f"VALUES {rows}", "", ""
-        for guard in self.of.machine.guards if guarded else ():
+        for guard in self.terms.machine.guards if guarded else ():
             if guard.name == "limit":
                 values, admitted = self.limited(rows, guard)
             elif guard.name == "unique":
                 conflict = self.unless_duplicate(guard)
         return Statement(
-            f"INSERT INTO {self.of.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
-            f"RETURNING {self.of.columns}",
-            names=tuple(f"{self.of.parameters[name]}_{i}" for i in range(count) for name in names),
+            f"INSERT INTO {self.terms.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
+            f"RETURNING {self.terms.columns}",
+            names=tuple(f"{self.terms.parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,
         )
 
@@ -224,13 +232,13 @@ class TaskMoves(ABC):
         rows = [f"_{i}" for i in range(count)]
         sets = []
         for name in names:
-            column, value = self.of.column_of[name], self.of.parameters[name]
-            cases = " ".join(f"WHEN {self.of.by_key(row=row)} THEN :{value}{row}" for row in rows)
+            column, value = self.terms.column_of[name], self.terms.parameters[name]
+            cases = " ".join(f"WHEN {self.terms.by_key(row=row)} THEN :{value}{row}" for row in rows)
             sets.append(f"{column} = CASE {cases} ELSE {column} END")
-        keys = ", ".join(self.of.tuple_of([f":k{i}{row}" for i in range(len(self.of.keys))]) for row in rows)
+        keys = ", ".join(self.terms.tuple_of([f":k{i}{row}" for i in range(len(self.terms.keys))]) for row in rows)
         return Statement(
-            f"UPDATE {self.of.table_in_schema} SET {', '.join(sets)} WHERE {self.of.key} IN ({keys})",
-            names=tuple(f"{self.of.parameters[name]}{row}" for row in rows for name in names),
+            f"UPDATE {self.terms.table_in_schema} SET {', '.join(sets)} WHERE {self.terms.key} IN ({keys})",
+            names=tuple(f"{self.terms.parameters[name]}{row}" for row in rows for name in names),
         )
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
@@ -242,20 +250,20 @@ class TaskMoves(ABC):
 
     def has_room(self, guard: Guard) -> str:
         """Return a query that finds a row if the queue has room for `:adding` tasks."""
-        return f"SELECT 1{self.of.absent_rows} WHERE {self.room(guard)}"
+        return f"SELECT 1{self.terms.absent_rows} WHERE {self.room(guard)}"
 
     def room(self, guard: Guard) -> str:
         """Return the condition that a queue has room. It reads the counters, not the tasks."""
-        states = ", ".join(f"'{state}'" for state in self.of.guarded_states(guard))
-        counts = self.of.side("count")
+        states = ", ".join(f"'{state}'" for state in self.terms.guarded_states(guard))
+        counts = self.terms.side("count")
         into, out = (f"CASE WHEN {column} IN ({states}) THEN n ELSE 0 END" for column in ("target", "source"))
         counted = f"(SELECT COALESCE(SUM({into} - {out}), 0) FROM {counts} WHERE tube = '')"
         return f"{counted} + :adding <= {guard.value}"
 
     def unless_duplicate(self, guard: Guard) -> str:
         """Return the ON CONFLICT clause that skips a row if another task has its unique value."""
-        held = self.of.in_states(self.of.guarded_states(guard))
-        return f" ON CONFLICT ({self.of.roles[guard.role]}) WHERE {held} DO NOTHING"
+        held = self.terms.in_states(self.terms.guarded_states(guard))
+        return f" ON CONFLICT ({self.terms.roles[guard.role]}) WHERE {held} DO NOTHING"
 
     @abstractmethod
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:

@@ -49,30 +49,30 @@ class Records:
     taken_and_awaited = Sql()
     forget_waits = Sql()
 
-    def __init__(self, of: Terms) -> None:
-        self.of = of
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
 
     def text(self, name: str, **more: str) -> str:
         """Return a text with its holes filled in."""
-        of, parts = self.of, self.of.parts
+        terms, parts = self.terms, self.terms.parts
         holes: Holes = {
-            **of.shared.holes,
-            "queue": of.literal(of.source_name),
-            "waits": of.waits,
+            **terms.shared.holes,
+            "queue": terms.literal(terms.source_name),
+            "waits": terms.waits,
             "parts": ", ".join(parts),
             "values": ", ".join(f":{part}" for part in parts),
             "this_key": " AND ".join(f"{part} = :{part}" for part in parts),
-            "tasks": of.table_in_schema,
-            "columns_of_t": ", ".join(f"t.{of.quote(field.column)}" for field in of.source.fields),
-            "t_is_awaited": of.same_wait("w", "t"),
-            "t_is_taken": of.is_state(TAKEN, f"t.{of.roles['status']}"),
+            "tasks": terms.table_in_schema,
+            "columns_of_t": ", ".join(f"t.{terms.quote(field.column)}" for field in terms.source.fields),
+            "t_is_awaited": terms.same_wait("w", "t"),
+            "t_is_taken": terms.is_state(TAKEN, f"t.{terms.roles['status']}"),
             **more,
         }
         return filled_in(texts(TEXTS)[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
         """Return SQL that records this queue as installed, in place of an earlier record, and as the newest."""
-        values = {"version": self.of.literal(version), "fingerprint": self.of.in_any_mode(fingerprint)}
+        values = {"version": self.terms.literal(version), "fingerprint": self.terms.in_any_mode(fingerprint)}
         noted = self.forget_noted, self.note_installed  # also of the earlier one, which may not be noted yet
         return *noted, self.forget, self.text("recorded", **values), *noted
 

@@ -96,14 +96,14 @@ class Server(ServerLanguage, Dialect):
 class ServerMoves(TaskMoves):
     """Passes the event to the triggers where it matters, and puts into a limited queue one at a time."""
 
-    of: Server
+    terms: Server
 
     def entered(self, state: str, left: Sequence[str] = ()) -> str:
         word = super().entered(state)
         # The history needs the event; so do the waiters for a task's end, and the guard.
         is_guarded = not set(GUARDED).isdisjoint(left)
-        has_effect = self.of.has_history or is_guarded or state not in self.of.machine.pending
-        return f"CASE WHEN {self.of.sets_context} THEN {word} END" if has_effect else word
+        has_effect = self.terms.has_history or is_guarded or state not in self.terms.machine.pending
+        return f"CASE WHEN {self.terms.sets_context} THEN {word} END" if has_effect else word
 
     def limited(self, rows: str, guard: Guard) -> tuple[str, str]:
         return f"VALUES {rows}", self.has_room(guard)
@@ -113,17 +113,17 @@ class ServerMoves(TaskMoves):
         if statement.admitted:
             run = self._admitted(run, statement, width)
         reads_context = statement.charge or ":context" in statement.sql
-        return self.of.in_context(run, event) if reads_context else run
+        return self.terms.in_context(run, event) if reads_context else run
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         """Return a function that runs a statement. Its values have the event context."""
-        return self.of.query(statement.sql, statement.names, width)
+        return self.terms.query(statement.sql, statement.names, width)
 
     def _admitted(self, run: Run, statement: Statement, width: int) -> Run:
         """Return `run`, restricted to a queue that has room. Puts run one at a time."""
-        look = self.of.query(statement.admitted)
-        parts = [self.of.filled(sql) for sql in (self.of.in_turn, statement.admitted)]
-        parts.append(self.of.filled(statement.sql, statement.names, width))
+        look = self.terms.query(statement.admitted)
+        parts = [self.terms.filled(sql) for sql in (self.terms.in_turn, statement.admitted)]
+        parts.append(self.terms.filled(statement.sql, statement.names, width))
 
         def admitting(connection: Connection, values: dict[str, Any]) -> list[Row]:
             within = connection.in_transaction
@@ -131,7 +131,7 @@ class ServerMoves(TaskMoves):
                 return connection.admitted(*((sql, values_of(values)) for sql, values_of in parts))
 
             def in_turn(connection: Connection, values: dict[str, Any]) -> list[Row]:
-                self.of.one_at_a_time(connection, within)
+                self.terms.one_at_a_time(connection, within)
                 return run(connection, values) if look(connection, values) else []
 
             return connection.atomically(values, in_turn)

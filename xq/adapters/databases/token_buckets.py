@@ -24,34 +24,36 @@ from xq.core.machine import READY, TAKEN
 class TokenBuckets:
     """One queue's buckets. For queues with the feature rate."""
 
-    def __init__(self, of: Terms) -> None:
-        self.of = of
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
 
     @property
     def _rate(self) -> tuple[int, int]:
         """The microseconds between two tasks, and how far in the future the bucket may be full at a take."""
-        guard = self.of.machine.guard("rate")
+        guard = self.terms.machine.guard("rate")
         return guard.value if guard else (0, 0)
 
     @property
     def bucket(self) -> str:
         """The name of the bucket for a table row."""
-        guard = self.of.machine.guard("rate")
-        return self.of.as_text(f"{self.of.table}.{self.of.roles[guard.role]}") if guard and guard.role else "''"
+        guard = self.terms.machine.guard("rate")
+        return (
+            self.terms.as_text(f"{self.terms.table}.{self.terms.roles[guard.role]}") if guard and guard.role else "''"
+        )
 
     @property
     def my_buckets(self) -> str:
-        return f"{RATES}.queue = {self.of.literal(self.of.source_name)}"
+        return f"{RATES}.queue = {self.terms.literal(self.terms.source_name)}"
 
     @property
     def latest(self) -> str:
         """The latest `full_us` at which a bucket still admits a take."""
-        return f"{self.of.now_us} + {self._rate[1]}"
+        return f"{self.terms.now_us} + {self._rate[1]}"
 
     @property
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
-        if self.of.machine.guard("rate") is None:
+        if self.terms.machine.guard("rate") is None:
             return ""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
         full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
@@ -59,7 +61,7 @@ class TokenBuckets:
 
     def is_charged(self, rows: Selector, change: Change) -> bool:
         """Return whether a change to these rows charges each row's bucket."""
-        return bool(self.of.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
+        return bool(self.terms.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
@@ -67,13 +69,17 @@ class TokenBuckets:
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""
-        of = self.of
-        mine = f"{of.literal(of.source_name)}, {self.bucket}, {of.now_us} + {more} FROM {of.table_in_schema}"
-        there = of.on_conflict("queue, bucket", f"full_us = {update}")
+        terms = self.terms
+        mine = (
+            f"{terms.literal(terms.source_name)}, {self.bucket}, {terms.now_us} + {more} FROM {terms.table_in_schema}"
+        )
+        there = terms.on_conflict("queue, bucket", f"full_us = {update}")
         which = f"WHERE {task} AND {self.bucket} IS NOT NULL"
         return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} {which}{there}"
 
     @property
     def charged(self) -> str:
         full_us = f"{RATES}.full_us"
-        return f"CASE WHEN {full_us} > {self.of.now_us} THEN {full_us} ELSE {self.of.now_us} END + {self._rate[0]}"
+        return (
+            f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {self._rate[0]}"
+        )

@@ -59,42 +59,42 @@ class RollupSql(NamedTuple):
     add: str
 
 
-def jobs(of: Terms) -> Jobs:
+def jobs(terms: Terms) -> Jobs:
     """Return the SQL for the jobs table."""
-    table, name = of.side("put"), of.varying(LONGEST_JOB)
+    table, name = terms.side("put"), terms.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
-    body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){of.engine}"
+    body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){terms.engine}"
     this = "WHERE job = :job AND part = :part"
     return Jobs(
         create=f"CREATE TABLE IF NOT EXISTS {table} {body}",
         # A second attempt waits here until the first has committed, and then writes no row.
-        claim=f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {of.now} + :age)"
-        f"{of.on_conflict('job, part')}",
+        claim=f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {terms.now} + :age)"
+        f"{terms.on_conflict('job, part')}",
         close=f"UPDATE {table} SET n = :n, digest = :digest {this}",
         content=f"SELECT n, digest FROM {table} {this}",
-        forget=f"DELETE FROM {table} WHERE ends < {of.now}",
+        forget=f"DELETE FROM {table} WHERE ends < {terms.now}",
     )
 
 
-def checkpoints(of: Language) -> Checkpoints:
+def checkpoints(terms: Language) -> Checkpoints:
     """Return the SQL for the checkpoints table."""
-    text = of.varying(255)
+    text = terms.varying(255)
     columns = f"sink {text} NOT NULL PRIMARY KEY, stream {text} NOT NULL, batch BIGINT NOT NULL"
     # If two processes begin a sink at once, the second waits here, and then reads the first one's row.
-    kept = of.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
+    kept = terms.on_conflict("sink", f"batch = {CHECKPOINTS}.batch")
     return Checkpoints(
-        create=(f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){of.engine}",),
+        create=(f"CREATE TABLE IF NOT EXISTS {CHECKPOINTS} ({columns}){terms.engine}",),
         look=f"SELECT 1 FROM {CHECKPOINTS} WHERE 1 = 0",
-        last=f"SELECT stream, batch FROM {CHECKPOINTS} WHERE sink = :sink{of.lock}",
+        last=f"SELECT stream, batch FROM {CHECKPOINTS} WHERE sink = :sink{terms.lock}",
         begin=f"INSERT INTO {CHECKPOINTS} (sink, stream, batch) VALUES (:sink, :stream, -1){kept}",
         next=f"UPDATE {CHECKPOINTS} SET stream = :stream, batch = :batch WHERE sink = :sink",
         forget=f"DELETE FROM {CHECKPOINTS} WHERE sink = :sink",
     )
 
 
-def rollup(of: Language, table: str) -> RollupSql:
+def rollup(terms: Language, table: str) -> RollupSql:
     """Return the SQL for a table with this name that counts transitions."""
-    name, varying = of.quote(table), of.varying
+    name, varying = terms.quote(table), terms.varying
     types = {
         "queue": varying(160),
         "tube": varying(255),
@@ -108,16 +108,16 @@ def rollup(of: Language, table: str) -> RollupSql:
     columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in types.items())
     # One queue's time span is one key range, whatever tubes it has.
     body = f"({columns}, n BIGINT NOT NULL, PRIMARY KEY (queue, unit, bucket, tube, source, target, event))"
-    more = of.on_conflict(names, f"n = {name}.n + :count")
+    more = terms.on_conflict(names, f"n = {name}.n + :count")
     values = ", ".join(f":{column}" for column in types)
-    view = of.quote(f"{table}_throughput")
+    view = terms.quote(f"{table}_throughput")
     counted = {c: f"SUM(CASE WHEN {what} THEN n ELSE 0 END)" for c, what in THROUGHPUT.items()}
-    numbers = ", ".join(f"{of.whole(total)} AS {column}" for column, total in counted.items())
+    numbers = ", ".join(f"{terms.whole(total)} AS {column}" for column, total in counted.items())
     buckets, any_ = "queue, tube, unit, bucket", f"{' + '.join(counted.values())} > 0"
     return RollupSql(
         create=(
-            f"CREATE TABLE IF NOT EXISTS {name} {body}{of.engine}",
-            f"{of.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
+            f"CREATE TABLE IF NOT EXISTS {name} {body}{terms.engine}",
+            f"{terms.create_view} {view} AS SELECT {buckets}, {numbers} FROM {name} GROUP BY {buckets} HAVING {any_}",
         ),
         look=f"SELECT 1 FROM {name} WHERE 1 = 0",
         fits=f"SELECT {names}, n FROM {name} WHERE 1 = 0",

@@ -26,8 +26,8 @@ class Installer(ABC):
 
     objects_kind: type[Objects]
 
-    def __init__(self, of: Rows, groups: Groups | None) -> None:
-        self.of, self.objects = of, self.objects_kind(of, groups)
+    def __init__(self, terms: Rows, groups: Groups | None) -> None:
+        self.terms, self.objects = terms, self.objects_kind(terms, groups)
 
     def prepare(self, store: Connections) -> None:
         """Set up the database for queues, as far as a transaction cannot do that.
@@ -44,7 +44,7 @@ class Installer(ABC):
     def refuse(self, store: Connections) -> None:
         """Raise ConfigurationError if nothing may be installed. `prepare` calls it, and later calls repeat it."""
         for (why,) in store.execute(self.no_table):
-            raise ConfigurationError(f"{store.name} cannot be installed: {self.of.source.name} {why}")
+            raise ConfigurationError(f"{store.name} cannot be installed: {self.terms.source.name} {why}")
 
     @abstractmethod
     def unfit(self, store: Connections) -> str | None:
@@ -75,7 +75,7 @@ class Installer(ABC):
 
         A hash covers the SQL that creates one, and what the database then shows for it.
         """
-        literal = self.of.literal
+        literal = self.terms.literal
         digests = {item.name: sha256("\n".join(item.create).encode()).hexdigest() for item in items}
         cases = " ".join(f"WHEN {literal(name)} THEN {literal(digest)}" for name, digest in digests.items())
         return (
@@ -85,7 +85,7 @@ class Installer(ABC):
 
     def noting(self, items: Sequence[Object]) -> list[str]:
         """Return SQL to record these indexes, triggers and tables as made; a table has no hash."""
-        literal, queue = self.of.literal, self.of.literal(self.of.source_name)
+        literal, queue = self.terms.literal, self.terms.literal(self.terms.source_name)
         names = ", ".join(literal(item.name) for item in items)
         hashes = self.hashes(item for item in items if item.kind != "table")
         tables = "".join(f" UNION ALL SELECT {literal(item.name)}, ''" for item in items if item.kind == "table")
@@ -100,8 +100,8 @@ class Installer(ABC):
 
     def table_columns(self, store: Connections) -> set[str]:
         """Return the columns that the application's table and the model have in common; none without a table."""
-        present = {name.lower() for name in self.columns_of(store, self.of.source.name)}
-        return {field.column for field in self.of.source.fields if field.column.lower() in present}
+        present = {name.lower() for name in self.columns_of(store, self.terms.source.name)}
+        return {field.column for field in self.terms.source.fields if field.column.lower() in present}
 
     @abstractmethod
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
@@ -116,23 +116,24 @@ class Installer(ABC):
     @property
     def statuses_in_use(self) -> str:
         """A query for row counts by status, also foreign ones. It reads the whole table."""
-        status = self.of.exact(self.of.roles["status"], self.of.kind("status"))
-        return f"SELECT {status}, COUNT(*) FROM {self.of.table_in_schema} GROUP BY 1"
+        status = self.terms.exact(self.terms.roles["status"], self.terms.kind("status"))
+        return f"SELECT {status}, COUNT(*) FROM {self.terms.table_in_schema} GROUP BY 1"
 
     @property
     def statuses_alike(self) -> str:
         """A query for the first and last index among states whose statuses the column compares as equal."""
-        listed = self._listed(self.of.exact(self.of.roles["status"], self.of.kind("status")))
-        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.of.roles['status']} HAVING COUNT(*) > 1"
+        listed = self._listed(self.terms.exact(self.terms.roles["status"], self.terms.kind("status")))
+        return f"SELECT MIN(place), MAX(place) FROM {listed} GROUP BY {self.terms.roles['status']} HAVING COUNT(*) > 1"
 
     def refused_by(self, condition: str) -> str:
         """Return a query for the indexes of states whose statuses do not fulfil a condition on their column."""
-        return f"SELECT place FROM {self._listed(self.of.roles['status'])} WHERE NOT ({condition})"
+        return f"SELECT place FROM {self._listed(self.terms.roles['status'])} WHERE NOT ({condition})"
 
     def _listed(self, status: str) -> str:
         """Return a table with the states' statuses and indexes, in the column's type and collation."""
-        words = [self.of.literal(self.of.words[state]) for state in self.of.machine.states]
-        first = f"SELECT -1 AS place, {status} AS {self.of.roles['status']} FROM {self.of.table_in_schema} WHERE FALSE"
+        terms = self.terms
+        words = [terms.literal(terms.words[state]) for state in terms.machine.states]
+        first = f"SELECT -1 AS place, {status} AS {terms.roles['status']} FROM {terms.table_in_schema} WHERE FALSE"
         listed = " UNION ALL ".join([first, *(f"SELECT {place}, {word}" for place, word in enumerate(words))])
         return f"({listed}) AS listed"
 
@@ -142,7 +143,7 @@ class Installer(ABC):
 
     def creating(self, store: Connections) -> AbstractContextManager[None]:
         """Create the application's table in this block; other connections cannot create objects with that name."""
-        return self.of.creating(store, self.of.source.schema)
+        return self.terms.creating(store, self.terms.source.schema)
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
@@ -162,11 +163,13 @@ class Installer(ABC):
 
     def taken_at_last(self, store: Connections) -> int:
         """Return how many tasks are taken, and block further takes until the transaction ends."""
-        self.of.one_at_a_time(store, within=True)
+        self.terms.one_at_a_time(store, within=True)
         return self.taken_now(store)
 
     def taken_now(self, store: Connections) -> int:
-        ((taken,),) = store.execute(f"SELECT COUNT(*) FROM {self.of.table_in_schema} WHERE {self.of.is_state(TAKEN)}")
+        ((taken,),) = store.execute(
+            f"SELECT COUNT(*) FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
+        )
         return int(taken)
 
     # beside writers, which SQLite has not: one writer at a time
@@ -178,7 +181,7 @@ class Installer(ABC):
     @property
     def in_the_way(self) -> str:
         """A query for (who, seconds): others' open transactions that a change to the table waits for."""
-        return self.of.open_transactions
+        return self.terms.open_transactions
 
     def not_online(self, store: Connections) -> str:
         """Return why this queue cannot be installed beside writers, or ""."""
@@ -192,7 +195,7 @@ class Installer(ABC):
     @property
     def estimate(self) -> str:
         """A query for about how many rows the table has."""
-        return f"SELECT COUNT(*) FROM {self.of.table_in_schema}"
+        return f"SELECT COUNT(*) FROM {self.terms.table_in_schema}"
 
     def online(self, sql: str) -> str:
         """Return SQL for an index or a column that blocks writers for a moment only."""
@@ -209,21 +212,21 @@ class Installer(ABC):
     @property
     def own(self) -> dict[str, str]:
         """The columns that xq brings: their definitions by name."""
-        types = {"text": self.of.long_text, "double": self.of.double, "integer": "INTEGER"}
-        own = {field.column: OWN[role] for role, field in self.of.source.own.items()}
+        types = {"text": self.terms.long_text, "double": self.terms.double, "integer": "INTEGER"}
+        own = {field.column: OWN[role] for role, field in self.terms.source.own.items()}
         return {
-            column: f"{self.of.quote(column)} {types[kind] if length is None else self.of.varying(length)}"
+            column: f"{self.terms.quote(column)} {types[kind] if length is None else self.terms.varying(length)}"
             for column, (kind, length) in own.items()
         }
 
     def add_own(self, store: Connections) -> list[str]:
         """Return SQL that adds xq's own columns to the table."""
-        added = f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN IF NOT EXISTS"
+        added = f"ALTER TABLE {self.terms.table_in_schema} ADD COLUMN IF NOT EXISTS"
         return [f"{added} {column}" for column in self.own.values()]
 
     dropping: ClassVar[str] = "DROP COLUMN IF EXISTS"
 
     def drop_own(self, columns: Iterable[str]) -> list[str]:
         """Return SQL that drops some of xq's own columns."""
-        dropped = f"ALTER TABLE {self.of.table_in_schema} {self.dropping}"
-        return [f"{dropped} {self.of.quote(column)}" for column in columns]
+        dropped = f"ALTER TABLE {self.terms.table_in_schema} {self.dropping}"
+        return [f"{dropped} {self.terms.quote(column)}" for column in columns]

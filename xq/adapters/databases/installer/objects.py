@@ -35,8 +35,8 @@ class Objects(ABC):
 
     groups: Groups | None
 
-    def __init__(self, of: Rows, groups: Groups | None) -> None:
-        self.of, self.groups = of, groups
+    def __init__(self, terms: Rows, groups: Groups | None) -> None:
+        self.terms, self.groups = terms, groups
 
     def all(self) -> list[Object]:
         """Return the objects that installing creates, in order."""
@@ -51,19 +51,19 @@ class Objects(ABC):
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
         utubes = self.groups
-        names = ["count", "wait", *["history"] * self.of.has_history]
+        names = ["count", "wait", *["history"] * self.terms.has_history]
         texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
         of_heads = {"most": str(utubes.most), **self.heads_values(utubes)} if utubes else {}
         return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
 
     def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
-        keys, parts = self.of.keys, self.of.parts
+        keys, parts = self.terms.keys, self.terms.parts
         known = {
-            "engine": self.of.engine,
-            "table": self.of.table_in_schema,
+            "engine": self.terms.engine,
+            "table": self.terms.table_in_schema,
             "parts": ", ".join(parts),
             "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
-            "name": self.of.side(suffix),
+            "name": self.terms.side(suffix),
             **self.names_beside(suffix),
         }
         return statements(texts(self.tables_file)[text], self._words(), {**known, **of_heads})
@@ -83,7 +83,7 @@ class Objects(ABC):
 
     def index_on(self, suffix: str) -> str:
         """Return an index's name, ON, and its table. The schema stands before one of them."""
-        return f"{self.of.quote(self.of.name(suffix))} ON {self.of.table_in_schema}"
+        return f"{self.terms.quote(self.terms.name(suffix))} ON {self.terms.table_in_schema}"
 
     @abstractmethod
     def triggers(self) -> list[Object]:
@@ -96,33 +96,37 @@ class Objects(ABC):
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         """Return the indexes by suffix: columns, the condition on rows, whether it is unique."""
         found: dict[str, tuple[str, str, bool]] = {}
-        for state in self.of.machine.picked():
-            mine = self.of.is_state(state)
+        for state in self.terms.machine.picked():
+            mine = self.terms.is_state(state)
             if self.groups and state == READY:
                 mine = self.groups.for_others(mine)
-            found[f"oldest_{state}"] = (self.of.order, mine, False)
-            if "tube" in self.of.roles and state == READY:
-                found[f"oldest_{state}_of_tube"] = (f"{self.of.roles['tube']}, {self.of.order}", mine, False)
+            found[f"oldest_{state}"] = (self.terms.order, mine, False)
+            if "tube" in self.terms.roles and state == READY:
+                found[f"oldest_{state}_of_tube"] = (f"{self.terms.roles['tube']}, {self.terms.order}", mine, False)
         if self.groups:
             found["utube"] = self.groups.index
-        for column in self.of.timed_columns:
-            role = self.of.roles[column]
-            found[column] = (f"{self.of.roles['status']}, {role}", f"{role} IS NOT NULL", False)
+        for column in self.terms.timed_columns:
+            role = self.terms.roles[column]
+            found[column] = (f"{self.terms.roles['status']}, {role}", f"{role} IS NOT NULL", False)
         # A session's taken tasks must be found among ten million others.
-        taken = self.of.is_state(TAKEN)
-        if self.of.index_of_taken in found:
+        taken = self.terms.is_state(TAKEN)
+        if self.terms.index_of_taken in found:
             columns, condition, unique = found["runat"]
             found["runat"] = (columns, f"{taken} OR {condition}", unique)
         else:
-            found[self.of.index_of_taken] = (self.of.owner_for_range, taken, False)
-        for guard in self.of.machine.guards:
+            found[self.terms.index_of_taken] = (self.terms.owner_for_range, taken, False)
+        for guard in self.terms.machine.guards:
             if guard.name == "unique":
-                found[guard.name] = (self.of.roles[guard.role], self.of.in_states(self.of.guarded_states(guard)), True)
+                found[guard.name] = (
+                    self.terms.roles[guard.role],
+                    self.terms.in_states(self.terms.guarded_states(guard)),
+                    True,
+                )
         return found
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:
         """Return this queue's object, with the SQL that creates it."""
-        name = self.of.name(suffix)
+        name = self.terms.name(suffix)
         return Object(kind, name, create, self.drop(kind, name))
 
     @property
@@ -132,7 +136,7 @@ class Objects(ABC):
 
     def drop(self, kind: str, name: str) -> str:
         """Return SQL that drops this queue's object if it exists."""
-        return f"DROP {kind.upper()} IF EXISTS {self.of.object(name)}"
+        return f"DROP {kind.upper()} IF EXISTS {self.terms.object(name)}"
 
     # the tables that all queues share
 
@@ -140,13 +144,13 @@ class Objects(ABC):
         """Return the tables that all queues in a database share."""
         return [
             Object("table", table, (create,), f"DROP TABLE IF EXISTS {table}")
-            for table, create in self.of.shared.tables.items()
+            for table, create in self.terms.shared.tables.items()
         ]
 
     @property
     def shared_names(self) -> list[str]:
         """The names of these tables, and of that of tubes, which needs them as a queue does."""
-        return [*self.of.shared.tables, TUBES]
+        return [*self.terms.shared.tables, TUBES]
 
     # the SQL files
 
@@ -155,33 +159,33 @@ class Objects(ABC):
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
-        words = {"tubes": self.of.tube_stats, "history": self.of.has_history, "groups": self.groups}
-        words["refuses"] = self.of.machine.settings.guard is True
+        words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history, "groups": self.groups}
+        words["refuses"] = self.terms.machine.settings.guard is True
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
         """Return the columns whose changes triggers must see."""
-        tube = [self.of.roles["tube"]] if self.of.tube_stats else []
+        tube = [self.terms.roles["tube"]] if self.terms.tube_stats else []
         utube = [self.groups.role, *self.groups.watched] if self.groups else []
-        return list(dict.fromkeys([self.of.roles["status"], *self.of.keys, *tube, *utube]))
+        return list(dict.fromkeys([self.terms.roles["status"], *self.terms.keys, *tube, *utube]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return the values that triggers' texts have for a row's version, as `old`, and its conditions, as `was`."""
-        machine, status = self.of.machine, f"{version}.{self.of.roles['status']}"
+        machine, status = self.terms.machine, f"{version}.{self.terms.roles['status']}"
         found = {
-            old: self.of.letter(status),
-            f"{old}_key": self.of.key_in_history([f"{version}.{key}" for key in self.of.keys]),
-            f"{old}_tube": f"{version}.{self.of.roles['tube']}" if "tube" in self.of.roles else "NULL",
-            f"{old}_attempt": f"{version}.{self.of.roles['attempts']}" if "attempts" in self.of.roles else "NULL",
-            f"{old}_owner": f"{version}.{self.of.roles['owner']}",
-            was: self.of.in_states(machine.states, status),
-            f"surely_{was}": f"COALESCE({self.of.in_states(machine.states, status)}, FALSE)",
-            f"{was}_pending": self.of.in_states(machine.pending, status),
-            f"{was}_taken": self.of.is_state(TAKEN, status),
-            f"{was}_guarded": self.of.in_states([state for state in machine.states if state in GUARDED], status),
+            old: self.terms.letter(status),
+            f"{old}_key": self.terms.key_in_history([f"{version}.{key}" for key in self.terms.keys]),
+            f"{old}_tube": f"{version}.{self.terms.roles['tube']}" if "tube" in self.terms.roles else "NULL",
+            f"{old}_attempt": f"{version}.{self.terms.roles['attempts']}" if "attempts" in self.terms.roles else "NULL",
+            f"{old}_owner": f"{version}.{self.terms.roles['owner']}",
+            was: self.terms.in_states(machine.states, status),
+            f"surely_{was}": f"COALESCE({self.terms.in_states(machine.states, status)}, FALSE)",
+            f"{was}_pending": self.terms.in_states(machine.pending, status),
+            f"{was}_taken": self.terms.is_state(TAKEN, status),
+            f"{was}_guarded": self.terms.in_states([state for state in machine.states if state in GUARDED], status),
         }
-        if self.of.tube_stats:
-            found[f"{was}_counted"] = self.of.counted(f"{version}.{self.of.roles['tube']}")
+        if self.terms.tube_stats:
+            found[f"{was}_counted"] = self.terms.counted(f"{version}.{self.terms.roles['tube']}")
         return found
 
     def of_change(self) -> dict[str, str]:
@@ -189,23 +193,23 @@ class Objects(ABC):
         known = {
             **self.of_version("OLD", "old", "was"),
             **self.of_version("NEW", "new", "is"),
-            "other_status": self.differ(self.of.roles["status"]),
-            "other_key": " OR ".join(map(self.differ, self.of.keys)),
-            "its_wait": self.of.same_wait("", "OLD"),
+            "other_status": self.differ(self.terms.roles["status"]),
+            "other_key": " OR ".join(map(self.differ, self.terms.keys)),
+            "its_wait": self.terms.same_wait("", "OLD"),
             "elsewhere": ELSEWHERE,
-            "refusal": self.of.literal(REFUSAL),
+            "refusal": self.terms.literal(REFUSAL),
         }
         # SQL that ends a task by its token records this: see docs/howto/plain-sql.md.
-        by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.of.ended(known['old_owner'])}"
+        by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.terms.ended(known['old_owner'])}"
         known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
-        return known | ({"other_tube": self.differ(self.of.roles["tube"])} if self.of.tube_stats else {})
+        return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
 
     def differ(self, column: str) -> str:
         """Return the condition that an update changes a column."""
-        return self.of.differ(f"OLD.{column}", f"NEW.{column}")
+        return self.terms.differ(f"OLD.{column}", f"NEW.{column}")
 
     @property
     def noted(self) -> str:
         """The columns that a trigger writes, in their order in triggers.sql."""
         names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-        return ", ".join(map(self.of.quote, names))
+        return ", ".join(map(self.terms.quote, names))

@@ -21,8 +21,8 @@ class ServerInstaller(Installer):
     @property
     def like_mine(self) -> str:
         """The LIKE pattern, as SQL, for the names that this queue's objects have."""
-        escaped = re.sub("[|%_]", r"|\g<0>", self.of.name(""))  # | has no other meaning in SQL or re
-        return f"{self.of.literal(escaped + '%')} ESCAPE '|'"
+        escaped = re.sub("[|%_]", r"|\g<0>", self.terms.name(""))  # | has no other meaning in SQL or re
+        return f"{self.terms.literal(escaped + '%')} ESCAPE '|'"
 
     def not_online(self, store: Connections) -> str:
         # The triggers count its heads, which must not change until they are built.
@@ -34,12 +34,12 @@ class ServerInstaller(Installer):
             raise ConfigurationError(f"{store.name} cannot be installed: {unfit}")
 
     def unfit(self, store: Connections) -> str | None:
-        ((first,),) = store.execute(f"SELECT {self.of.first_schema}")
-        here = self.of.source.schema or first
+        ((first,),) = store.execute(f"SELECT {self.terms.first_schema}")
+        here = self.terms.source.schema or first
         for (other,) in store.execute(self.others):
             # A process whose first schema has the table records it without the schema.
-            names = [f"{here}.{self.of.source.name}", *([self.of.source.name] if other == here else [])]
-            listed, records = ", ".join(map(self.of.literal, names)), f"{self.of.quote(other)}.{QUEUES}"
+            names = [f"{here}.{self.terms.source.name}", *([self.terms.source.name] if other == here else [])]
+            listed, records = ", ".join(map(self.terms.literal, names)), f"{self.terms.quote(other)}.{QUEUES}"
             try:
                 found = store.execute(f"SELECT name FROM {records} WHERE name IN ({listed})")
             except Exception as error:
@@ -50,6 +50,6 @@ class ServerInstaller(Installer):
                 return (
                     f"{records} names its table as {name}, so other processes use it from there, and neither would "
                     f"see which of the others live: {self.from_there} {other} as they do, or, if none of them is "
-                    f"left, DELETE FROM {records} WHERE name = {self.of.literal(name)}"
+                    f"left, DELETE FROM {records} WHERE name = {self.terms.literal(name)}"
                 )
         return None

@@ -32,7 +32,7 @@ class MariadbBuckets(TokenBuckets):
 
     def charging(self, task: str) -> str:
         # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
-        bucket = f"(SELECT {self.bucket} FROM {self.of.table_in_schema} WHERE {task})"
+        bucket = f"(SELECT {self.bucket} FROM {self.terms.table_in_schema} WHERE {task})"
         return (
             f"{self.adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self.charged} "
             f"WHERE {self.my_buckets} AND bucket = {bucket} AND full_us <= {self.latest}"

@@ -31,17 +31,17 @@ class MariadbGroups(ServerGroups):
     @property
     def column(self) -> str:
         """The table's column with the utube's digest."""
-        return self.of.quote(self.of.name("turn"))
+        return self.terms.quote(self.terms.name("turn"))
 
     def called(self, column: str) -> str:
-        return f"CONVERT({self.of.as_text(column)} USING ascii)"
+        return f"CONVERT({self.terms.as_text(column)} USING ascii)"
 
     def of_utube(self, utube: str, of: str) -> str:
         return f"{of}{self.column} = {utube}"
 
     @property
     def of_none(self) -> str:
-        return f"{self.of.table}.{self.column} IS NULL"
+        return f"{self.terms.table}.{self.column} IS NULL"
 
     def is_open(self, of: str = "") -> str:
         return f"{of}open = 1"
@@ -54,49 +54,49 @@ class MariadbGroups(ServerGroups):
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        return ", ".join([self.of.roles["status"], self.column, *self.of.ordered]), "", False
+        return ", ".join([self.terms.roles["status"], self.column, *self.terms.ordered]), "", False
 
     @property
     def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
+        return self.terms.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
 
     def select(self, columns: str, rows: Selector) -> str:
         # From the heads alone: another part of the statement locks the first tasks without a utube.
-        return f"{self.candidates([columns], rows)[0]}{self.of.skip}"
+        return f"{self.candidates([columns], rows)[0]}{self.terms.skip}"
 
     def among(self, utubes: Collection[Any]) -> str:
-        return f"IN ({', '.join(map(self.of.literal, utubes))})"
+        return f"IN ({', '.join(map(self.terms.literal, utubes))})"
 
     def rows_of(self, ids: Sequence[int]) -> str:
         return self._joined(self.dirty_groups, "id", ids)
 
     def heads_of(self, utubes: Collection[Any]) -> str:
-        return self._joined(self.heads, "utube", [f"_ascii{self.of.literal(utube)}" for utube in utubes])
+        return self._joined(self.heads, "utube", [f"_ascii{self.terms.literal(utube)}" for utube in utubes])
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
-        unless_there = self.of.on_conflict("utube", "taken = taken")
-        rows = (f"VALUES ({self.of.literal(utube)}, 0){unless_there}; " for utube in utubes)
+        unless_there = self.terms.on_conflict("utube", "taken = taken")
+        rows = (f"VALUES ({self.terms.literal(utube)}, 0){unless_there}; " for utube in utubes)
         each = "".join(f"INSERT INTO {self.heads} (utube, taken) {row}" for row in rows)
         store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {each}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
-        names = map(self.of.literal, utubes)
+        names = map(self.terms.literal, utubes)
         firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
         found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
         none = [None] * len(self.columns)
         rows = [found.get(utube, [utube, *none]) for utube in utubes]
         values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
         each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
-        known = self.of.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+        known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
         written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
-        self.of.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
+        self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
     def mark_again(self, utubes: Collection[Any]) -> str:
-        rows = ", ".join(f"({self.of.literal(utube)})" for utube in utubes)
+        rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
     def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:

@@ -38,11 +38,11 @@ class MariadbInstaller(ServerInstaller):
     from_there = "connect to the database"
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        status = self.of.literal(self.of.source.roles["status"].column)
+        status = self.terms.literal(self.terms.source.roles["status"].column)
         return store.execute(
             "SELECT CONCAT('CONSTRAINT `', constraint_name, '` CHECK'), check_clause "
-            f"FROM information_schema.check_constraints WHERE constraint_schema = {self.of.schema} "
-            f"AND table_name = {self.of.literal(self.of.source.name)} UNION ALL "
+            f"FROM information_schema.check_constraints WHERE constraint_schema = {self.terms.schema} "
+            f"AND table_name = {self.terms.literal(self.terms.source.name)} UNION ALL "
             "SELECT column_type, IF(data_type = 'enum', CONCAT('`', column_name, '` IN ', SUBSTR(column_type, 5)), "
             "CONCAT('CHAR_LENGTH(`', column_name, '`) <= ', character_maximum_length)) FROM information_schema.columns "
             f"WHERE {self._mine} AND column_name = {status} AND character_maximum_length IS NOT NULL"
@@ -51,7 +51,7 @@ class MariadbInstaller(ServerInstaller):
     def in_a_script(self, sql: str) -> str:
         # A client that runs a script ends a statement at each ; in a trigger's body, but not within a string.
         sql = super().in_a_script(sql)
-        return f"EXECUTE IMMEDIATE {self.of.in_any_mode(sql)}" if ";" in sql else sql
+        return f"EXECUTE IMMEDIATE {self.terms.in_any_mode(sql)}" if ";" in sql else sql
 
     @contextmanager
     def installing(self, store: Connections) -> Iterator[None]:
@@ -79,7 +79,7 @@ class MariadbInstaller(ServerInstaller):
     }
 
     def not_online(self, store: Connections) -> str:
-        if self.of.machine.guard("unique"):
+        if self.terms.machine.guard("unique"):
             return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
         for (what,) in store.execute(
             "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "
@@ -98,7 +98,9 @@ class MariadbInstaller(ServerInstaller):
 
     @contextmanager
     def admitted(self, store: Connections) -> Iterator[bool]:
-        lock = f"CONCAT('xq.online.', MD5(CONCAT({self.of.schema}, '.', {self.of.literal(self.of.source.name)})))"
+        lock = (
+            f"CONCAT('xq.online.', MD5(CONCAT({self.terms.schema}, '.', {self.terms.literal(self.terms.source.name)})))"
+        )
         ((admitted,),) = store.execute(f"SELECT GET_LOCK({lock}, 0)")
         try:
             yield bool(admitted)
@@ -120,10 +122,12 @@ class MariadbInstaller(ServerInstaller):
         if store.in_transaction():
             raise ConfigurationError("MariaDB ends a transaction where a table is dropped: do it outside of it")
         try:
-            store.execute(f"LOCK TABLES {self.of.table_in_schema} WRITE")
+            store.execute(f"LOCK TABLES {self.terms.table_in_schema} WRITE")
             taken = self.taken_now(store)
             if not taken:
-                store.execute(f"DROP TABLE {self.of.table_in_schema}")  # other tables are out of reach until the unlock
+                store.execute(
+                    f"DROP TABLE {self.terms.table_in_schema}"
+                )  # other tables are out of reach until the unlock
         finally:
             store.execute("UNLOCK TABLES")
         yield taken
@@ -135,7 +139,7 @@ class MariadbInstaller(ServerInstaller):
             f"WHERE {self._of_mine}"
         )
         return {
-            f"CREATE OR REPLACE TRIGGER {self.of.object(name)} {timing} {event} ON {self.of.table_in_schema} "
+            f"CREATE OR REPLACE TRIGGER {self.terms.object(name)} {timing} {event} ON {self.terms.table_in_schema} "
             f"FOR EACH ROW {action}"
             for name, timing, event, action in found
         }
@@ -148,7 +152,7 @@ class MariadbInstaller(ServerInstaller):
         for schema, name, engine in found:
             return (
                 f"{name} is a table of {engine}, where no row is locked for a take and nothing is rolled back: "
-                f"ALTER TABLE {self.of.quote(schema)}.{self.of.quote(name)} ENGINE = InnoDB"
+                f"ALTER TABLE {self.terms.quote(schema)}.{self.terms.quote(name)} ENGINE = InnoDB"
             )
         ((lowered, modes, by_statement),) = store.execute(
             "SELECT @@lower_case_table_names = 1, @@sql_mode, @@log_bin AND @@binlog_format = 'STATEMENT'"
@@ -157,13 +161,13 @@ class MariadbInstaller(ServerInstaller):
             return "binlog_format STATEMENT refuses writes at READ COMMITTED: SET GLOBAL binlog_format = MIXED, or ROW"
         for mode in BAD_MODES.intersection(modes.split(",")):
             return f"in the sql_mode {mode} xq's SQL has another meaning: connect without it, as by init_command"
-        if lowered and self.of.source.name != self.of.source.name.lower():
-            name = self.of.source.name
+        if lowered and self.terms.source.name != self.terms.source.name.lower():
+            name = self.terms.source.name
             return f"the server keeps the names of tables in lower case: call {name} so in the model's Meta"
         return super().unfit(store)
 
     def existing(self, store: Connections) -> dict[str, str]:
-        quoted = {field.column.lower(): self.of.quote(field.column) for field in self.of.source.fields}
+        quoted = {field.column.lower(): self.terms.quote(field.column) for field in self.terms.source.fields}
         columns = store.execute(
             "SELECT LOWER(column_name), data_type, COALESCE(character_maximum_length, 0), row_format IN ('Compact', "
             "'Redundant') FROM information_schema.columns JOIN information_schema.tables "
@@ -182,7 +186,7 @@ class MariadbInstaller(ServerInstaller):
             f"WHERE {self._of_mine}"
         )
         known = {name: str(kind) for name, kind in found}
-        if self.of.name("count") in known:
+        if self.terms.name("count") in known:
             triggers = [item for item in self.objects.triggers() if item.name not in known]
             known |= {item.name: item.kind for item in triggers if self._is_hidden(store, item.name)}
         return known
@@ -190,7 +194,7 @@ class MariadbInstaller(ServerInstaller):
     def _is_hidden(self, store: Connections, trigger: str) -> bool:
         """Return whether there is a trigger that this user may not see, since a right is missing."""
         try:
-            store.execute(f"SHOW CREATE TRIGGER {self.of.object(trigger)}")
+            store.execute(f"SHOW CREATE TRIGGER {self.terms.object(trigger)}")
         except Exception as error:
             if store.classify(error) in OUTCOME_UNKNOWN:
                 raise
@@ -213,24 +217,25 @@ class MariadbInstaller(ServerInstaller):
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         found = store.execute(
             "SELECT column_name, generation_expression IS NOT NULL FROM information_schema.columns "
-            f"WHERE table_schema = {self.of.schema} AND table_name = {self.of.literal(table)}"
+            f"WHERE table_schema = {self.terms.schema} AND table_name = {self.terms.literal(table)}"
         )
         return {name: bool(made) for name, made in found}
 
     @property
     def _mine(self) -> str:
         """The condition that finds the queue's table in information_schema."""
-        return f"table_schema = {self.of.schema} AND table_name = {self.of.literal(self.of.source.name)}"
+        return f"table_schema = {self.terms.schema} AND table_name = {self.terms.literal(self.terms.source.name)}"
 
     @property
     def _of_mine(self) -> str:
-        return f"event_object_schema = {self.of.schema} AND event_object_table = {self.of.literal(self.of.source.name)}"
+        table = self.terms.literal(self.terms.source.name)
+        return f"event_object_schema = {self.terms.schema} AND event_object_table = {table}"
 
     @property
     def _tables(self) -> str:
         """The condition for the queue's table, its side tables, and the tables that all queues share."""
-        shared = ", ".join(map(self.of.literal, self.objects.shared_names))
+        shared = ", ".join(map(self.terms.literal, self.objects.shared_names))
         return (
-            f"((table_schema = {self.of.schema} AND (table_name = {self.of.literal(self.of.source.name)} "
+            f"((table_schema = {self.terms.schema} AND (table_name = {self.terms.literal(self.terms.source.name)} "
             f"OR BINARY table_name LIKE {self.like_mine})) OR (table_schema = DATABASE() AND table_name IN ({shared})))"
         )

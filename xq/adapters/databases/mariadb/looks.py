@@ -15,14 +15,14 @@ class MariadbLooks(ServerLooks):
     """It deletes rows by key, in order: a table scan would lock what others are writing."""
 
     def roll_up(self, store: Connections) -> bool:
-        count = self.of.side("count")
+        count = self.terms.side("count")
         ((last,),) = store.execute(f"SELECT MAX(id) FROM {count}")
         if last is None:
             return False
         # Not to the table's end: a lock on its last row would block inserts after it.
         some = (
             f"SELECT id, tube, source, target, n FROM {count} WHERE id < {last} ORDER BY id LIMIT {ROLL_UP}"
-            f"{self.of.skip}"
+            f"{self.terms.skip}"
         )
         with store.atomic():
             found = store.execute(some)
@@ -35,7 +35,7 @@ class MariadbLooks(ServerLooks):
                 store.execute(f"DELETE FROM {count} WHERE id IN ({ids}) ORDER BY id LIMIT {len(found)}")
                 for (tube, source, target), n in sums.items():
                     values = {"tube": tube, "source": source, "target": target, "count": n}
-                    self.of.execute(store, self.add_counter, values)
+                    self.terms.execute(store, self.add_counter, values)
         return len(found) >= ROLL_UP
 
     def forget_rows(self, ids: Sequence[int]) -> Statement:

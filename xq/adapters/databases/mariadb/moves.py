@@ -32,21 +32,21 @@ class MariadbMoves(ServerMoves):
     @cached_property
     def may_pass_by(self) -> bool:
         # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
-        return self.has_dirty_groups or "tube" in self.of.roles
+        return self.has_dirty_groups or "tube" in self.terms.roles
 
     def _of_states(self, rows: Selector) -> str:
         # Not by an index on states: it would miss tasks that move meanwhile to an already read state.
-        return f"{self.of.table_in_schema}{self.of.by_primary * bool(rows.more)}"
+        return f"{self.terms.table_in_schema}{self.terms.by_primary * bool(rows.more)}"
 
     def _locked(self, rows: Selector, columns: str) -> str:
         """Return a query that locks the rows and returns them unchanged."""
         if rows.way in ("all", "each"):
-            return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.of.lock}"
+            return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.terms.lock}"
         if rows.way not in ("key", "keys"):
             return self.select(columns, rows)
         # By the key: by the index on states MariaDB would also lock the tasks that others have taken.
-        of = f"{self.of.table_in_schema}{self.of.by_primary}"
-        locked = f"SELECT {columns} FROM {of} WHERE {self.named(rows)}{self.fence(rows)}{self.of.lock}"
+        there = f"{self.terms.table_in_schema}{self.terms.by_primary}"
+        locked = f"SELECT {columns} FROM {there} WHERE {self.named(rows)}{self.fence(rows)}{self.terms.lock}"
         return f"{BRIEFLY * rows.briefly}{locked}"
 
     def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
@@ -55,76 +55,83 @@ class MariadbMoves(ServerMoves):
         found = {"lock": self._locked(rows, f"{columns}{into}")}
         _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
         for query in others:
-            found["others"] = f"{query}{self.of.skip}"
+            found["others"] = f"{query}{self.terms.skip}"
             # A locking read: a plain one might read an old snapshot, without these rows.
             either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
-                f"SELECT {', '.join(self.of.keys)}{into} FROM {self.of.table_in_schema}{self.of.by_primary} "
-                f"WHERE {either} ORDER BY {self.of.order} LIMIT {self.of.limit(rows)}{self.of.lock}"
+                f"SELECT {', '.join(self.terms.keys)}{into} FROM {self.terms.table_in_schema}{self.terms.by_primary} "
+                f"WHERE {either} ORDER BY {self.terms.order} LIMIT {self.terms.limit(rows)}{self.terms.lock}"
             )
         return found
 
     def _variables(self, name: str) -> list[str]:
-        return [f"xq_{name}{i}" for i in range(len(self.of.keys))]
+        return [f"xq_{name}{i}" for i in range(len(self.terms.keys))]
 
     def _is_row(self, name: str) -> str:
         """Return the condition for the row with its key in these variables. If they are NULL, it finds none at once."""
-        return " AND ".join(f"{key} = {it}" for key, it in zip(self.of.keys, self._variables(name), strict=True))
+        return " AND ".join(f"{key} = {it}" for key, it in zip(self.terms.keys, self._variables(name), strict=True))
 
     def listing(self, rows: Selector) -> str:
         return self._locked(rows, ", ".join(self._keys_of_table))
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        table, names = self.of.table_in_schema, self.brings(change)
+        table, names = self.terms.table_in_schema, self.brings(change)
         if rows.way == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(rows, change)} WHERE {self.where(rows)}", names=names)
         chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
         return Statement(
-            f"UPDATE {table}{self.of.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
+            f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
-            charge=self.of.buckets.charging(chosen) if self.of.buckets.is_charged(rows, change) else "",
+            charge=self.terms.buckets.charging(chosen) if self.terms.buckets.is_charged(rows, change) else "",
             # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
-            back=f"SELECT {self.of.columns} FROM {table}{self.of.by_primary} WHERE {chosen}{self.of.afresh}",
+            back=f"SELECT {self.terms.columns} FROM {table}{self.terms.by_primary} WHERE {chosen}{self.terms.afresh}",
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
-        table, names = self.of.table_in_schema, self.brings(change)
+        table, names = self.terms.table_in_schema, self.brings(change)
         if rows.way == "all":
-            deleted = f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.of.sets_context}"
+            deleted = (
+                f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.terms.sets_context}"
+            )
             return Statement(deleted, names=names)
         # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
-        in_order = f"ORDER BY {', '.join(self.of.keys)} LIMIT"
+        in_order = f"ORDER BY {', '.join(self.terms.keys)} LIMIT"
         if rows.way in ("key", "keys"):
             # It accepts no FORCE INDEX here. By the index on states it would lock the tasks that others have taken.
-            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.of.roles['owner']})")
+            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.terms.roles['owner']})")
             some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
-            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.of.sets_context} {in_order} {some}"
+            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
             return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
         return Statement(
-            f"DELETE FROM {table} WHERE :chosen AND {self.of.sets_context} {in_order} :many",
+            f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many",
             names=names,
-            **self._locks(rows, ", ".join([*self.last(change, f"{self.of.table}."), *self._keys_of_table])),
+            **self._locks(rows, ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])),
         )
 
     @property
     def _keys_of_table(self) -> list[str]:
-        return [f"{self.of.table}.{key}" for key in self.of.keys]
+        return [f"{self.terms.table}.{key}" for key in self.terms.keys]
 
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         if not statement.lock:
             return super().run_alone(statement, width)
         if filled(statement.sql, chosen="") == statement.sql:
             return self._in_a_block(statement)
-        find, others = self.of.query(statement.lock), self.of.query(statement.others) if statement.others else None
-        wide = len(self.of.keys)
+        find, others = (
+            self.terms.query(statement.lock),
+            self.terms.query(statement.others) if statement.others else None,
+        )
+        wide = len(self.terms.keys)
         both = _block(statement.sql, statement.back) if statement.back else statement.sql
         of_size: dict[int, Run] = {}  # by row count
 
         def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
             """Change the locked rows, and return them."""
             many = len(found)
-            run = of_size.get(many) or of_size.setdefault(many, self.of.query(filled(both, chosen=self._chosen(many))))
+            run = of_size.get(many) or of_size.setdefault(
+                many, self.terms.query(filled(both, chosen=self._chosen(many)))
+            )
             values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
             back = run(connection, values)
             return back if statement.back else [row[: len(row) - wide] for row in found]
@@ -144,24 +151,24 @@ class MariadbMoves(ServerMoves):
         """Return a function that runs a one-row statement's parts in a block: one round trip."""
         mine, other = map(self._variables, NAMES)
         steps = [
-            f"DECLARE {name} TYPE OF {self.of.table_in_schema}.{key}"
+            f"DECLARE {name} TYPE OF {self.terms.table_in_schema}.{key}"
             for names in ((mine, other) if statement.others else (mine,))
-            for name, key in zip(names, self.of.keys, strict=True)
+            for name, key in zip(names, self.terms.keys, strict=True)
         ]
         steps.append(statement.lock)
         if statement.others:
             steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
         change = f"{statement.sql}; {statement.back}"
         if statement.charge:
-            bucket, row = self.of.buckets.bucket, self._is_row(NAMES[0])
-            unlimited = f"SELECT {bucket} IS NULL FROM {self.of.table_in_schema} WHERE {row}"
-            refused = f"SELECT {', '.join(['NULL'] * len(self.of.source.fields))}"  # the bucket has become empty
+            bucket, row = self.terms.buckets.bucket, self._is_row(NAMES[0])
+            unlimited = f"SELECT {bucket} IS NULL FROM {self.terms.table_in_schema} WHERE {row}"
+            refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # the bucket has become empty
             otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
             change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
         text = "; ".join([*steps, change])
         if statement.charge:  # one time for the take, its charge and its history
-            text = f"DECLARE xq_now DOUBLE DEFAULT {self.of.now}; {filled(text, now='xq_now', context=TIMED)}"
-        text, values_of = self.of.filled(_block(text))
+            text = f"DECLARE xq_now DOUBLE DEFAULT {self.terms.now}; {filled(text, now='xq_now', context=TIMED)}"
+        text, values_of = self.terms.filled(_block(text))
         alone = as_transaction(text)
 
         def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -170,16 +177,16 @@ class MariadbMoves(ServerMoves):
         return run
 
     def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
-        wide = len(self.of.keys)
+        wide = len(self.terms.keys)
         keys = [row[-wide:] for row in found]
         among = filled(statement.among, chosen=self._chosen(len(keys)))
-        meant = set(map(tuple, self.of.execute(connection, among, {**values, **self._named(keys)})))
+        meant = set(map(tuple, self.terms.execute(connection, among, {**values, **self._named(keys)})))
         return [row for row in found if tuple(row[-wide:]) in meant]
 
     def _chosen(self, many: int) -> str:
         """Return the condition that finds rows by `many` keys."""
-        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.of.keys))) for i in range(many))
-        return f"{self.of.key} IN ({', '.join(f'({key})' for key in keys)})"
+        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.terms.keys))) for i in range(many))
+        return f"{self.terms.key} IN ({', '.join(f'({key})' for key in keys)})"
 
     @staticmethod
     def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -188,7 +195,7 @@ class MariadbMoves(ServerMoves):
 
     @property
     def lock_task(self) -> str:
-        return f"SELECT 1 FROM {self.of.table_in_schema} WHERE {self.of.by_key()}{self.of.skip}"
+        return f"SELECT 1 FROM {self.terms.table_in_schema} WHERE {self.terms.by_key()}{self.terms.skip}"
 
     def lock_all(self, states: Iterable[str]) -> str:
         first, *more = states
@@ -199,10 +206,10 @@ class MariadbMoves(ServerMoves):
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         # The driver's error shows its message as Python does, which escapes a quote if both kinds occur.
-        return f"{self.of.name(guard.name)}'" in refusal.replace("\\'", "'")
+        return f"{self.terms.name(guard.name)}'" in refusal.replace("\\'", "'")
 
     def unique_column(self, guard: Guard) -> tuple[str, str]:
-        return self.of.quote(self.of.name("held")), f"CONVERT({self.of.as_text(':unique')} USING ascii)"
+        return self.terms.quote(self.terms.name("held")), f"CONVERT({self.terms.as_text(':unique')} USING ascii)"
 
 
 def _block(*statements: str) -> str:

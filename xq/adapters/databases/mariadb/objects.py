@@ -33,42 +33,42 @@ class MariadbObjects(Objects):
     def indexed(self, column: str) -> str:
         """Return an index column, or the prefix that an index can hold."""
         is_long = self.is_long.get(column)
-        return self.of.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
+        return self.terms.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
 
     def digest(self, column: str) -> str:
         """Return a column's digest, for a stored column."""
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
-        return self.of.as_text(f"RTRIM({column})" if column in self.is_char else column)
+        return self.terms.as_text(f"RTRIM({column})" if column in self.is_char else column)
 
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs, listed = zip(utubes.columns, self.of.ordered, strict=True), ", ".join(["open", *utubes.columns])
+        pairs, listed = zip(utubes.columns, self.terms.ordered, strict=True), ", ".join(["open", *utubes.columns])
         return {
-            "ordered_as_columns": ", ".join(f"{self.of.table}.{mine} AS {column}" for column, mine in pairs),
+            "ordered_as_columns": ", ".join(f"{self.terms.table}.{mine} AS {column}" for column, mine in pairs),
             "nulls": ", ".join(["NULL"] * len(utubes.columns)),
             "open": self.stored(utubes.heads, "open", "BOOLEAN", Groups.is_open(utubes), "open", listed),
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
         lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
-        return {name: self.of.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
+        return {name: self.terms.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
 
     def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
-        name, table = self.of.name(suffix), self.of.table_in_schema
-        leading = self.of.roles["status"]
+        name, table = self.terms.name(suffix), self.terms.table_in_schema
+        leading = self.terms.roles["status"]
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self.indexed(column) for column in listed.split(", "))
         if suffix == "utube" and self.groups:
-            made = self.digest(self.of.roles["utube"])
+            made = self.digest(self.terms.roles["utube"])
             return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside some states is in their place. It
             # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
-            held = self.of.quote(self.of.name("held"))
+            held = self.terms.quote(self.terms.name("held"))
             made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
             return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
-        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.of.quote(name)} ON {table} ({short})")
+        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.terms.quote(name)} ON {table} ({short})")
 
     def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
         """Return SQL that adds a stored computed column and an index on `listed`."""
@@ -78,7 +78,7 @@ class MariadbObjects(Objects):
             "type": kind,
             "expression": made,
             "unique": unique,
-            "index": self.of.quote(index),
+            "index": self.terms.quote(index),
             "listed": listed,
         }
         return self.filled_in(TABLES, "stored_column", values).rstrip(";")
@@ -87,34 +87,37 @@ class MariadbObjects(Objects):
         if kind != "index":
             return super().drop(kind, name)
         # With its column, also the one from an earlier definition.
-        column = {self.of.name("unique"): "held", self.of.name("utube"): "turn"}.get(name)
-        dropped = f"DROP INDEX IF EXISTS {self.of.quote(name)}"
+        column = {self.terms.name("unique"): "held", self.terms.name("utube"): "turn"}.get(name)
+        dropped = f"DROP INDEX IF EXISTS {self.terms.quote(name)}"
         if column:
-            dropped += f", DROP COLUMN IF EXISTS {self.of.quote(self.of.name(column))}"
-        return f"ALTER TABLE IF EXISTS {self.of.table_in_schema} {dropped}"
+            dropped += f", DROP COLUMN IF EXISTS {self.terms.quote(self.terms.name(column))}"
+        return f"ALTER TABLE IF EXISTS {self.terms.table_in_schema} {dropped}"
 
     def triggers(self) -> list[Object]:
         found, utubes = [], self.groups
         for event in ("insert", "update", "delete"):
             changes = utubes.changes_of(event) if utubes else []
-            known = self.in_triggers() | {"name": self.of.side(event), "groups": " ".join(map(self._changed, changes))}
+            known = self.in_triggers() | {
+                "name": self.terms.side(event),
+                "groups": " ".join(map(self._changed, changes)),
+            }
             found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, known)))
         return found
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""
         # Another statement, or another queue, may have set the event context.
-        ours = f"{part(2)} = {self.of.literal(self.of.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
+        ours = f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
         event = f"IF({ours}, {part(1)}, 'write')"
         at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         return {
             **self.names_beside(""),
             **self.of_change(),
-            "table": self.of.table_in_schema,
-            **{name: self.of.side(name) for name in ("count", "wait", "history")},
-            "pending": ", ".join(f"'{state}'" for state in self.of.machine.pending),
+            "table": self.terms.table_in_schema,
+            **{name: self.terms.side(name) for name in ("count", "wait", "history")},
+            "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),
             "event": event,
-            "event_name": "event_name" if self.of.has_history else event,
+            "event_name": "event_name" if self.terms.has_history else event,
             "at": f"ROUND({at} * 1000000)",
             "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",

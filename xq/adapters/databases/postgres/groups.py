@@ -28,11 +28,11 @@ class PostgresGroups(ServerGroups):
 
     def called(self, column: str) -> str:
         # Whatever the column's collation, and without a CHAR's blanks at its end.
-        return column if self.of.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
+        return column if self.terms.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
 
     @property
     def adding(self) -> str:
-        return self.of.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
+        return self.terms.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
@@ -44,11 +44,11 @@ class PostgresGroups(ServerGroups):
         return f"(SELECT * FROM {self.heads} WHERE utube {self.among(utubes)}) AS xq_o"
 
     def _listed(self) -> str:
-        return f"CAST(:utubes AS {self.of.list_kinds[self.of.kind('utube')]}[])"
+        return f"CAST(:utubes AS {self.terms.list_kinds[self.terms.kind('utube')]}[])"
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         # All at once, or one by one if that would wait for a lock.
-        kind, made = self.of.list_kinds[self.of.kind("utube")], f"INSERT INTO {self.heads} (utube, taken)"
+        kind, made = self.terms.list_kinds[self.terms.kind("utube")], f"INSERT INTO {self.heads} (utube, taken)"
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
             f"DECLARE before text := current_setting('lock_timeout'); one {kind}; "
@@ -59,11 +59,11 @@ class PostgresGroups(ServerGroups):
             "END; PERFORM set_config('lock_timeout', before, true); END"
         )
         noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
-        self.of.execute(store, noted, {"utubes": list(utubes)})
+        self.terms.execute(store, noted, {"utubes": list(utubes)})
         store.change(f"DO {dollars(body)}")
 
     def look_at(self, store: Connections, utubes: Collection[Any]) -> None:
-        self.of.execute(store, self._looking(f"utube {self.among(utubes)}"), {"utubes": list(utubes)})
+        self.terms.execute(store, self._looking(f"utube {self.among(utubes)}"), {"utubes": list(utubes)})
 
     def _looking(self, which: str) -> str:
         """Return SQL that writes the heads' first tasks. An update that changes nothing would add a row version."""
@@ -100,7 +100,7 @@ class PostgresGroups(ServerGroups):
     @property
     def _refreshing(self) -> str:
         """SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
-        kind, passing = self.of.list_kinds[self.of.kind("utube")], self.of.skip
+        kind, passing = self.terms.list_kinds[self.terms.kind("utube")], self.terms.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; for EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
@@ -123,20 +123,20 @@ class PostgresGroups(ServerGroups):
     def select(self, columns: str, rows: Selector) -> str:
         # It locks the heads with their tasks. Where some tasks have no utube it locks the first of those as well, and
         # keeps it until the transaction ends.
-        of, wanted = self.of, self.mine
+        terms, wanted = self.terms, self.mine
         # One head after the other, in their order, and then its task: a query that locks is not pulled up into a join,
         # which would be free to begin with all tasks, or to sort all heads.
-        theirs = f"{of.same_wait('xq_h', of.table)} AND {self.takeable(rows)}"
-        task = f"SELECT {', '.join(wanted)} FROM {of.table_in_schema} WHERE {theirs}{of.skip}"
+        theirs = f"{terms.same_wait('xq_h', terms.table)} AND {self.takeable(rows)}"
+        task = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema} WHERE {theirs}{terms.skip}"
         candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
-            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.of.order_by(self.columns, 'xq_h.')} LIMIT {of.limit(rows)}"
-            f"{of.lock} OF xq_h SKIP LOCKED"
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {terms.order_by(self.columns, 'xq_h.')} LIMIT {terms.limit(rows)}"
+            f"{terms.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:
-            candidates.append(f"{self.of_others(wanted, rows)}{of.skip}")
+            candidates.append(f"{self.of_others(wanted, rows)}{terms.skip}")
         tables = ", ".join(f"xq_p{i} AS MATERIALIZED ({query})" for i, query in enumerate(candidates))
         both = " UNION ALL ".join(f"SELECT * FROM xq_p{i}" for i in range(len(candidates)))
-        order = self.of.order
-        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {of.limit(rows)}"
+        order = self.terms.order
+        first = f"SELECT {columns} FROM ({both}) AS xq_p ORDER BY {order} LIMIT {terms.limit(rows)}"
         return f"WITH {tables}, xq_picked AS MATERIALIZED ({first}) SELECT * FROM xq_picked"

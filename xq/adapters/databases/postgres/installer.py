@@ -28,7 +28,7 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def this_table(self) -> str:
-        return f"to_regclass({self.of.literal(self.of.table_in_schema)})"
+        return f"to_regclass({self.terms.literal(self.terms.table_in_schema)})"
 
     @property
     def no_table(self) -> str:
@@ -43,12 +43,12 @@ class PostgresInstaller(ServerInstaller):
     from_there = "connect with a search_path that begins with"
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        table, status = self.this_table, self.of.source.roles["status"].column
+        table, status = self.this_table, self.terms.source.roles["status"].column
         return store.execute(
             "SELECT 'CONSTRAINT ' || quote_ident(conname) || ' CHECK', pg_get_expr(conbin, conrelid) "
             f"FROM pg_constraint WHERE contype = 'c' AND conrelid = {table} UNION ALL "
             "SELECT format_type(atttypid, atttypmod), format('char_length(%I) <= %s', attname, atttypmod - 4) "
-            f"FROM pg_attribute WHERE attrelid = {table} AND attname = {self.of.literal(status)} "
+            f"FROM pg_attribute WHERE attrelid = {table} AND attname = {self.terms.literal(status)} "
             "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype, 'bpchar'::regtype)"
         )
 
@@ -59,7 +59,7 @@ class PostgresInstaller(ServerInstaller):
             raise ConfigurationError(
                 f"{store.name} cannot be installed: the tables that all queues share belong into the first schema of "
                 f"search_path ({here}), where this user may not create any: connect with "
-                f'options="-c search_path={self.of.source.schema or "app"}", or GRANT CREATE ON SCHEMA'
+                f'options="-c search_path={self.terms.source.schema or "app"}", or GRANT CREATE ON SCHEMA'
             )
 
     def unfit(self, store: Connections) -> str | None:
@@ -72,18 +72,18 @@ class PostgresInstaller(ServerInstaller):
             return (
                 "it is partitioned, or a partition: a row that moves to another one would be uncounted"
                 if found[0][0]
-                else f"it is UNLOGGED, so a crash would empty it: ALTER TABLE {self.of.table_in_schema} SET LOGGED"
+                else f"it is UNLOGGED, so a crash would empty it: ALTER TABLE {self.terms.table_in_schema} SET LOGGED"
             )
         enum = store.execute(
             "SELECT format_type(t.oid, NULL) FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid "
             f"WHERE typtype = 'e' AND attrelid = {self.this_table} "
-            f"AND attname = {self.of.literal(self.of.source.roles['status'].column)}"
+            f"AND attname = {self.terms.literal(self.terms.source.roles['status'].column)}"
         )
         if enum:
             return (
                 f"its status is of the type {enum[0][0]}, an enum, to which PostgreSQL converts no text by itself: "
-                f"ALTER TABLE {self.of.table_in_schema} ALTER COLUMN {self.of.roles['status']} DROP DEFAULT, "
-                f"ALTER COLUMN {self.of.roles['status']} TYPE text; a CHECK may list its values"
+                f"ALTER TABLE {self.terms.table_in_schema} ALTER COLUMN {self.terms.roles['status']} DROP DEFAULT, "
+                f"ALTER COLUMN {self.terms.roles['status']} TYPE text; a CHECK may list its values"
             )
         return super().unfit(store)
 
@@ -91,7 +91,9 @@ class PostgresInstaller(ServerInstaller):
         try:
             with store.atomic():
                 # It locks the table and reads its present state, even in a transaction with an older snapshot.
-                store.execute(f"ALTER TABLE {self.of.table_in_schema} ADD CHECK (NOT ({self.of.is_state(TAKEN)}))")
+                store.execute(
+                    f"ALTER TABLE {self.terms.table_in_schema} ADD CHECK (NOT ({self.terms.is_state(TAKEN)}))"
+                )
         except Exception as error:
             if store.classify(error) not in REFUSALS:
                 raise
@@ -105,16 +107,16 @@ class PostgresInstaller(ServerInstaller):
             f"{self.this_table} AND relnamespace::regnamespace <> "
             "to_regnamespace(quote_ident(current_schema()))"
         )
-        if elsewhere and not self.of.source.schema:
+        if elsewhere and not self.terms.source.schema:
             ((there, here),) = elsewhere
             raise ConfigurationError(
-                f"{self.of.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
+                f"{self.terms.source.name} is in the schema {there}, and what belongs to it would come into {here}, "
                 f"the first of search_path: say in the model where it is (class Meta: schema = {there!r})"
             )
         with self.creating(store):
             # Query a table: to_regclass alone may miss what others have dropped meanwhile.
             if store.execute(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{QUEUES}')"):
-                self.of.one_at_a_time(store, within=True)  # before the table is locked, as puts do
+                self.terms.one_at_a_time(store, within=True)  # before the table is locked, as puts do
             yield
 
     locks: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -150,7 +152,7 @@ class PostgresInstaller(ServerInstaller):
     @contextmanager
     def admitted(self, store: Connections) -> Iterator[bool]:
         # Not by a lock that waits: CREATE INDEX CONCURRENTLY would wait for the waiter's snapshot.
-        lock = f"(hashtext('xq online'), hashtext({self.of.literal(self.of.table_in_schema)}))"
+        lock = f"(hashtext('xq online'), hashtext({self.terms.literal(self.terms.table_in_schema)}))"
         ((admitted,),) = store.execute(f"SELECT pg_try_advisory_lock{lock}")
         try:
             yield admitted
@@ -178,16 +180,16 @@ class PostgresInstaller(ServerInstaller):
     @property
     def continuing(self) -> Sequence[str]:  # type: ignore[override]
         found = []
-        for suffix in ["history"] * self.of.has_history + [DIRTY] * (self.objects.groups is not None):
-            ids = f"pg_get_serial_sequence({self.of.literal(self.of.side(suffix))}, 'id')"
+        for suffix in ["history"] * self.terms.has_history + [DIRTY] * (self.objects.groups is not None):
+            ids = f"pg_get_serial_sequence({self.terms.literal(self.terms.side(suffix))}, 'id')"
             is_behind = f"MAX(id) > COALESCE(pg_sequence_last_value(CAST({ids} AS regclass)), 0)"
             # Only the owner may set it, and others count as well.
             may = f"CASE WHEN has_sequence_privilege({ids}, 'UPDATE') THEN {is_behind} END"
-            found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.of.side(suffix)} HAVING {may}")
+            found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.terms.side(suffix)} HAVING {may}")
         return found
 
     def existing(self, store: Connections) -> dict[str, str]:
-        shared = ", ".join(f"to_regclass({self.of.literal(name)})" for name in self.objects.shared_names)
+        shared = ", ".join(f"to_regclass({self.terms.literal(name)})" for name in self.objects.shared_names)
         mine = self.this_table
         found = store.execute(
             "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "
@@ -225,10 +227,10 @@ class PostgresInstaller(ServerInstaller):
         return f"encode(sha256(convert_to(concat({made}, {shown}), 'UTF8')), 'hex')"
 
     def table_columns(self, store: Connections) -> set[str]:
-        return {*self.columns_of(store, self.of.source.name)} & {field.column for field in self.of.source.fields}
+        return {*self.columns_of(store, self.terms.source.name)} & {field.column for field in self.terms.source.fields}
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
-        this = f"to_regclass({self.of.literal(self.of.object(table))})"
+        this = f"to_regclass({self.terms.literal(self.terms.object(table))})"
         found = store.execute(
             f"SELECT attname, attgenerated <> '' FROM pg_attribute WHERE attrelid = {this} AND attnum > 0 "
             "AND NOT attisdropped"

@@ -25,35 +25,36 @@ class PostgresMoves(ServerMoves):
         return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.of.buckets.is_charged(rows, change):
+        if not self.terms.buckets.is_charged(rows, change):
             return super().update(rows, change)
         # It charges the bucket before it takes the task. If the bucket has become empty, it returns one row, all NULL.
-        here = f"{self.of.key} = (SELECT * FROM xq_task)"
-        may = f"({self.of.buckets.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
+        here = f"{self.terms.key} = (SELECT * FROM xq_task)"
+        may = f"({self.terms.buckets.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
         return Statement(
-            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.of.keys), rows)}), "
-            f"xq_charged AS ({self.of.buckets.charging(here)} RETURNING 1), "
-            f"xq_taken AS (UPDATE {self.of.table_in_schema} SET {self.sets(rows, change)} WHERE {here} AND {may} "
-            f"RETURNING {self.of.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
+            f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.terms.keys), rows)}), "
+            f"xq_charged AS ({self.terms.buckets.charging(here)} RETURNING 1), "
+            f"xq_taken AS (UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {here} AND {may} "
+            f"RETURNING {self.terms.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
             names=self.brings(change),
         )
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         # A DELETE would wait for those inserts, so it skips such a row.
         found = super().delete(rows, change)
-        return replace(found, sql=found.sql.replace(f"{self.of.skip})", f"{Server.skip})"))
+        return replace(found, sql=found.sql.replace(f"{self.terms.skip})", f"{Server.skip})"))
 
     @property
     def lock_task(self) -> str:
-        keys = f"SELECT {', '.join(self.of.keys)} FROM {self.of.table_in_schema} WHERE {self.of.by_key()}"
-        free = f"WITH free AS MATERIALIZED ({keys}{self.of.skip}) SELECT * FROM free"
+        terms, table = self.terms, self.terms.table_in_schema
+        keys = f"SELECT {', '.join(terms.keys)} FROM {table} WHERE {terms.by_key()}"
+        free = f"WITH free AS MATERIALIZED ({keys}{terms.skip}) SELECT * FROM free"
         # Write the row: under REPEATABLE READ a lock alone causes no conflict.
-        status = self.of.roles["status"]
-        return f"UPDATE {self.of.table_in_schema} SET {status} = {status} WHERE {self.of.key} IN ({free}) RETURNING 1"
+        status = terms.roles["status"]
+        return f"UPDATE {table} SET {status} = {status} WHERE {terms.key} IN ({free}) RETURNING 1"
 
     def lock_all(self, states: Iterable[str]) -> str:
-        rows = f"SELECT 1 FROM {self.of.table_in_schema} WHERE {self.of.in_states(states)}{self.of.lock}"
+        rows = f"SELECT 1 FROM {self.terms.table_in_schema} WHERE {self.terms.in_states(states)}{self.terms.lock}"
         return f"SELECT COUNT(*) FROM ({rows}) AS held"
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
-        return f'"{self.of.name(guard.name)}"' in refusal
+        return f'"{self.terms.name(guard.name)}"' in refusal

@@ -48,22 +48,25 @@ class PostgresObjects(Objects):
 
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":
-            return f"DROP FUNCTION IF EXISTS {self.of.object(name)}() CASCADE"  # also drops its triggers
+            return f"DROP FUNCTION IF EXISTS {self.terms.object(name)}() CASCADE"  # also drops its triggers
         return super().drop(kind, name)
 
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs = zip(self.of.ordered, utubes.columns, strict=True)
+        pairs = zip(self.terms.ordered, utubes.columns, strict=True)
         return {
-            "utube": utubes.head(self.of.table),
+            "utube": utubes.head(self.terms.table),
             "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
-            "order": self.of.order_by(utubes.columns),
+            "order": self.terms.order_by(utubes.columns),
             "is_open": utubes.is_open(),
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        return {f"name_{one}": self.of.quote(self.of.name(f"{suffix}_{one}")) for one in ("key", "open", "most", "xid")}
+        return {
+            f"name_{one}": self.terms.quote(self.terms.name(f"{suffix}_{one}"))
+            for one in ("key", "open", "most", "xid")
+        }
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()
@@ -73,14 +76,14 @@ class Triggers(PostgresObjects):
     """A queue's triggers, as SQL. A DO block creates each, and replaces `here` by the current schema."""
 
     def __init__(self, plain: PostgresObjects) -> None:
-        self.plain, mine, source = plain, plain.of, plain.of.source
+        self.plain, mine, source = plain, plain.terms, plain.terms.source
         known = [source.name, *mine.words.values(), *mine.tube_stats, *(each.column for each in source.fields)]
         here = "@here@"
         while any(here in str(word) for word in known):
             here += "@"
         self.here = mine.quote(here)
         groups = plain.groups and plain.groups.in_schema(source.schema or here)
-        super().__init__(groups.of if groups else mine.in_schema(source.schema or here), groups)
+        super().__init__(groups.terms if groups else mine.in_schema(source.schema or here), groups)
         machine, limit = mine.machine, mine.machine.guard("limit")
         self.limited = mine.guarded_states(limit) if limit else []  # the states that the feature limit counts
         # The states whose tasks may block others: a take finds another task after one has left such a state.
@@ -88,7 +91,7 @@ class Triggers(PostgresObjects):
         self.known = self._known()
 
     def _words(self) -> set[str]:
-        words = {"limited": self.limited, "blocking": self.blocking, "timers": any(self.of.machine.timers.values())}
+        words = {"limited": self.limited, "blocking": self.blocking, "timers": any(self.terms.machine.timers.values())}
         words["room"] = self.limited or self.blocking
         return super()._words() | {word for word, there in words.items() if there}
 
@@ -103,8 +106,8 @@ class Triggers(PostgresObjects):
         change = self.of_change() | {
             "watched_differ": " OR ".join(map(self.differ, self.watched())),
             "new_timer_is_soon": " OR ".join(
-                f"({self.differ(self.of.roles[column])} AND {self._is_soon('NEW', column)})"
-                for column in self.of.timed_columns
+                f"({self.differ(self.terms.roles[column])} AND {self._is_soon('NEW', column)})"
+                for column in self.terms.timed_columns
             ),
         }
         found.append(self._created("update", change))
@@ -115,13 +118,17 @@ class Triggers(PostgresObjects):
 
     def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> Object:
         """Return a trigger and its function, whose text is `body` if it is not its own."""
-        of, values = self.plain.of, {**self.known, **values}
-        name, table = of.quote(of.name(suffix)), of.table_in_schema
-        mine = {"name": name, "table": table, "function": f"{of.object(of.name(suffix))}()"}
+        terms, values = self.plain.terms, {**self.known, **values}
+        name, table = terms.quote(terms.name(suffix)), terms.table_in_schema
+        mine = {"name": name, "table": table, "function": f"{terms.object(terms.name(suffix))}()"}
         lines = f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, body or f'{suffix}_body', values)}"
         function = self.filled_in(TRIGGERS, "create_function", mine | {"body": dollars(lines)})
         trigger = self.filled_in(TRIGGERS, suffix, values | mine)
-        creating = {"create_function": of.literal(function), "here": of.literal(self.here), "create_trigger": trigger}
+        creating = {
+            "create_function": terms.literal(function),
+            "here": terms.literal(self.here),
+            "create_trigger": trigger,
+        }
         made = self.filled_in(TRIGGERS, "create", creating)
         dropped = self.filled_in(TRIGGERS, "drop", mine)
         return self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
@@ -129,15 +136,15 @@ class Triggers(PostgresObjects):
     # what the texts name
 
     def _known(self) -> dict[str, str]:
-        of, utubes = self.of, self.groups
-        ours = f"{part(2)} = {of.literal(of.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
+        terms, utubes = self.terms, self.groups
+        ours = f"{part(2)} = {terms.literal(terms.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         known = {
-            "table": of.table_in_schema,
-            **{name: of.side(name) for name in ("count", "wait", "history")},
+            "table": terms.table_in_schema,
+            **{name: terms.side(name) for name in ("count", "wait", "history")},
             "alive": f"{self.here}.{ALIVE}",
             "event": event,
-            "event_name": "event_name" if of.has_history else event,
+            "event_name": "event_name" if terms.has_history else event,
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
             f"ELSE {SERVER_TIME} END * 1000000",
@@ -158,12 +165,12 @@ class Triggers(PostgresObjects):
         return known
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        of, status, utubes = self.of, f"{version}.{self.of.roles['status']}", self.groups
+        terms, status, utubes = self.terms, f"{version}.{self.terms.roles['status']}", self.groups
         known = super().of_version(version, old, was) | {
-            f"{was}_ready": of.is_state(READY, status),
-            f"{was}_limited": of.in_states(self.limited, status),
-            f"{was}_blocking": of.in_states(self.blocking, status),
-            f"{was}_in_the_way": of.in_states(dict.fromkeys([*self.limited, *self.blocking]), status),
+            f"{was}_ready": terms.is_state(READY, status),
+            f"{was}_limited": terms.in_states(self.limited, status),
+            f"{was}_blocking": terms.in_states(self.blocking, status),
+            f"{was}_in_the_way": terms.in_states(dict.fromkeys([*self.limited, *self.blocking]), status),
             f"{was}_soon": self._soon(version),
         }
         if utubes:
@@ -172,18 +179,18 @@ class Triggers(PostgresObjects):
 
     def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return what the texts name for a statement's rows, as `of_version` does."""
-        return self.of_version(version, old, was) | {"its_wait": self.of.same_wait("w", version)}
+        return self.of_version(version, old, was) | {"its_wait": self.terms.same_wait("w", version)}
 
     def _soon(self, version: str) -> str:
         """Return the condition that a task's timer passes before any process looks again."""
-        status = f"{version}.{self.of.roles['status']}"
+        status = f"{version}.{self.terms.roles['status']}"
         listened = f"EXISTS (SELECT 1 FROM {self.here}.{ALIVE} WHERE uuid = '')"
         return " OR ".join(
-            f"({self.of.is_state(state, status)} AND {self._is_soon(version, timer.column)} AND {listened})"
-            for state, timers in self.of.machine.timers.items()
+            f"({self.terms.is_state(state, status)} AND {self._is_soon(version, timer.column)} AND {listened})"
+            for state, timers in self.terms.machine.timers.items()
             for timer in timers
         )
 
     def _is_soon(self, version: str, role: str) -> str:
-        kind, soon = self.of.kind(role), f"({SERVER_TIME} + {SOON})"
-        return f"{version}.{self.of.roles[role]} < {self.of.moment(kind, soon) if kind in TIMES else soon}"
+        kind, soon = self.terms.kind(role), f"({SERVER_TIME} + {SOON})"
+        return f"{version}.{self.terms.roles[role]} < {self.terms.moment(kind, soon) if kind in TIMES else soon}"

@@ -13,7 +13,7 @@ class SqliteGroups(Groups):
 
     @property
     def by_open(self) -> str:  # type: ignore[override]
-        return self.of.by_index(self.of.name(f"{self.suffix}_open"))
+        return self.terms.by_index(self.terms.name(f"{self.suffix}_open"))
 
     def called(self, column: str) -> str:
         return f"{column} COLLATE BINARY"  # whatever the column's collation
@@ -24,21 +24,21 @@ class SqliteGroups(Groups):
 
     def select(self, columns: str, rows: Selector) -> str:
         both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in self.candidates(self.mine, rows))
-        return f"SELECT {columns} FROM ({both}) ORDER BY {self.of.order} LIMIT {self.of.limit(rows)}"
+        return f"SELECT {columns} FROM ({both}) ORDER BY {self.terms.order} LIMIT {self.terms.limit(rows)}"
 
     def on_change(self, change: GroupChange) -> list[str]:
         """Return what a trigger does for a row."""
         utube, taken, when, came = change
         if came:
-            key = self.of.tuple_of([f"NEW.{key}" for key in self.of.keys])
-            first = self.first(", ".join(f"{FIRST}{key}" for key in self.of.keys), utube)
+            key = self.terms.tuple_of([f"NEW.{key}" for key in self.terms.keys])
+            first = self.first(", ".join(f"{FIRST}{key}" for key in self.terms.keys), utube)
             # Most tasks are not their group's first, so evaluate that once.
-            mine = ", ".join(f"NEW.{column}" for column in self.of.ordered)
+            mine = ", ".join(f"NEW.{column}" for column in self.terms.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
             return [
                 f"INSERT INTO {self.heads} (utube, taken) SELECT {utube}, 1 WHERE {when} AND {taken}{self.adding};",
                 f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {utube}, 0, {mine} "
-                f"WHERE {when} AND NOT {taken} AND {key} = ({first}){self.of.on_conflict('utube', known)};",
+                f"WHERE {when} AND NOT {taken} AND {key} = ({first}){self.terms.on_conflict('utube', known)};",
             ]
         # A full group needs no first task: whatever makes room in it looks for one.
         taken = f"{self.name}.taken + {taken}"

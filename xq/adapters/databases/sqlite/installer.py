@@ -28,8 +28,8 @@ class SqliteInstaller(Installer):
 
     @property
     def no_table(self) -> str:
-        name, count = map(self.of.literal, (self.of.source.name, self.of.name("count")))
-        among = f"FROM {self.of.schema}.sqlite_master WHERE name COLLATE NOCASE"
+        name, count = map(self.terms.literal, (self.terms.source.name, self.terms.name("count")))
+        among = f"FROM {self.terms.schema}.sqlite_master WHERE name COLLATE NOCASE"
         spelled = "'is installed as ' || substr(name, 1, length(name) - 9) || ': spell its name so in the model'"
         other = f"SELECT {spelled} {among} = {count} AND name <> {count}"
         return f"SELECT '{VIEW}' {among} = {name} AND type = 'view' UNION ALL {other}"
@@ -39,7 +39,7 @@ class SqliteInstaller(Installer):
         deadline = time.monotonic() + SWITCHING
         while not store.in_transaction() and self._journal_mode(store) not in ("wal", "memory"):
             try:
-                store.execute(f"PRAGMA {self.of.schema}.journal_mode = WAL")
+                store.execute(f"PRAGMA {self.terms.schema}.journal_mode = WAL")
                 return  # a file that does not support WAL keeps its mode; check() reports that
             except Exception as error:
                 # If several processes switch at once, all but one get an error, without waiting.
@@ -48,7 +48,7 @@ class SqliteInstaller(Installer):
                 time.sleep(random.uniform(0.01, 0.05))
 
     def _journal_mode(self, store: Connections) -> str:
-        ((mode,),) = store.execute(f"PRAGMA {self.of.schema}.journal_mode")
+        ((mode,),) = store.execute(f"PRAGMA {self.terms.schema}.journal_mode")
         return str(mode)
 
     def unfit(self, store: Connections) -> str | None:
@@ -60,40 +60,40 @@ class SqliteInstaller(Installer):
         return None
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
-        mine = f"type = 'table' AND name = {self.of.literal(self.of.source.name)} COLLATE NOCASE"
-        ((sql,),) = store.execute(f"SELECT sql FROM {self.of.schema}.sqlite_master WHERE {mine}")
+        mine = f"type = 'table' AND name = {self.terms.literal(self.terms.source.name)} COLLATE NOCASE"
+        ((sql,),) = store.execute(f"SELECT sql FROM {self.terms.schema}.sqlite_master WHERE {mine}")
         return [(f"{name}CHECK", condition) for name, condition in CHECK.findall(sql)]
 
     def existing(self, store: Connections) -> dict[str, str]:
         # Filtered in SQL, since a file may have a thousand queues' objects.
-        shared, prefix = ", ".join(map(self.of.literal, self.objects.shared_names)), self.of.name("")
-        chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.of.literal(prefix)}"
+        shared, prefix = ", ".join(map(self.terms.literal, self.objects.shared_names)), self.terms.name("")
+        chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.terms.literal(prefix)}"
         listed = (
-            f"SELECT name, type FROM {self.of.quote(schema)}.sqlite_master "
+            f"SELECT name, type FROM {self.terms.quote(schema)}.sqlite_master "
             f"WHERE {self._of_mine} OR (type = 'table' AND ({chosen}))"
-            for schema in dict.fromkeys(["main", self.of.source.schema or "main"])
+            for schema in dict.fromkeys(["main", self.terms.source.schema or "main"])
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
     @property
     def definitions(self) -> str:
-        listed = f"SELECT name, sql AS shown FROM {self.of.schema}.sqlite_master WHERE {self._of_mine}"
+        listed = f"SELECT name, sql AS shown FROM {self.terms.schema}.sqlite_master WHERE {self._of_mine}"
         return f"{listed} AND type <> 'table' AND sql <> ''"
 
     @property
     def _of_mine(self) -> str:
         # Indexes and triggers on a table that was renamed belong to the renamed one.
-        tables = map(self.of.literal, [self.of.source.name, self.of.name("count"), self.of.name("history")])
+        tables = map(self.terms.literal, [self.terms.source.name, self.terms.name("count"), self.terms.name("history")])
         return f"tbl_name COLLATE NOCASE IN ({', '.join(tables)})"
 
     def columns_of(self, store: Connections, table: str) -> dict[str, bool]:
         listed = "SELECT name, hidden <> 0 FROM pragma_table_xinfo(:name, :schema)"
-        values = {"name": table, "schema": self.of.source.schema or "main"}
-        return {name: bool(made) for name, made in self.of.execute(store, listed, values)}
+        values = {"name": table, "schema": self.terms.source.schema or "main"}
+        return {name: bool(made) for name, made in self.terms.execute(store, listed, values)}
 
     locks = dict.fromkeys(("tables", "columns", "index", "triggers", "count"), ("the write lock of the file",) * 2)
 
     def add_own(self, store: Connections) -> list[str]:
-        there = self.columns_of(store, self.of.source.name)
+        there = self.columns_of(store, self.terms.source.name)
         added = [definition for column, definition in self.own.items() if column not in there]
-        return [f"ALTER TABLE {self.of.table_in_schema} ADD COLUMN {definition}" for definition in added]
+        return [f"ALTER TABLE {self.terms.table_in_schema} ADD COLUMN {definition}" for definition in added]

@@ -12,36 +12,40 @@ class SqliteLooks(Looks):
 
     @property
     def highest_key(self) -> str:  # type: ignore[override]
-        (key, *more), (field, *_) = self.of.keys, self.of.source.key
+        (key, *more), (field, *_) = self.terms.keys, self.terms.source.key
         makes = not more and field.kind in ("auto", "bigauto")
-        return f"SELECT MAX({key}) FROM {self.of.table_in_schema}" if makes else ""
+        return f"SELECT MAX({key}) FROM {self.terms.table_in_schema}" if makes else ""
 
     elapsed = "MAX(0, at_us - {})"  # a row's time is exact, or cut to milliseconds: see SqliteObjects
 
     @property
     def history_counts(self) -> bool:
         """Whether the history's rows are the counters. With a limit each put reads those, so they are added up."""
-        return self.of.has_history and not self.of.machine.guard("limit")
+        return self.terms.has_history and not self.terms.machine.guard("limit")
 
     @property
     def counted_up_to(self) -> str:
         """The id up to which the counters have the history's rows."""
-        return f"(SELECT n FROM {self.of.side('count')} WHERE {MARK})"
+        return f"(SELECT n FROM {self.terms.side('count')} WHERE {MARK})"
 
     @property
     def newest(self) -> str:
         """The newest history row's id."""
-        return f"(SELECT COALESCE(MAX(id), 0) FROM {self.of.side('history')})"
+        return f"(SELECT COALESCE(MAX(id), 0) FROM {self.terms.side('history')})"
 
     @property
     def counters(self) -> str:
         if not self.history_counts:
             return super().counters
-        noted = f"FROM {self.of.side('history')} WHERE id > {self.counted_up_to} AND source <> target"
+        noted = f"FROM {self.terms.side('history')} WHERE id > {self.counted_up_to} AND source <> target"
         found = [
-            f"SELECT tube, source, target, n FROM {self.of.side('count')} WHERE NOT ({MARK})",
+            f"SELECT tube, source, target, n FROM {self.terms.side('count')} WHERE NOT ({MARK})",
             f"SELECT '', source, target, 1 {noted}",
-            *([f"SELECT tube, source, target, 1 {noted} AND {self.of.counted('tube')}"] if self.of.tube_stats else []),
+            *(
+                [f"SELECT tube, source, target, 1 {noted} AND {self.terms.counted('tube')}"]
+                if self.terms.tube_stats
+                else []
+            ),
         ]
         return f"SELECT tube, source, target, SUM(n) AS n, 1 FROM ({' UNION ALL '.join(found)}) GROUP BY 1, 2, 3"
 
@@ -49,8 +53,8 @@ class SqliteLooks(Looks):
     def begun(self) -> str:
         if not self.history_counts:
             return super().begun
-        return f"{super().begun} WHERE NOT ({MARK}) UNION ALL SELECT 1 FROM {self.of.side('history')}"
+        return f"{super().begun} WHERE NOT ({MARK}) UNION ALL SELECT 1 FROM {self.terms.side('history')}"
 
     @property
     def add_up_history(self) -> str:  # type: ignore[override]
-        return f"UPDATE {self.of.side('count')} SET n = {self.newest} WHERE {MARK}"
+        return f"UPDATE {self.terms.side('count')} SET n = {self.newest} WHERE {MARK}"

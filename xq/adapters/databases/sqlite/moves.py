@@ -16,21 +16,21 @@ class SqliteMoves(TaskMoves):
 
     def is_duplicate(self, guard: Guard, refusal: str) -> bool:
         return refusal.endswith(
-            f"UNIQUE constraint failed: {self.of.source.name}.{self.of.source.roles[guard.role].column}"
+            f"UNIQUE constraint failed: {self.terms.source.name}.{self.terms.source.roles[guard.role].column}"
         )
 
     def runner(self, statement: Statement, event: str = "", width: int = 0) -> Run:
-        run = self.of.query(statement.sql, statement.names, width)
+        run = self.terms.query(statement.sql, statement.names, width)
         # A put, which has a width, and a take leave no guarded state and end no task: only a history reads the event.
-        if event and (self.of.has_history or not (width or event == "take")):
-            run = self.of.in_context(run, event)
-        return self._charging(run, self.of.query(statement.charge_each)) if statement.charge_each else run
+        if event and (self.terms.has_history or not (width or event == "take")):
+            run = self.terms.in_context(run, event)
+        return self._charging(run, self.terms.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
         """Return `take`, which then charges its task's bucket. No other connection can empty that meanwhile."""
         clock, places = (
-            self.of.query(self.of.shared.time_us),
-            [self.of.source.fields.index(field) for field in self.of.source.key],
+            self.terms.query(self.terms.shared.time_us),
+            [self.terms.source.fields.index(field) for field in self.terms.source.key],
         )
 
         def charged(connection: Connection, values: dict[str, Any]) -> list[Row]:

@@ -29,32 +29,32 @@ class SqliteObjects(Objects):
 
     @cached_property
     def looks(self) -> SqliteLooks:
-        return SqliteLooks(self.of.in_schema(""), None)  # a trigger names no schema
+        return SqliteLooks(self.terms.in_schema(""), None)  # a trigger names no schema
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite searches all attached ones, and might find another queue's index.
-        return f"DROP {kind.upper()} IF EXISTS {self.of.schema}.{self.of.quote(name)}"
+        return f"DROP {kind.upper()} IF EXISTS {self.terms.schema}.{self.terms.quote(name)}"
 
     tables_file = TABLES
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        typed = zip(self.of.parts, map(_type, self.of.source.key), strict=True)
+        typed = zip(self.terms.parts, map(_type, self.terms.source.key), strict=True)
         parts = ", ".join(f"{part} {kind}" for part, kind in typed)
-        return {"typed_parts": parts, "count": self.of.side("count"), "is_mark": MARK}
+        return {"typed_parts": parts, "count": self.terms.side("count"), "is_mark": MARK}
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        fields = [self.of.source.roles[role] for role in ("utube", *self.of.source.ordered_by)]
-        typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.of.source.key]), strict=True)
+        fields = [self.terms.source.roles[role] for role in ("utube", *self.terms.source.ordered_by)]
+        typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.terms.source.key]), strict=True)
         return {
             "typed_heads": ", ".join(f"{name} {kind}" for name, kind in typed),
             "columns": ", ".join(utubes.columns),
             "is_open": utubes.is_open(),
-            "open": self.of.object(self.of.name(f"{utubes.suffix}_open")),
-            "heads": self.of.quote(self.of.name(utubes.suffix)),
+            "open": self.terms.object(self.terms.name(f"{utubes.suffix}_open")),
+            "heads": self.terms.quote(self.terms.name(utubes.suffix)),
         }
 
     def index_on(self, suffix: str) -> str:
-        return f"{self.of.side(suffix)} ON {self.of.table}"
+        return f"{self.terms.side(suffix)} ON {self.terms.table}"
 
     def triggers(self) -> list[Object]:
         groups = self.groups and self.groups.in_schema("")
@@ -62,11 +62,11 @@ class SqliteObjects(Objects):
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.looks.history_counts)
         for text in (text for text, there in wanted.items() if there):
-            known = {**self.in_triggers(), "name": self.of.side(text)}
+            known = {**self.in_triggers(), "name": self.terms.side(text)}
             if groups:
                 changes = groups.changes_of(text.partition("_")[0])
                 known["groups"] = " ".join(sql for change in changes for sql in groups.on_change(change))
-            dropped = self.drop("trigger", self.of.name(text))
+            dropped = self.drop("trigger", self.terms.name(text))
             found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
         return found
 
@@ -75,10 +75,10 @@ class SqliteObjects(Objects):
         change = self.of_change()
         known = {
             **change,
-            "table": self.of.table,
-            "status": self.of.roles["status"],
-            "identity": ", ".join(self.of.keys),
-            **{name: self.of.quote(self.of.name(name)) for name in ("count", "wait", "history")},
+            "table": self.terms.table,
+            "status": self.terms.roles["status"],
+            "identity": ", ".join(self.terms.keys),
+            **{name: self.terms.quote(self.terms.name(name)) for name in ("count", "wait", "history")},
             "other_task": change["other_key"],
             "event": read(EVENT),
             # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time
@@ -94,12 +94,12 @@ class SqliteObjects(Objects):
         }
         if self.groups:
             known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
-        if self.of.tube_stats:
+        if self.terms.tube_stats:
             known |= {
-                "tube": (tube := self.of.roles["tube"]),
+                "tube": (tube := self.terms.roles["tube"]),
                 "identity": f"{known['identity']}, {tube}",
                 "other_task": f"{change['other_key']} OR {change['other_tube']}",
-                "counted_in_history": self.of.counted("tube"),
+                "counted_in_history": self.terms.counted("tube"),
             }
         return known
 
@@ -107,14 +107,14 @@ class SqliteObjects(Objects):
         words = super()._words()
         if self.looks.history_counts:
             return words | {"history_counts"}
-        return words | {"counters"} | ({"counters_of_tubes"} if self.of.tube_stats else set())
+        return words | {"counters"} | ({"counters_of_tubes"} if self.terms.tube_stats else set())
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super().wanted_indexes()
         of_tube = f"oldest_{READY}_of_tube"
-        if of_tube in found and self.of.source.roles["tube"].null:  # else SQLite would not use the index
+        if of_tube in found and self.terms.source.roles["tube"].null:  # else SQLite would not use the index
             columns, condition, unique = found[of_tube]
-            found[of_tube] = columns, f"{condition} AND {self.of.roles['tube']} IS NOT NULL", unique
+            found[of_tube] = columns, f"{condition} AND {self.terms.roles['tube']} IS NOT NULL", unique
         return found
 
 
