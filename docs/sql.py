@@ -12,10 +12,10 @@ import peewee as pw
 from layout import laid_out
 
 import xq
-from xq.adapters.databases.mariadb import objects as mariadb_objects
-from xq.adapters.databases.mariadb.dialect import Mariadb
-from xq.adapters.databases.postgres import objects as postgres_objects
-from xq.adapters.databases.postgres.dialect import Postgres
+from xq.adapters.databases.mariadb import mariadb_objects
+from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
+from xq.adapters.databases.postgres import postgres_objects
+from xq.adapters.databases.postgres.postgres_dialect import Postgres
 from xq.core.acting import PART
 
 FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}

@@ -17,7 +17,7 @@ from typing import Any
 import peewee as pw
 
 import xq
-from xq.adapters.databases.mariadb.dialect import Mariadb
+from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
 from xq.adapters.databases.named import filled
 from xq.core.compile import Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition

@@ -16,7 +16,7 @@ from tests.factories import task
 from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
 from tests.support.wait import take
 from xq.adapters.databases import server_notifier
-from xq.adapters.databases.mariadb.language import MariadbLanguage
+from xq.adapters.databases.mariadb.mariadb_language import MariadbLanguage
 from xq.core.kinds import ErrorKind
 from xq.database import duties
 

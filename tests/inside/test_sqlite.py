@@ -38,7 +38,7 @@ from tests.steps import (
 from tests.support.life import FEATURES, takes, watch
 from tests.support.wait import SOON
 from xq.adapters.databases import file_liveness, file_notifier
-from xq.adapters.databases.sqlite import objects
+from xq.adapters.databases.sqlite import sqlite_objects
 from xq.adapters.peewee.connections import database_of
 from xq.database import duties
 from xq.workers.attempt import STAYS, RetriedCalls
@@ -308,7 +308,7 @@ def db(sqlite_db):
 
 
 def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_switched_off_and_on(make, monkeypatch):
-    monkeypatch.setattr(objects, "ADD_UP", 3)
+    monkeypatch.setattr(sqlite_objects, "ADD_UP", 3)
     Task = make({"buried": True, "history": 10}, roles=("runat", "tube"), tube_stats=["a"])
 
     def numbers() -> Any:

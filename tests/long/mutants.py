@@ -398,7 +398,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "PostgreSQL does not count a TRUNCATE",
-        "xq/adapters/databases/postgres/objects.py",
+        "xq/adapters/databases/postgres/postgres_objects.py",
         '(("delete", "changed"), ("truncate", f"{self.known[\'table\']} AS changed"))',
         '(("delete", "changed"),)',
         "contract/core/test_take.py::test_a_table_that_plain_sql_empties_is_counted_as_empty",
@@ -412,14 +412,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "of MariaDB a call does not lock the task of a key",
-        "xq/adapters/databases/mariadb/moves.py",
+        "xq/adapters/databases/mariadb/mariadb_moves.py",
         '{self.named(rows)}{self.fence(rows)}{self.terms.lock}"',
         '{self.named(rows)}{self.fence(rows)}"',
         "contract/core/test_ownership.py::test_threads_that_fight_for_one_task_have_one_winner",
     ),
     Mutant(
         "a backslash in a status is not escaped for MariaDB",
-        "xq/adapters/databases/mariadb/language.py",
+        "xq/adapters/databases/mariadb/mariadb_language.py",
         'return text.replace("\\\\", "\\\\\\\\") if isinstance(value, str) else text',
         "return text",
         "contract/core/test_install.py::test_the_ddl_of_mariadb_is_run_by_its_client_whatever_the_quotes_of_a_session_are",
@@ -617,7 +617,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "PostgreSQL does not notify",
-        "xq/adapters/databases/postgres/objects.py",
+        "xq/adapters/databases/postgres/postgres_objects.py",
         "PERFORM pg_notify('{CHANNEL}', '');",
         "PERFORM 1;",
         "guarantees/test_waiting.py::test_a_take_in_another_process_wakes_by_a_task",

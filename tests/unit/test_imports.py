@@ -96,7 +96,7 @@ def test_all_sql_stands_in_adapters_databases_and_in_the_sql_of_a_product():
     elsewhere = [path for path in SOURCES if not {databases, pipeline, of_operators} & {path, *path.parents}]
     assert len(elsewhere) > 20
     assert [found for path in elsewhere for found in sql_in(path)] == []
-    assert all(sql_in(databases / name) for name in ("moves.py", "sqlite/dialect.py"))
+    assert all(sql_in(databases / name) for name in ("moves.py", "sqlite/sqlite_dialect.py"))
 
 
 # types

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.mariadb.dialect import Mariadb
-from xq.adapters.databases.postgres.dialect import Postgres
+from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
+from xq.adapters.databases.postgres.postgres_dialect import Postgres
 from xq.adapters.databases.shared import SharedSql
-from xq.adapters.databases.sqlite.dialect import Sqlite
+from xq.adapters.databases.sqlite.sqlite_dialect import Sqlite
 
 DIALECTS: Mapping[str, type[Dialect]] = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
 # The SQL for the tables that all queues in a database share.

@@ -3,7 +3,7 @@
 A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
 whichever program writes, and the table's CHECK rejects one too many.
 
-SQLite has one writer at a time: its triggers also write the first task into the head (sqlite/groups.py). On a server a
+SQLite has one writer at a time: its triggers also write the first task into the head (sqlite_groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
 (dirty_groups.py).
 """

@@ -14,9 +14,9 @@ from typing import Any
 import peewee as pw
 from playhouse.reflection import Introspector, SqliteMetadata
 
-from xq.adapters.databases.postgres.objects import KEY
+from xq.adapters.databases.postgres.postgres_objects import KEY
 from xq.adapters.databases.shared import QUEUES, TUBES
-from xq.adapters.databases.sqlite.language import SqliteShared
+from xq.adapters.databases.sqlite.sqlite_language import SqliteShared
 from xq.adapters.peewee import upgrade, urls
 from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown

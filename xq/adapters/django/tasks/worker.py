@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from xq.adapters.databases.mariadb.dialect import LONGEST_STATEMENT
+from xq.adapters.databases.mariadb.mariadb_dialect import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task

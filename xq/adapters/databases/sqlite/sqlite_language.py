@@ -11,7 +11,7 @@ from xq.adapters.databases.file_notifier import FileNotifier
 from xq.adapters.databases.language import Form, Language
 from xq.adapters.databases.shared import SESSIONS, SharedSql
 from xq.adapters.databases.sqlite.event_context import context_of
-from xq.adapters.databases.sqlite.objects import MACHINE_TIME, microseconds
+from xq.adapters.databases.sqlite.sqlite_objects import MACHINE_TIME, microseconds
 from xq.core.connections import Connection, Connections, Liveness, Notifier
 from xq.core.kinds import TIMES, Kind
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
-from xq.adapters.databases.mariadb.objects import LONG, PREFIX, MariadbObjects
+from xq.adapters.databases.mariadb.mariadb_objects import LONG, PREFIX, MariadbObjects
 from xq.adapters.databases.shared import QUEUES
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from xq.adapters.databases.mariadb.groups import MariadbGroups
-from xq.adapters.databases.mariadb.installer import MariadbInstaller
-from xq.adapters.databases.mariadb.language import EXACT_TEXT, MariadbLanguage, MariadbShared
-from xq.adapters.databases.mariadb.looks import MariadbLooks
-from xq.adapters.databases.mariadb.moves import MariadbMoves
-from xq.adapters.databases.mariadb.objects import LONG, PREFIX
+from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
+from xq.adapters.databases.mariadb.mariadb_installer import MariadbInstaller
+from xq.adapters.databases.mariadb.mariadb_language import EXACT_TEXT, MariadbLanguage, MariadbShared
+from xq.adapters.databases.mariadb.mariadb_looks import MariadbLooks
+from xq.adapters.databases.mariadb.mariadb_moves import MariadbMoves
+from xq.adapters.databases.mariadb.mariadb_objects import LONG, PREFIX
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import QUEUES, RATES

@@ -10,7 +10,7 @@ from typing import ClassVar
 from xq.adapters.databases.dirty_groups import DIRTY
 from xq.adapters.databases.installer.installer import VIEW
 from xq.adapters.databases.installer.server import ServerInstaller
-from xq.adapters.databases.postgres.objects import PostgresObjects
+from xq.adapters.databases.postgres.postgres_objects import PostgresObjects
 from xq.adapters.databases.shared import QUEUES
 from xq.core.connections import Connections
 from xq.core.errors import ConfigurationError

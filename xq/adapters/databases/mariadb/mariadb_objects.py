@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xq.adapters.databases.groups import GroupChange, Groups
 from xq.adapters.databases.installer.objects import Object, Objects
-from xq.adapters.databases.mariadb.groups import MariadbGroups
+from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from xq.adapters.databases.postgres.groups import PostgresGroups
-from xq.adapters.databases.postgres.installer import PostgresInstaller
-from xq.adapters.databases.postgres.language import PostgresLanguage, PostgresShared
-from xq.adapters.databases.postgres.looks import PostgresLooks
-from xq.adapters.databases.postgres.moves import PostgresMoves
+from xq.adapters.databases.postgres.postgres_groups import PostgresGroups
+from xq.adapters.databases.postgres.postgres_installer import PostgresInstaller
+from xq.adapters.databases.postgres.postgres_language import PostgresLanguage, PostgresShared
+from xq.adapters.databases.postgres.postgres_looks import PostgresLooks
+from xq.adapters.databases.postgres.postgres_moves import PostgresMoves
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import SESSIONS
 from xq.core.kinds import BYTES, INTEGERS, Field, Kind

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, MISSING, DirtyGroup, ServerGroups
-from xq.adapters.databases.postgres.objects import dollars
+from xq.adapters.databases.postgres.postgres_objects import dollars
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
 from xq.core.kinds import INTEGERS

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from xq.adapters.databases.installer.installer import VIEW, Installer
 from xq.adapters.databases.sqlite.event_context import is_read
-from xq.adapters.databases.sqlite.objects import SqliteObjects
+from xq.adapters.databases.sqlite.sqlite_objects import SqliteObjects
 from xq.core import time
 from xq.core.connections import Connections
 from xq.core.kinds import ErrorKind

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.adapters.databases.language import Form
-from xq.adapters.databases.mariadb.objects import SERVER_TIME
+from xq.adapters.databases.mariadb.mariadb_objects import SERVER_TIME
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql

@@ -8,8 +8,8 @@ from pathlib import Path
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
-from xq.adapters.databases.sqlite.groups import SqliteGroups
-from xq.adapters.databases.sqlite.looks import MARK, SqliteLooks
+from xq.adapters.databases.sqlite.sqlite_groups import SqliteGroups
+from xq.adapters.databases.sqlite.sqlite_looks import MARK, SqliteLooks
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
 

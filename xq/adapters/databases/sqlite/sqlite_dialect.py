@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.sqlite.event_context import EVENT, with_context
-from xq.adapters.databases.sqlite.groups import SqliteGroups
-from xq.adapters.databases.sqlite.installer import SqliteInstaller
-from xq.adapters.databases.sqlite.language import SqliteLanguage, SqliteShared
-from xq.adapters.databases.sqlite.looks import SqliteLooks
-from xq.adapters.databases.sqlite.moves import SqliteMoves
+from xq.adapters.databases.sqlite.sqlite_groups import SqliteGroups
+from xq.adapters.databases.sqlite.sqlite_installer import SqliteInstaller
+from xq.adapters.databases.sqlite.sqlite_language import SqliteLanguage, SqliteShared
+from xq.adapters.databases.sqlite.sqlite_looks import SqliteLooks
+from xq.adapters.databases.sqlite.sqlite_moves import SqliteMoves
 from xq.core.connections import Run
 from xq.core.kinds import Field
 from xq.core.tokens import UUID_LENGTH

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from xq.adapters.databases.language import Form
-from xq.adapters.databases.postgres.objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
+from xq.adapters.databases.postgres.postgres_objects import CHANNEL, SERVER_TIME, TEXT_OF_TIME
 from xq.adapters.databases.server import ServerLanguage
 from xq.adapters.databases.session_connection import SessionSql
 from xq.adapters.databases.shared import ALIVE, SharedSql
