@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -13,8 +12,9 @@ import pytest
 
 import xq
 from tests.conftest import SERVERS
+from tests.contract.test_workers import program_of
 from tests.factories import task, tasks
-from tests.steps import PATIENCE, eventually, forked, in_threads, note, noted, row, state
+from tests.steps import PATIENCE, eventually, in_threads, note, noted, row, state
 from xq.core.values import Taken
 from xq.database.sessions import Session
 from xq.workers.attempt import Attempt
@@ -109,8 +109,7 @@ def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_s
             held.wait(PATIENCE)
 
     def joins(thread: threading.Thread, timeout: float | None = None) -> None:
-        if is_beside():
-            ends.set()
+        ends.set()
         join(thread, timeout)
 
     def dies(heart: InHand, *leases: Any) -> None:
@@ -120,25 +119,13 @@ def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_s
             os.kill(os.getpid(), signal.SIGKILL)
         remove(heart, *leases)
 
-    def run() -> None:
-        logging.basicConfig(filename=log, force=True, level=logging.INFO)
-        Task.xq.run()
-
-    for owner, name, step in (
-        (Session, "acquire", acquires),
-        (Session, "release", releases),
-        (threading.Thread, "join", joins),
-        (InHand, "remove", dies),
-    ):
-        monkeypatch.setattr(owner, name, step)
+    monkeypatch.setattr(Session, "acquire", acquires)
+    monkeypatch.setattr(Session, "release", releases)
+    monkeypatch.setattr(threading.Thread, "join", joins)
+    monkeypatch.setattr(InHand, "remove", dies)
     Task.xq.worker(kind="process")(lambda found: None)
     put = Task.put(task())
-    program = forked(Task._meta.database, run)
-    try:
+    with program_of(Task, log):
         pid = int(eventually(lambda: noted(died))[0])
         eventually(lambda: pid not in [each.pid for each in Task.xq.processes()])
-    finally:
-        program.terminate()
-        program.join(PATIENCE)
-        program.kill()
     assert (state(Task, put), f"task {put.id} is done\n" in log.read_text()) == ("D", True)
