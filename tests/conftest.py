@@ -26,29 +26,18 @@ import xq  # noqa: E402
 from tests import timing  # noqa: E402
 from tests.servers import MariaDB, Postgres, Server, shared  # noqa: E402
 from tests.short_spark import variables  # noqa: E402
-from tests.support.threads import threads  # noqa: E402
+from tests.support.life import end_threads  # noqa: E402
 from xq.testing import Clock  # noqa: E402
 
 Database = Callable[[Path], AbstractContextManager[pw.Database]]
 
 _numbers = itertools.count(1)
-ENDS = 5.0  # seconds for a thread to end
-
-
-def _end_maintenance() -> None:
-    """End the maintenance threads of this process.
-
-    Else each goes on until its database object is collected, and tries twice a second to connect to what is gone.
-    """
-    for of in threads():
-        of.end()
-        of.thread.join(ENDS)
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_outlives_its_test() -> Iterator[None]:
     yield
-    _end_maintenance()
+    end_threads()
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +58,7 @@ def _sqlite(name: str) -> Database:
         path = name if name == ":memory:" else str(folder / name)
         with closing(pw.SqliteDatabase(path, timeout=20)) as database:
             yield database
-        _end_maintenance()
+        end_threads()
 
     return fresh
 
@@ -98,7 +87,7 @@ def database_on(kind: type[Server]) -> Iterator[tuple[Server, str]]:
     try:
         yield server, name
     finally:
-        _end_maintenance()
+        end_threads()
         server.drop(name)
 
 

@@ -514,7 +514,7 @@ def left_of_tubes(queue: Tubes) -> list[Any]:
     return tables + [name for (name,) in known if name.startswith("xq_tube_")]
 
 
-def test_sessions_of_tubes_need_no_queue(queue):
+def test_sessions_of_tubes_need_no_queue_and_outlive_the_last_one(queue):
     def listed() -> list[str]:
         return [uuid for (uuid,) in queue.database.execute_sql("SELECT uuid FROM xq_session").fetchall()]
 
@@ -523,10 +523,6 @@ def test_sessions_of_tubes_need_no_queue(queue):
         assert not list(queue.database.execute_sql("SELECT name FROM xq_queue").fetchall())
         assert sorted(listed()) == sorted([own, session.uuid])
     assert listed() == [own]
-
-
-def test_the_end_of_the_last_queue_leaves_the_tubes_what_they_share(queue):
-    own = queue.identify()
     queue.create_tube("tube", "fifo").drop()
     assert queue.identify() == own
     with queue.session(), queue.session():

@@ -22,8 +22,7 @@ from django.db.models.signals import post_save, pre_save
 from django.test.utils import override_settings
 
 import xq
-from tests.conftest import ENDS
-from tests.steps import eventually
+from tests.steps import PATIENCE, eventually
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.connections import database_of
 
@@ -473,7 +472,7 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     finally:
         gc.enable()
     assert not own.live
-    maintenance.thread.join(ENDS)
+    maintenance.thread.join(PATIENCE)
     assert not maintenance.thread.is_alive()
 
 

@@ -558,6 +558,13 @@ INSERT INTO xq_setting (name, value)
     ON CONFLICT (name) DO UPDATE
     SET value = :value;
 
+-- time us
+SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
+
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+
 -- pause
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ('page', :tube, :whole, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), :actor, :reason)
@@ -570,9 +577,6 @@ DELETE FROM xq_pause
 -- pauses
 SELECT tube, whole, since_us, actor, reason FROM xq_pause
     WHERE queue = 'page';
-
--- time us
-SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
 -- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
@@ -626,10 +630,6 @@ DELETE FROM "page_xq_wait"
 SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
-
--- forget cancelled
-DELETE FROM xq_setting
-    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- any ready
 SELECT 1 FROM "page" INDEXED BY "page_xq_oldest_R"

@@ -873,6 +873,13 @@ INSERT INTO xq_setting (name, value)
     ON CONFLICT (name) DO UPDATE
     SET value = :value;
 
+-- time us
+SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
+
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
+
 -- pause
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ('mail', :tube, :whole, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER), :actor, :reason)
@@ -885,9 +892,6 @@ DELETE FROM xq_pause
 -- pauses
 SELECT tube, whole, since_us, actor, reason FROM xq_pause
     WHERE queue = 'mail';
-
--- time us
-SELECT CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER);
 
 -- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
@@ -941,10 +945,6 @@ DELETE FROM "mail_xq_wait"
 SELECT k0, session, since FROM "mail_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
-
--- forget cancelled
-DELETE FROM xq_setting
-    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0);
 
 -- any ready
 SELECT 1 FROM "mail" INDEXED BY "mail_xq_oldest_R"

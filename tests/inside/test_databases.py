@@ -11,15 +11,13 @@ from weakref import ref
 import peewee as pw
 import pytest
 
-from tests.conftest import DATABASES, ENDS, Maker
+from tests.conftest import DATABASES, Maker
 from tests.factories import task
-from tests.steps import eventually
+from tests.steps import PATIENCE
 from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.database.database import Database
-from xq.database.members import Member, members
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import Threads
@@ -120,7 +118,7 @@ def test_with_the_orms_database_end_its_sessions_and_its_thread_at_once(make):
         gc.enable()
     assert not own.live
     if maintenance is not None:
-        maintenance.thread.join(ENDS)
+        maintenance.thread.join(PATIENCE)
         assert not maintenance.thread.is_alive()
 
 
@@ -132,33 +130,6 @@ def test_what_names_no_queue_runs_on_the_database_and_says_so_when_its_tables_ar
     Task.xq.uninstall()
     with pytest.raises(NotInstalled, match="there is no table xq_queue"):
         database.run(database.sql.queues)
-
-
-class Others(Member):
-    """Something with tasks that is no queue."""
-
-    def __init__(self, database: Database) -> None:
-        self._database, self.ran = database, 0
-
-    @property
-    def database(self) -> Database:
-        return self._database
-
-    def expire(self, left: Any) -> float | None:
-        self.ran += 1
-        return None
-
-
-def test_the_thread_attends_what_is_no_queue_until_its_tables_are_gone_or_the_database_closes(make_live):
-    Task, database = make_live(), database_of(make_live.db)
-    members.add(others := Others(database))
-    for end in (database.close, Task.xq.uninstall):
-        duties, others.maintained, others.ran = database.start_duties(), True, 0
-        assert duties is not None
-        duties.call_for(duties.expire)
-        eventually(lambda: others.ran)
-        end()
-        eventually(lambda: others.maintained is None)
 
 
 def test_a_database_without_a_place_may_be_upgraded_and_gets_its_place_at_run_time(tmp_path):

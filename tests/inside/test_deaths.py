@@ -91,20 +91,17 @@ def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_s
     acquire, release, join, remove = Session.acquire, Session.release, threading.Thread.join, InHand.remove
     ends, held = threading.Event(), threading.Event()  # the parent ends the session, and holds it
 
-    def is_beside() -> bool:
-        return threading.current_thread().name == "xq children"
-
     def acquires(session: Session) -> None:
-        if is_beside():
+        if beside := threading.current_thread().name == "xq children":
             begins.touch()
             ends.wait(PATIENCE)
         acquire(session)
-        if is_beside():
+        if beside:
             held.set()
 
     def releases(session: Session) -> None:
         release(session)
-        if is_beside():
+        if threading.current_thread().name == "xq children":
             ends.set()
             held.wait(PATIENCE)
 

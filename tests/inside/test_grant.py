@@ -19,7 +19,7 @@ import xq
 from tests.conftest import SERVERS, database_on, live
 from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
-from tests.support.threads import threads
+from tests.support.life import end_threads
 from xq.adapters.peewee.connections import database_of
 from xq.adapters.plain.models import queue_of
 from xq.database.database import Database
@@ -217,9 +217,7 @@ def test_who_may_only_put_puts_and_waits_for_nothing(land, kind):
 
 def gone(db: pw.Database) -> Database:
     """The database of a connection, as at the end of its process; only the test reaps."""
-    for thread in threads():
-        thread.end()
-        thread.thread.join(PATIENCE)
+    end_threads()
     found = database_of(db)
     for session in found.sessions.live():
         session.release()

@@ -7,11 +7,26 @@ import uuid
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.steps import eventually, transitions
+from tests.steps import PATIENCE, eventually, transitions
 from xq.adapters.peewee.connections import database_of
+from xq.database import database
+from xq.database.duties import Duties
+from xq.database.members import copied
 
 FEATURES = {"buried": True, "delayed": True}
 LATE = 3600  # seconds
+
+
+def threads() -> list[Duties]:
+    """The duties of each database that has some."""
+    return [each.duties for each in copied(database._databases) if each.duties is not None]
+
+
+def end_threads() -> None:
+    """End them. Else each goes on until its database object is collected, and tries to connect to what is gone."""
+    for duties in threads():
+        duties.end()
+        duties.thread.join(PATIENCE)
 
 
 def watch(Task: Any) -> None:

@@ -18,8 +18,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.support.life import die
-from tests.support.threads import threads
+from tests.support.life import die, threads
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
 from xq.database import database

@@ -127,10 +127,8 @@ class TubeRecords:
         return database
 
     def are_there(self) -> bool:
-        if self._there:
-            return True
-        there = bool(self.model.table_exists())
-        self._there = there and not self._within_transaction()
+        there = self._there or bool(self.model.table_exists())
+        self._there = self._there or (there and not self._within_transaction())
         return there
 
     def check_transaction(self) -> None:

@@ -764,6 +764,13 @@ DELETE FROM xq_session
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value) ON DUPLICATE KEY UPDATE value = :value;
 
+-- time us
+SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
+
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
+
 -- pause
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ('page', :tube, :whole, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), :actor, :reason) ON DUPLICATE KEY UPDATE queue = queue;
@@ -775,9 +782,6 @@ DELETE FROM xq_pause
 -- pauses
 SELECT tube, whole, since_us, actor, reason FROM xq_pause
     WHERE queue = 'page';
-
--- time us
-SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
 
 -- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
@@ -830,10 +834,6 @@ DELETE FROM `page_xq_wait`
 SELECT k0, session, since FROM `page_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
-
--- forget cancelled
-DELETE FROM xq_setting
-    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
 
 -- any ready
 SELECT 1 FROM `page` FORCE INDEX (`page_xq_oldest_R`)

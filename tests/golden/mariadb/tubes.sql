@@ -1111,6 +1111,13 @@ DELETE FROM xq_session
 INSERT INTO xq_setting (name, value)
     VALUES (:name, :value) ON DUPLICATE KEY UPDATE value = :value;
 
+-- time us
+SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
+
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
+
 -- pause
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ('mail', :tube, :whole, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED), :actor, :reason) ON DUPLICATE KEY UPDATE queue = queue;
@@ -1122,9 +1129,6 @@ DELETE FROM xq_pause
 -- pauses
 SELECT tube, whole, since_us, actor, reason FROM xq_pause
     WHERE queue = 'mail';
-
--- time us
-SELECT CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED);
 
 -- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
@@ -1177,10 +1181,6 @@ DELETE FROM `mail_xq_wait`
 SELECT k0, session, since FROM `mail_xq_wait`
     WHERE event IS NULL
     ORDER BY since;
-
--- forget cancelled
-DELETE FROM xq_setting
-    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(:now, (@@timestamp * 1e0));
 
 -- any ready
 SELECT 1 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)

@@ -617,6 +617,13 @@ INSERT INTO xq_setting (name, value)
     ON CONFLICT (name) DO UPDATE
     SET value = :value;
 
+-- time us
+SELECT CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint);
+
+-- forget cancelled
+DELETE FROM xq_setting
+    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8));
+
 -- pause
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ('page', :tube, :whole, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint), :actor, :reason)
@@ -629,9 +636,6 @@ DELETE FROM xq_pause
 -- pauses
 SELECT tube, whole, since_us, actor, reason FROM xq_pause
     WHERE queue = 'page';
-
--- time us
-SELECT CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint);
 
 -- add schedule
 INSERT INTO xq_schedule (queue, name, spec, task, next_us)
@@ -685,10 +689,6 @@ DELETE FROM "page_xq_wait"
 SELECT k0, session, since FROM "page_xq_wait"
     WHERE event IS NULL
     ORDER BY since;
-
--- forget cancelled
-DELETE FROM xq_setting
-    WHERE substr(name, 1, 10) = 'cancelled:' AND value < COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8));
 
 -- any ready
 SELECT 1 FROM "page"
