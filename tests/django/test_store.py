@@ -19,7 +19,7 @@ import pytest
 from django.apps.registry import Apps
 from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.signals import post_save, pre_save
-from django.test.utils import override_settings
+from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
 from tests.steps import PATIENCE, eventually
@@ -80,6 +80,15 @@ def test_what_a_transaction_undoes_was_not_put_nor_paused_nor_heard_of(make):
     known = [each for each in heard if each != "put gone"]  # without autocommit an end is seen, and not which
     assert known == ["put once", "put by hand", "take once", "take by hand"]
     assert Task.xq.check() == []
+
+
+def test_django_sees_each_statement_of_a_queue(make):
+    Task = make({"keep": True})
+    for _ in range(2):  # the first calls check the installation
+        with CaptureQueriesContext(connection) as seen:
+            Task.put({"name": "x"})
+            Task.take().ack()
+    assert len(seen) == 3
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # on a server rows are locked one by one

@@ -11,6 +11,7 @@ from weakref import ref
 import peewee as pw
 import pytest
 
+import xq
 from tests.conftest import DATABASES, Maker
 from tests.factories import task
 from tests.steps import PATIENCE
@@ -77,6 +78,12 @@ def test_a_program_that_is_to_end_does_nothing_on_a_connection_that_all_threads_
     assert not db.is_closed()
     assert Task.get().attempts == 1
     db.close()
+
+
+def test_the_exit_of_a_process_opens_no_database_that_it_has_not_used(tmp_path):
+    xq.upgrade(Maker(unused := pw.SqliteDatabase(tmp_path / "unused.db")).model(), fields={"status": "status"})
+    database_of(unused).close()
+    assert not (tmp_path / "unused.db").exists()
 
 
 def test_after_init_with_another_database_its_sessions_show_there_that_the_process_lives(make, request, tmp_path):

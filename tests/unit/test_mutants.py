@@ -21,20 +21,3 @@ def test_the_tests_that_should_notice_a_mutant_exist() -> None:
         for file, _, test in (hint.partition("::") for hint in mutant.hints.split()):
             path = ROOT / "tests" / file
             assert path.is_dir() or f"def {test}" in path.read_text(), f"{mutant.what}: there is no {file}::{test}"
-
-
-def test_no_mutant_is_there_twice() -> None:
-    assert len({mutant.what for mutant in MUTANTS}) == len(MUTANTS)
-    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
-
-
-def test_nine_of_ten_mutants_are_for_make_test_to_notice() -> None:
-    assert 10 * sum(mutant.tier != "test" for mutant in MUTANTS) <= len(MUTANTS)
-
-
-def test_a_mutant_that_does_not_fit_the_code_any_more_is_named() -> None:
-    mutant = Mutant("a fault", "xq/some.py", "old", "new", "unit")
-    assert mutated("one old thing", mutant) == "one new thing"
-    for text in ("nothing", "old and old"):
-        with pytest.raises(ValueError, match="the mutant 'a fault' does not fit the code any more"):
-            mutated(text, mutant)

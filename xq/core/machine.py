@@ -193,7 +193,7 @@ CORE: Final = Feature(
 
 # What a mapped role has if no feature decides it.
 ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
-# Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.parts`).
+# Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.dialect`).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
     + ("now", "context", "session", "token", "owner", "unique", "many", "since", "until", "adding")

@@ -41,13 +41,17 @@ class Callers:
     def submit(self, store: Connections, job: Job) -> None:
         """Run a job in one of the threads, with the connection that the store has there."""
         with self._lock:
+            if len(self._threads) < min(self._pending + 1, self._most):
+                thread = threading.Thread(target=self._serve, name="xq calls of coroutines", daemon=True)
+                self._threads[thread] = None
+                try:
+                    thread.start()
+                except RuntimeError:  # the system allows no more threads: another one may run the job
+                    del self._threads[thread]
+                    if not self._threads:
+                        raise
             self._pending += 1
             self._jobs.put((store, job))
-            if len(self._threads) >= min(self._pending, self._most):
-                return
-            thread = threading.Thread(target=self._serve, name="xq calls of coroutines", daemon=True)
-            self._threads[thread] = None
-        thread.start()
 
     def end(self) -> None:
         """End the threads after the jobs that were submitted."""

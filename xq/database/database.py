@@ -28,8 +28,8 @@ from xq.database.sessions import Sessions
 log = logging.getLogger("xq")
 
 _databases: WeakSet[Database] = WeakSet()  # of this process
-_lock = threading.RLock()  # held while a database, or a part of one, is made
-_paused: list[Duties] = []  # stopped between two cycles while this process forks
+_making = threading.RLock()  # held while a database is made
+_paused: list[Any] = []  # locks: no database makes its parts, or runs a duty, while this process forks
 LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
 
@@ -46,6 +46,7 @@ class Database(BaseDatabase):
     def _begin(self) -> None:
         self.reaper = Reaper(self, self.sessions)
         self.known_liveness, self._knows_liveness = None, False
+        self._lock = threading.RLock()  # held while a part is made, which may connect
         self.duties: Duties | None = None  # of the last thread that was started
 
     def _when_dropped(self, call: Callable[[], object]) -> None:
@@ -57,7 +58,7 @@ class Database(BaseDatabase):
         cls, kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], connect: Callable[[], Connections]
     ) -> Database:
         """Return the database that an ORM keeps in `kept` under this name: a new one if that has another key."""
-        with _lock:
+        with _making:
             found: Database | None = kept.get(name)
             if found is None or found.key != key:
                 found = kept[name] = cls(key, connect())
@@ -75,7 +76,7 @@ class Database(BaseDatabase):
         return self.find_liveness() if not self._knows_liveness and self.is_installed else self.known_liveness
 
     def find_liveness(self) -> Liveness | None:
-        with _lock:  # a second object would not hold the locks of the first
+        with self._lock:  # a second object would not hold the locks of the first
             if not self._knows_liveness:
                 self.known_liveness = found = self.sql_of_files.liveness(self.store)
                 self._knows_liveness = True
@@ -88,7 +89,7 @@ class Database(BaseDatabase):
 
     def start_duties(self) -> Duties | None:
         """Return the duties, with their thread started if necessary; None if the database can have none."""
-        with _lock:
+        with self._lock:
             if self.duties is None or not self.duties.thread.is_alive():
                 try:
                     notifier = self.sql_of_files.notifier(self.store, self.find_liveness())
@@ -97,9 +98,14 @@ class Database(BaseDatabase):
                     return None
                 if notifier is None:
                     return None
-                self.duties = found = Duties(self, self.sessions, self.reaper, notifier)
+                found = Duties(self, self.sessions, self.reaper, notifier)
+                try:
+                    found.thread.start()
+                except RuntimeError:  # the system allows no more threads
+                    notifier.close()
+                    raise
+                self.duties = found
                 self._when_dropped(found.end)
-                found.thread.start()
             return self.duties
 
     def is_paused(self) -> bool:
@@ -128,9 +134,9 @@ class Database(BaseDatabase):
 
     def close(self) -> None:
         """End this process's sessions, threads and connections. The next call begins anew."""
-        liveness = self.liveness
+        liveness = self.known_liveness
         self.end_sessions()
-        with _lock:
+        with self._lock:
             ending, self.duties = self.duties, None
         if ending is not None:
             ending.end()
@@ -191,20 +197,22 @@ def _end_at_exit() -> None:
 
 def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
-    working = [database.duties for database in copied(_databases) if database.duties is not None]
-    _paused.extend(duties for duties in working if duties.working.acquire(timeout=RETRY))
-    _lock.acquire()
+    databases = copied(_databases)
+    locks: list[Any] = [database.duties.working for database in databases if database.duties is not None]
+    locks += [database._lock for database in databases]
+    _paused.extend(lock for lock in locks if lock.acquire(timeout=RETRY))
+    _making.acquire()
 
 
 def _in_parent() -> None:
-    _lock.release()
+    _making.release()
     while _paused:
-        _paused.pop().working.release()
+        _paused.pop().release()
 
 
 def _in_child() -> None:
-    global _lock
-    _lock = threading.RLock()
+    global _making
+    _making = threading.RLock()
     _paused.clear()
     sessions.forked()
     for database in copied(_databases):

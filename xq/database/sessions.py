@@ -399,13 +399,18 @@ class Sessions:
 
     def exit(self) -> None:
         """Leave all sessions at the end of the process."""
-        database, liveness, known = self.database(), self.records.liveness, self.live()
-        if database is None or not known or not (liveness is None or liveness.there()):
+        database, known = self.database(), self.live()
+        if database is None or not known:  # no query: it may be a database that this process has never used
+            return
+        if (liveness := self.records.liveness) is not None and not liveness.there():
             return
         with database.store.briefly_connected():  # the application may have closed its own connection
             for session in known:
                 session.release()
-                self.leave(session)
+                try:
+                    self.leave(session)
+                except Exception as error:
+                    log.debug("the session %s could not be ended: %s", session.uuid, error)
             uuids = [session.uuid for session in known]
             for member in database.installed:
                 if (queue := member.executor) is not None:

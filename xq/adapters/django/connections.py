@@ -22,6 +22,7 @@ from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnectio
 from xq.core import time
 from xq.core.connections import Address, Connector, Driver, Joined, keep
 from xq.core.errors import ConfigurationError, LeftOpen
+from xq.core.kinds import R, Row
 from xq.database.database import Database
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
@@ -119,10 +120,21 @@ class _WatchedConnection(Connection):
     def joins(self, joins: Joined) -> None:
         self.kept.joins = joins
 
-    def _run(self, sql: str, values: Sequence[Any]) -> Any:
-        made = self.cursor()
-        _execute_seen(self.store.connection, made, sql, values, self.driver)
-        return made
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._seen(sql, values, self.driver.rows)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._seen(sql, values, lambda made: int(made.rowcount))
+
+    def _seen(self, sql: str, values: Sequence[Any], found: Callable[[Any], R]) -> R:
+        try:
+            made = self.cursor()
+            _execute_seen(self.store.connection, made, sql, values, self.driver)
+            return found(made)
+        except BaseException as error:
+            if not self.in_transaction:
+                self._undo(error)
+            self.store.failed(error)
 
 
 class DjangoConnections(OrmConnections):
