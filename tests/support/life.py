@@ -23,7 +23,7 @@ def threads() -> list[Duties]:
 
 
 def end_threads() -> None:
-    """End them. Else each goes on until its database object is collected, and tries to connect to what is gone."""
+    """End the maintenance threads. Else each tries to connect until its database object is collected."""
     for duties in threads():
         duties.end()
         duties.thread.join(PATIENCE)

@@ -201,16 +201,16 @@ class Sessions:
         own = self.of_process
         return own if own is not None and not own.closed and not entered() else self.current()
 
-    def token(self, session: Session, database: RunsQueue, queue: str) -> str:
+    def token(self, session: Session, queue: RunsQueue, name: str) -> str:
         """Return a unique token for a take from a queue: session, time in milliseconds, process, number.
 
         It has at most 63 characters, since the token of a finished task has one more (plain-sql.md) in a column of 64.
         The first one of a queue registers the session in the database. Raises UnknownSession.
         """
-        if queue not in session.registered_in and not session.closed:
-            session.register(database)
-        if database.clock is not None:
-            now = database.clock.now
+        if name not in session.registered_in and not session.closed:
+            session.register(queue)
+        if queue.clock is not None:
+            now = queue.clock.now
         else:  # by the clock of the database
             here = self.database()
             now = time.time() + (here.known_liveness.skew if here and here.known_liveness else 0.0)

@@ -33,7 +33,7 @@ class Found(Generic[T]):
     """A page of tasks. `next` is the cursor for the page behind it, for `find`; None at the end.
 
     `since` has for each task when it came into its state, in seconds since 1970; None if that is not known. A taken
-    task's token tells it, and the role finished for a task that has ended; for others the feature history, if it was
+    task's token shows it, and the role finished for a task that has ended; for others the feature history, if it was
     among its last 200,000 transitions. `looked` counts the examined rows, `unknown` the rows that `age` leaves out,
     and `ended` says whether the call came to the end. If it did not, and the page is not full, it stopped after
     10,000 rows: go on with the cursor.

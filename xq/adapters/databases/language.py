@@ -165,7 +165,7 @@ class Language(ABC):
 
     @abstractmethod
     def gone(self, store: Connections, uuids: Sequence[str]) -> list[str]:
-        """Return the given sessions whose process has ended. It ends none, and returns none if it cannot tell."""
+        """Return the given sessions whose process has ended. It ends none, and returns none if denied the query."""
 
     @abstractmethod
     def only_reads(self, store: Connections) -> bool:
