@@ -154,15 +154,15 @@ class Aio(Generic[T]):
         return await self._finish("touch", key, None, {"increment": increment})
 
     async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
-        alike, finish = kind(event, options), self._turns.waiting.finish
+        alike, named = kind(event, options), self._turns.waiting.named
         try:
             moved: T = await self._soon(alike, (key, update))
             return moved
         except Exception as error:
-            if self._block() is not None or not finish.is_locked(error):
+            if self._block() is not None or not named.is_locked(error):
                 raise
-        taken = Taken(*finish.tasks.identify(key))
-        locked: Locked[T] = Locked(finish, event, taken, partial(self._turns.one, alike, (key, update)))
+        taken = Taken(*named.tasks.identify(key))
+        locked: Locked[T] = Locked(named, event, taken, partial(self._turns.one, alike, (key, update)))
         while (found := await self._call(locked.moved)) is None:
             await asyncio.sleep(LOCKED)  # a coroutine that is cancelled does not try again
         return found
@@ -239,7 +239,7 @@ class Aio(Generic[T]):
             except NotInstalled:
                 if until_empty or max_tasks is not None:
                     raise
-            log = self._turns.waiting.finish.log
+            log = self._turns.waiting.named.log
             log.info("aio.run() waits until the queue is installed as this process defines it")
             await asyncio.sleep(REVIEW)
             while (await self.health()).state == "error":

@@ -253,26 +253,26 @@ class Queue(Operators[T]):
 
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
-        return self.parts.finish.one("ack", key, options, update)
+        return self.parts.named.one("ack", key, options, update)
 
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr, tube, attempts.
 
         `tube` moves it to another tube. `attempts` sets the number of its takes so far, and empties the role error.
         """
-        return self.parts.finish.one("release", key, options, update)
+        return self.parts.named.one("release", key, options, update)
 
     def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
         """Bury a taken task until it is dug: to B. With buried="any", a task in any state, of any owner.
 
         A task that is in B already stays as it is, and no transition is counted, unless there is an `update`.
         """
-        return self.parts.finish.one("bury", key, {}, update)
+        return self.parts.named.one("bury", key, {}, update)
 
     def touch(self, key: object, increment: float | timedelta) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         seconds_of("increment", increment, ends=True)  # None is not left out here
-        return self.parts.finish.one("touch", key, {"increment": increment})
+        return self.parts.named.one("touch", key, {"increment": increment})
 
     def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
@@ -328,7 +328,7 @@ class Queue(Operators[T]):
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
         if n is MISSING:
-            return self.parts.finish.one("dig", key, options, update)
+            return self.parts.named.one("dig", key, options, update)
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     kick = dig  # its older name; a number is a key here too
@@ -341,7 +341,7 @@ class Queue(Operators[T]):
 
     def kill(self, key: object) -> T:
         """Delete a task in any state, of any owner."""
-        return self.parts.finish.one("kill", key, {})
+        return self.parts.named.one("kill", key, {})
 
     def kill_many(self, keys: Iterable[object]) -> list[T]:
         """Delete all of the tasks, or none."""
@@ -359,15 +359,15 @@ class Queue(Operators[T]):
             raise BadValue(f"cancel buries a task with to='B', and deletes it without: {shown(to)} is neither")
         if letter is not None and letter not in self.machine.states:
             self.parts.tasks.options.refuse_option("cancel", "to")
-        return self.parts.finish.cancel(key, letter)
+        return self.parts.named.cancel(key, letter)
 
     def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
-        return self.parts.finish.one("snatch", key, options)
+        return self.parts.named.one("snatch", key, options)
 
     def restart(self, key: object, **options: Unpack[Times]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`."""
-        return self.parts.finish.one("restart", key, options)
+        return self.parts.named.one("restart", key, options)
 
     def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:
         """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
@@ -379,7 +379,7 @@ class Queue(Operators[T]):
         if letter is None:
             known = self.parts.tasks.wording.states(targets)
             raise BadValue(f"switch moves tasks of {self.parts.store.name} to one of {known}, not to {shown(to)}")
-        return self.parts.finish.one("switch", key, options, to=letter)
+        return self.parts.named.one("switch", key, options, to=letter)
 
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
@@ -387,7 +387,7 @@ class Queue(Operators[T]):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if event in ("cancel", *(row.event for row in self.machine.rows if row.named or row.source == ABSENT)):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
-        return self.parts.finish.one(event, key, options, update)
+        return self.parts.named.one(event, key, options, update)
 
     def release_all(self) -> int:
         """Release all taken tasks, of any owner. Returns their number."""
@@ -423,7 +423,7 @@ class Queue(Operators[T]):
         named = self.parts.tasks.tube(tube, f"{event}(tube)")
         self.parts.pauses.change(event, named, by)
         if by:
-            log_act(self.parts.finish, by, event if named is None else f"{event} {named}")
+            log_act(self.parts.named, by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -479,7 +479,7 @@ class Queue(Operators[T]):
         with block(self.parts.store.database, by) if by else nullcontext():
             changed = self.parts.schedules.change(event, name, by)
         if by and changed:
-            log_act(self.parts.finish, by, f"{event} the schedule {name}")
+            log_act(self.parts.named, by, f"{event} the schedule {name}")
         self.parts.store.after_commit(self.parts.maintenance.scheduled)
         return changed
 
@@ -504,7 +504,7 @@ class Queue(Operators[T]):
     def peek(self, key: object) -> T:
         """Return a task without changing it. Raises NotFound."""
         parts, _ = self.parts.tasks.identify(key)
-        return self.parts.tasks.returned(self.parts.finish.look(parts)[0])
+        return self.parts.tasks.returned(self.parts.named.look(parts)[0])
 
     def by_state(self, state: str | int, n: int | None = None) -> list[T]:
         """Return the tasks in a state, the oldest first, at most `n` of them (None: all).
@@ -512,7 +512,7 @@ class Queue(Operators[T]):
         The state is named by its word in `statuses=`, else by its letter, else by its name: "R" or "ready".
         """
         letter = self._state(state)
-        return self.parts.inspection.by_state(letter, None if n is None else count_of(n))
+        return self.parts.doctor.by_state(letter, None if n is None else count_of(n))
 
     def count(self, state: str | int | None = None) -> int:
         """Return the number of tasks in a state (named as with `by_state`), or in the queue.
@@ -525,7 +525,7 @@ class Queue(Operators[T]):
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each taken task, the longest first."""
-        return self.parts.inspection.taken()
+        return self.parts.doctor.taken()
 
     def waiting(self) -> list[tuple[Any, str, float]]:
         """Return (key, uuid of the session, time in seconds since 1970) of each call of `wait`.
@@ -536,7 +536,7 @@ class Queue(Operators[T]):
 
     def sessions(self) -> list[tuple[str, float]]:
         """Return the open sessions of the database: (uuid, time of the start in seconds since 1970)."""
-        return self.parts.inspection.sessions()
+        return self.parts.doctor.sessions()
 
     def stats(self, pretty: bool = False) -> Stats:
         """Return the number of tasks in each state, and the number of transitions.
@@ -544,7 +544,7 @@ class Queue(Operators[T]):
         They are exact as of the last commit, and count the statements of any program. With `pretty` the states are
         spelled.
         """
-        found = self.parts.inspection.stats()
+        found = self.parts.doctor.stats()
         return found.spelled() if pretty else found
 
     queue_stats = stats

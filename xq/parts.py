@@ -45,13 +45,13 @@ class Parts(Generic[T]):
     waiters: Waiters  # the callers that wait
     pauses: Pauses
     inserts: Inserts[T]  # the puts
-    finish: NamedMoves[T]  # moves one task that a call names, and those that workers have
+    named: NamedMoves[T]  # moves one task that a call names, and those that workers have
     several: SeveralMoves[T]  # moves many
     schedules: Schedules[T]
     maintenance: QueueMaintenance  # what the maintenance thread does for the queue
     takes: Takes[T]
     waiting: Waiting[T]  # the calls that wait
-    inspection: Doctor  # answers operators
+    doctor: Doctor  # answers operators
     search: Search[T]
     pipeline: Pipeline
 
@@ -71,17 +71,17 @@ def parts_of(
     unattended = UnattendedMoves(steps)
     in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
     inserts = Inserts(tasks, steps)
-    finish = NamedMoves(tasks, steps, in_doubt)
-    several = SeveralMoves(finish)
+    named = NamedMoves(tasks, steps, in_doubt)
+    several = SeveralMoves(named)
     schedules = Schedules(executor, tasks, inserts)
-    maintenance = QueueMaintenance(timers, finish, pauses, waiters, schedules)
+    maintenance = QueueMaintenance(timers, named, pauses, waiters, schedules)
     takes: Takes[T] = Takes(timers, in_doubt, pauses, maintenance)
     waiting = Waiting(inserts, takes, maintenance, woken)
     observers.listen(waiters, maintenance)
     # looks
-    inspection = Doctor(pauses, history, takes.unmovable)
+    doctor = Doctor(pauses, history, takes.unmovable)
     pipeline = Pipeline(executor, tasks, history, Archive(steps))
     return Parts(
         store, definition, tasks, observers, executor, history, waiters, pauses,
-        inserts, finish, several, schedules, maintenance, takes, waiting, inspection, Search(executor, tasks), pipeline,
+        inserts, named, several, schedules, maintenance, takes, waiting, doctor, Search(executor, tasks), pipeline,
     )  # fmt: skip

@@ -85,7 +85,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
                 "await asyncio.to_thread(run_pending, worker)"
             )
     calls, source, again = 0, source_of(worker, worker.options.tube), list[Any]()
-    identify, tried = worker.queue.parts.finish.tasks.identify, attempts.failures.tried
+    identify, tried = worker.queue.parts.named.tasks.identify, attempts.failures.tried
     worker.queue.parts.maintenance.schedules.declare()
     try:
         while tasks := attempts.take(source, worker.options.batch or 1, 0):

@@ -266,26 +266,26 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
 def looks(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
     found = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED} | {
-        "look": of.looks.look(),
-        "look at all": of.looks.look_at_all(),
+        "look": of.queries.look(),
+        "look at all": of.queries.look_at_all(),
     }
     found |= {f"maintenance, for this queue and others: {what}": sql for what, sql in upkeep(of).items()}
     found |= {f"forget the queue in {table}": sql for table, sql in of.records.forget_all.items()}
     found["lock before a kill in several states"] = of.moves.lock_all(queue.machine.states)
     if of.has_history:
-        found["history"] = of.looks.history([])
-        found["history of a task, from one moment to another"] = of.looks.history(["key", "since", "until"])
+        found["history"] = of.queries.history([])
+        found["history of a task, from one moment to another"] = of.queries.history(["key", "since", "until"])
     for title, sql in found.items():
         yield Entry(title, Statement(sql or ""))
     for state in queue.machine.states:
-        yield _entry(of, "by_state", state, Statement(of.looks.by_state(state)))
+        yield _entry(of, "by_state", state, Statement(of.queries.by_state(state)))
 
 
 def upkeep(of: Any) -> dict[str, str]:
     """What the maintenance thread asks of many queues at once; here of one."""
     watch = "is there something for who waits"
     return {
-        **({watch: filled(of.session_sql.watch, found=of.looks.anything)} if isinstance(of, Mariadb) else {}),
+        **({watch: filled(of.session_sql.watch, found=of.queries.anything)} if isinstance(of, Mariadb) else {}),
         "what other processes may have changed": of.shared.records_of([of]),
         "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True)]),
         "who owns tasks and is not registered": of.shared.orphans_of([of]),

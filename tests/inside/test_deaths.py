@@ -31,7 +31,7 @@ def dying(make: Any, features: dict[str, Any], n: int = 1, **options: Any) -> tu
     Task = make(features, roles=ROLES, attributes={"error": pw.TextField(null=True)})
     Task.xq.put_many(tasks(n))
     attempts = Attempts(worker := Task.xq.worker(print, **options), Program().stop)
-    identify = Task.xq.parts.finish.tasks.identify
+    identify = Task.xq.parts.named.tasks.identify
 
     def die(found: Any, cause: str) -> None:
         attempts.failures.died(Attempt(found, Taken(*identify(found)), found.attempts), cause)

@@ -107,7 +107,7 @@ def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task
 def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transaction_open(make_shared):
     Task = make_shared()
     refers(Task, Task.put(task()))
-    finish, store = Task.xq.parts.finish, Task.xq.parts.store
+    finish, store = Task.xq.parts.named, Task.xq.parts.store
     taken = values.Taken(*finish.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
         store.ready().as_one(lambda: finish.ack_those([taken]), list)
@@ -119,7 +119,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
 def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     Task = make_shared()
     Task.put(task())
-    finish, store = Task.xq.parts.finish, Task.xq.parts.store
+    finish, store = Task.xq.parts.named, Task.xq.parts.store
     taken = values.Taken(*finish.tasks.identify(Task.take()))
 
     def take() -> None:
@@ -209,7 +209,7 @@ def test_the_time_in_a_state_that_began_before_the_transitions_that_are_read_is_
         Task.put(task())
         Task.xq.clock.tick(seconds)
     Task.take()
-    of = Task.xq.parts.inspection
+    of = Task.xq.parts.doctor
     assert of.times()["R"] == {50: (15.0, True), 99: (15.0, True)}
     monkeypatch.setattr(inspection, "LAST", 2)
     assert of.times()["R"] == {50: (5.0, False), 99: (5.0, False)}

@@ -296,7 +296,7 @@ def test_a_denied_privilege_ends_a_run_that_is_to_end_and_a_worker_asks_ever_les
         mine.worker(print)
         for options in ({"until_empty": True}, {"max_tasks": 1}):
             assert is_denied(lambda options=options: mine.run(**options))
-        daemon: Any = RetriedCalls(mine.parts.finish, Stop(), ends=False)
+        daemon: Any = RetriedCalls(mine.parts.named, Stop(), ends=False)
         for _ in range(8):
             with pytest.raises(pw.PeeweeException) as denied:
                 mine.take()

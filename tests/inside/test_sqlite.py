@@ -339,7 +339,7 @@ def test_the_numbers_stay_when_rows_are_added_up_and_pruned_and_the_history_is_s
 
 def test_a_program_that_ends_by_itself_ends_with_an_unknown_error_that_stays(sqlite_db):
     Task, stop = Maker(sqlite_db)(), type("NoPause", (), {"wait": lambda self, seconds: None})()
-    ends, goes_on = (RetriedCalls(Task.xq.parts.finish, stop, ends=ends) for ends in (True, False))
+    ends, goes_on = (RetriedCalls(Task.xq.parts.named, stop, ends=ends) for ends in (True, False))
     ((pages,),) = sqlite_db.execute_sql("PRAGMA page_count").fetchall()
     sqlite_db.execute_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(pw.OperationalError, match="full") as full:

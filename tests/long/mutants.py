@@ -444,7 +444,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "a task that is done again meanwhile is deleted for the archive",
         "xq/pipeline/archive.py",
-        "if self.executor.run(binding.dialect.looks.done_again(until)):",
+        "if self.executor.run(binding.dialect.queries.done_again(until)):",
         "if False:",
         "inside/test_pipeline.py::test_what_moves_after_it_was_written_stays",
         tier="rest",

@@ -526,7 +526,7 @@ def job(
         with counter.alone():
             queue.truncate()
             put(n)
-            while roll_up_some(queue.parts.finish.executor):
+            while roll_up_some(queue.parts.named.executor):
                 pass  # else one of the runs would, at a thousand counters
             with counter.counting(workers=True) as trips:
                 run(until_empty=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.connections import Driver, Joined, PipelineDriver, Sent
+from xq.core.connections import Driver, OpenBlock, PipelineDriver, Sent
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -103,7 +103,7 @@ class Connection:
         "driver",
         "gathers",
         "in_transaction",
-        "joins",
+        "open_block",
         "of",
         "raw",
         "set_up",
@@ -119,7 +119,7 @@ class Connection:
         self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.briefly = False
-        self.joins: Joined = ""
+        self.open_block: OpenBlock = ""
         self.ahead: Ahead = []  # statements that are sent with the next one
         self.gathers = False  # whether the next statement is one of these
         self.set_up: bool | None = False  # None: in a transaction, which may be rolled back: again after it
@@ -142,7 +142,7 @@ class Connection:
 
     @property
     def pipelines(self) -> bool:
-        return self.driver.joins == "pipeline"
+        return self.driver.batching == "pipeline"
 
     @property
     def begins(self) -> bool:
@@ -171,7 +171,7 @@ class Connection:
 
     def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         if self.in_transaction:
-            if self.joins:
+            if self.open_block:
                 return work(self, values)
             with self.store.atomic(own=True):
                 return work(self, values)
@@ -180,7 +180,7 @@ class Connection:
         ahead, self.ahead = self.ahead, []
         try:
             self._control(self.driver.begin)
-            self.in_transaction, self.joins = True, "transaction"
+            self.in_transaction, self.open_block = True, "transaction"
             for sql, its, rows in ahead:
                 rows += self.execute(sql, its)
             found = work(self, values)
@@ -191,7 +191,7 @@ class Connection:
             self._undo(error)
             self.store.failed(error)
         finally:
-            self.in_transaction, self.joins = False, ""
+            self.in_transaction, self.open_block = False, ""
         return found
 
     def as_one(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
@@ -301,20 +301,20 @@ class OrmConnections(BaseStore):
 
     @contextmanager
     def atomic(self, own: bool = False) -> Iterator[None]:
-        joins: Joined = "" if not own else "savepoint" if self.in_transaction() else "transaction"
+        block: OpenBlock = "" if not own else "savepoint" if self.in_transaction() else "transaction"
         ahead: Ahead = []
         try:
             with self._atomic():
                 connection = self.ready()
-                before = connection.joins
+                before = connection.open_block
                 try:
-                    connection.joins = joins
+                    connection.open_block = block
                     ahead, connection.ahead = connection.ahead, ahead
                     for sql, values, rows in ahead:
                         rows += connection.execute(sql, values)
                     yield
                 finally:
-                    connection.joins = before
+                    connection.open_block = before
         except BaseException:
             for *_, rows in ahead:  # they were rolled back
                 rows.clear()

@@ -96,7 +96,7 @@ def health(
 
 def sessions(queue: Queue) -> Answer:
     """List the database's open sessions, each one's process, and how many tasks it has taken from this queue."""
-    found, now = queue.processes(), queue.parts.inspection.moment()
+    found, now = queue.processes(), queue.parts.doctor.moment()
     times = [{"since": moment(each.since), "oldest": moment(each.oldest)} for each in found]
     told = [{"process": each.name} | each._asdict() | times for each, times in zip(found, times, strict=True)]
     rows = [

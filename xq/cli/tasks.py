@@ -89,7 +89,7 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
-    groups, now = queue.failures(wanted, n), queue.parts.inspection.moment()
+    groups, now = queue.failures(wanted, n), queue.parts.doctor.moment()
     told = [vars(one) | {"key": _key(one.key), "first": moment(one.first), "last": moment(one.last)} for one in groups]
     rows = [
         {"tasks": counted(one.count, groups.ended)}
@@ -105,7 +105,7 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
 
 def history(queue: Queue, key: o.AnyKey = None, n: o.Many = 1_000, before: o.Before = None) -> Answer:
     """Show a task's last transitions, or all tasks', with the time in each state. Needs the feature history."""
-    found = queue.parts.inspection.last(n + 1, one := key_of(queue, key), before)
+    found = queue.parts.doctor.last(n + 1, one := key_of(queue, key), before)
     if one is not None and not found:
         queue.peek(one)  # raises NotFound
     told = [transition(queue, each) | {"seconds_in_source": each.dur_us and each.dur_us / 1e6} for each in found[-n:]]
@@ -262,7 +262,7 @@ def table(queue: Queue, told: list[dict[str, Any]]) -> list[list[dict[str, Any]]
 
     From xq's own columns it has only the error and the attempts.
     """
-    roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.inspection.moment()
+    roles, own, now = queue.roles, queue.parts.tasks.table.own, queue.parts.doctor.moment()
     taken, first = {}, {role: roles[role] for role in ("error", "attempts") if role in roles}
     if any(each["state"] == "T" for each in told):
         taken = {key_text(_key(key)): session for key, session, _ in queue.taken()}

@@ -41,7 +41,7 @@ def _transitions(queue: Queue, n: int, once: bool, key: Any) -> Iterator[Any]:
 
     A transaction may commit after others with greater ids, so each look reads the last LATE ids again.
     """
-    inspection = queue.parts.inspection
+    inspection = queue.parts.doctor
     first = since = inspection.newest()
     yield from (earlier := inspection.last(n, key) if n else [])
     seen = {row.id for row in earlier}
@@ -102,7 +102,7 @@ def _rates(looks: Looks, state: str) -> dict[str, str]:
 
 def _look(queue: Queue, wanted: str, looks: Looks) -> Answer:
     """Return what health, stats, failures and list say about a queue, with rates and time percentiles."""
-    inspection, parts = queue.parts.inspection, {}
+    inspection, parts = queue.parts.doctor, {}
     times = inspection.times() if queue.machine.settings.history is not None else {}
     spans = {state: {f"p{at}": age for at, age in of.items()} for state, of in times.items()}
     sentence, sessions = queue.health(max_age=SOON).sentence, len(inspection.online())

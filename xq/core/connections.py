@@ -17,7 +17,7 @@ from xq.core.clock import Clock
 from xq.core.kinds import ErrorKind, Field, Kind, R, Row, S, T, Values
 
 # A block of `Connections.atomic(own=True)`: "transaction" if only the whole transaction can be undone. "" is none.
-Joined = Literal["", "savepoint", "transaction"]
+OpenBlock = Literal["", "savepoint", "transaction"]
 Run = Callable[["Connection", dict[str, Any]], list[Row]]  # a compiled statement, run with its named values
 
 
@@ -128,7 +128,7 @@ class Reader(Protocol):
         """Return an instance of the model. Values that are not columns become plain attributes."""
 
 
-Joins = Literal["", "transaction", "pipeline"]
+Batching = Literal["", "transaction", "pipeline"]
 Sent = tuple[str, Sequence[Any]]  # a statement and its values
 
 
@@ -140,7 +140,7 @@ class Driver(Protocol):
     retryable: frozenset[ErrorKind]  # RETRYABLE, and the other kinds that this driver calls operational
 
     @property
-    def joins(self) -> Joins:
+    def batching(self) -> Batching:
         """What makes an ack together with the next take cheaper than both alone; "" if nothing does."""
 
     def check(self, connection: Any, advice: str = "") -> None:
@@ -250,7 +250,7 @@ class Connection(Protocol):
     in_transaction: bool  # whether the application or `atomically` has opened one
     # The block of xq's own that is open. What runs in it joins it. There is a savepoint only within the application's
     # transaction, or if the caller catches the error and goes on.
-    joins: Joined
+    open_block: OpenBlock
     briefly: bool  # whether the open transaction may be undone and tried again, so that it waits for rows only briefly
     of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
@@ -273,7 +273,7 @@ class Connection(Protocol):
         """Run one statement without rows and return how many rows it changed. Raises as `Store.execute`."""
 
     def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
-        """Return `work(self, values)`, run as one transaction; within another one as `joins` says.
+        """Return `work(self, values)`, run as one transaction; within another one as `open_block` says.
 
         The ORM does not see this transaction, so `work` must not call the application.
         """

@@ -69,13 +69,13 @@ class Transactions(ABC):
 
         `locks`: it reads before it writes, so within the application's transaction lock for writing first. Of xq's
         `own` work the statements have no savepoints, so it catches no error of one. `caught`: the caller goes on after
-        an error, see `Connection.joins`.
+        an error, see `Connection.open_block`.
 
         Outside of a transaction, retry it after a conflict (a deadlock). Within the application's, raise: the database
         has rolled that back as a whole. If it is interrupted, roll back a transaction that xq left open.
         """
         connection = self.store.ready()
-        if own and not caught and connection.joins:
+        if own and not caught and connection.open_block:
             return work()
         within = connection.in_transaction  # before `work`: on MariaDB a deadlock ends the transaction
         if locks:
@@ -105,7 +105,7 @@ class Transactions(ABC):
         On SQLite a transaction that has read fails at once, without a wait, if there is another writer when it writes.
         A transaction of xq's own has locked when it began.
         """
-        if connection.in_transaction and not connection.joins:
+        if connection.in_transaction and not connection.open_block:
             try:
                 if begin_writing := self.begin_writing:
                     with self.store.bookkeeping():

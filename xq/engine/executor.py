@@ -66,14 +66,14 @@ class Executor(Transactions):
                 self._review_at = time.monotonic() + REVIEW
         return binding
 
-    def begin(self, *, locks: bool = False, looks: bool = False) -> Begun:
+    def begin(self, *, locks: bool = False, reviews: bool = False) -> Begun:
         """Bind the queue, and return the connection and the binding for a call that changes tasks: `open` is for looks.
 
         `locks`: the call reads before it writes, so within the application's transaction lock for writing first. The
-        first call of all does so too, and checks the installation. `looks`: review it, as no thread may do. Raises
+        first call of all does so too, and checks the installation. `reviews`: review it, as no thread may do. Raises
         NotInstalled.
         """
-        if looks and time.monotonic() > self._review_at:
+        if reviews and time.monotonic() > self._review_at:
             self.review()
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.of():
@@ -152,9 +152,9 @@ class Executor(Transactions):
         """Run a step, or a text of the dialect. Notify observers, and return the rows.
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
-        its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.joins`. Raises
-        NotInstalled if it fails because something installed is missing, and Duplicate if another task has its unique
-        value.
+        its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.open_block`.
+        Raises NotInstalled if it fails because something installed is missing, and Duplicate if another task has its
+        unique value.
         """
         if isinstance(step, str):
             step, values = self.open().text(step), {**self.values(), **(values or {})}
@@ -163,7 +163,7 @@ class Executor(Transactions):
         connection = connection or self.store.ready()
         within = connection.in_transaction
         try:
-            saves = within and (caught or (step.may_be_refused and not connection.joins))
+            saves = within and (caught or (step.may_be_refused and not connection.open_block))
             if saves and self.store.driver.errors_end_transactions:
                 with self.store.atomic(own=True):
                     rows = step.run(connection, values)

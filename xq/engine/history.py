@@ -64,5 +64,5 @@ class History:
         asked = tuple(name for name, value in {"key": key, **moments, **ids}.items() if value is not None)
         dialect = self.executor.dialect
         names = [*dialect.history_columns, "dur_us"]
-        rows = self.executor.run(dialect.looks.history(asked), values)
+        rows = self.executor.run(dialect.queries.history(asked), values)
         return [instance(dict(zip(names, row, strict=True))) for row in rows]

@@ -20,9 +20,9 @@ class InDoubtTakes:
     The tasks may or may not have been taken, so they are released.
     """
 
-    def __init__(self, batches: UnattendedMoves) -> None:
-        self.store = batches.store
-        self.batches = batches
+    def __init__(self, unattended: UnattendedMoves) -> None:
+        self.store = unattended.store
+        self.unattended = unattended
         self.pending: dict[str, float] = {}  # token -> the monotonic time by which the take was applied or discarded
         self._look_at = 0.0  # the monotonic time when it next attempts to release
         # Held by the thread that resolves: another would skip the locked rows, and drop their tokens.
@@ -53,7 +53,7 @@ class InDoubtTakes:
             self._look_at = now + LASTS / 20
             for token, until in list(self.pending.items()):
                 # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
-                refused = self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
+                refused = self.unattended.give_back_except_rejected(token, f"{token}!", "release", "take")
                 if now > until and not refused:
                     self.pending.pop(token, None)
         finally:

@@ -60,7 +60,7 @@ class Inserts(Generic[T]):
         for new, option in product(brought, seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
-        _, binding = begun = self.executor.begin(looks=True)
+        _, binding = begun = self.executor.begin(reviews=True)
         if not alone:
             brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
         if len(brought) == 1 and not (self._unique or binding.may_fail_to_read):
@@ -91,7 +91,13 @@ class Inserts(Generic[T]):
             connection, binding = begun = self.executor.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             by_error = not binding.dialect.moves.unless_duplicate(guard)
-            if tried or tasks or not by_error or not connection.in_transaction or connection.joins == "transaction":
+            if (
+                tried
+                or tasks
+                or not by_error
+                or not connection.in_transaction
+                or connection.open_block == "transaction"
+            ):
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     rows, part = self._insert(transition, part, seconds, begun)
             if rows is None or len(rows) < len(places):
@@ -181,7 +187,7 @@ class Inserts(Generic[T]):
                 rows = executor.run(step, values, connection, caught=complete.made_keys)
             except Exception as error:
                 if complete.made_keys and store.classify(error) in REFUSALS:
-                    look = binding.dialect.looks.look()
+                    look = binding.dialect.queries.look()
                     if any(executor.run(look, named(key)) for key in self._keys_in(complete)):
                         continue
                 raise

@@ -166,7 +166,7 @@ class NamedMoves(Generic[T]):
 
     def _moved(self, asked: Asked, transition: Transition, parts: Parts, token: str | None) -> list[T]:
         """Move one task and return it in a list; [] if it is not in the source state, or does not pass the fence."""
-        begun = self.executor.begin(looks=True)
+        begun = self.executor.begin(reviews=True)
         if transition.target == TAKEN or begun[1].may_fail_to_read:
             moved = self._moved_and_read(begun[1], asked, transition, parts, token)
         else:
@@ -305,7 +305,7 @@ class NamedMoves(Generic[T]):
 
     def look(self, parts: Parts, afresh: str = "") -> tuple[Row, str]:
         """Return a task's row, with its owner as the last column, and its state. Raises NotFound."""
-        rows = self.executor.run(self.executor.dialect.looks.look(afresh), named(parts))
+        rows = self.executor.run(self.executor.dialect.queries.look(afresh), named(parts))
         if not rows:
             raise NotFound(self.store.name, self.tasks.app_key(parts))
         state = self.executor.dialect.state(rows[0])

@@ -35,7 +35,7 @@ class Rates:
         It takes one task at a time, so that a group's tokens are counted exactly, and an empty group does not
         stop the others. `run` returns a row with only NULLs if the group has become empty meanwhile.
         """
-        next_bucket = dialect.query(dialect.looks.next_bucket)
+        next_bucket = dialect.query(dialect.queries.next_bucket)
 
         def several(connection: Connection, values: dict[str, Any]) -> list[Row]:
             n, found, refused = values["n"], list[Row](), 0

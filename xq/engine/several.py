@@ -41,7 +41,7 @@ class SeveralMoves(Generic[T]):
         dialect, listed_rows, by_state = self.executor.dialect, list[Row](), dict[str, list[Held]]()
         for batch in chunks((parts for parts, _ in taken), PER_MOVE):
             if listed := dialect.moves.listed(batch):  # else `find` looks at each
-                listed_rows += self.executor.run(dialect.looks.look_at_all(self.moves.afresh), {"keys": listed})
+                listed_rows += self.executor.run(dialect.queries.look_at_all(self.moves.afresh), {"keys": listed})
         rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
@@ -163,7 +163,7 @@ class SeveralMoves(Generic[T]):
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
         """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
         transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
-        moves = self.moves.move_all(self.executor.begin(looks=True), asked, transition, taken)
+        moves = self.moves.move_all(self.executor.begin(reviews=True), asked, transition, taken)
         rows = [row for found in moves for row in found]
         moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
         for parts, token in taken if len(moved) < len(taken) else ():
@@ -187,7 +187,7 @@ class SeveralMoves(Generic[T]):
         transition = self.tasks.options.choose(state, event, asked.seconds)
         if transition.stays:
             return 0
-        begun, batches = self.executor.begin(looks=True), chunks(((parts, None) for parts in keys), RETURNED)
+        begun, batches = self.executor.begin(reviews=True), chunks(((parts, None) for parts in keys), RETURNED)
         moves = (self.moves.move_all(begun, asked, transition, batch) for batch in batches)
         return sum(len(rows) for found in moves for rows in found)
 

@@ -81,7 +81,7 @@ def stats(
 
 def counters(executor: Executor) -> list[Counter]:
     """Return the counters. If they have become many rows, roll those up."""
-    found = executor.run(executor.dialect.looks.counters)
+    found = executor.run(executor.dialect.queries.counters)
     if sum(rows for *_, rows in found) > MANY and not executor.store.in_transaction():
         roll_up_some(executor)
     return [tuple(row[:4]) for row in found]
@@ -115,7 +115,7 @@ def roll_up_some(executor: Executor) -> bool:
     """Roll up some counters that no other process is rolling up. Return whether there may be more."""
     dialect, store = executor.dialect, executor.store
     try:
-        return retried(store, lambda: dialect.looks.roll_up(store))
+        return retried(store, lambda: dialect.queries.roll_up(store))
     except Exception as error:
         # Ignore others: a standby cannot write, nor a user that may only look.
         if store.classify(error) is ErrorKind.NOT_DATABASE:

@@ -34,15 +34,15 @@ class Takes(Generic[T]):
     """The takes of one queue."""
 
     def __init__(self, timers: Timers, in_doubt: InDoubtTakes, pauses: Pauses, maintenance: Any) -> None:
-        self.steps = timers.batches.steps
+        self.steps = timers.unattended.steps
         self.executor = timers.executor
         self.store = timers.store
-        self.tasks: Tasks[T] = timers.batches.tasks
+        self.tasks: Tasks[T] = timers.unattended.tasks
         self.machine = timers.machine
         self.timers = timers
         self.in_doubt = in_doubt
         self.pauses = pauses
-        self.unmovable = Unmovable(timers.batches)
+        self.unmovable = Unmovable(timers.unattended)
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
     def oldest(
@@ -208,13 +208,13 @@ class Takes(Generic[T]):
 
         The maintenance thread moves the other due tasks. All are moved if there is none, or if they hide a task.
         """
-        looks, pauses = self.executor.dialect.looks, iter(BEING_MOVED)
+        queries, pauses = self.executor.dialect.queries, iter(BEING_MOVED)
         found = (self.timers.sweep_if_any(), False) if swept is None else self._sweep_on(swept, values, pauses)
         while found:
             swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if (sure or (looks.next_due and self.any_ready())) and (rows := self.executor.run(step, values)):
+            if (sure or (queries.next_due and self.any_ready())) and (rows := self.executor.run(step, values)):
                 return rows
             found = self._sweep_on(swept, values, pauses)
         return []
@@ -226,8 +226,8 @@ class Takes(Generic[T]):
 
     def _sweep_rest(self, swept: Swept, values: dict[str, Any]) -> Swept | None:
         """Move all due tasks if nobody else does, or if they hide the one to take. Then make ready what waits."""
-        alone, looks = self.executor.clock is not None or not self.store.has_threads, self.executor.dialect.looks
-        if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(looks.behind_due, values))):
+        alone, queries = self.executor.clock is not None or not self.store.has_threads, self.executor.dialect.queries
+        if swept.moved and (alone or (swept.moved >= PER_MOVE and self._finds(queries.behind_due, values))):
             return Swept(True, self.timers.sweep())
         if swept.readied or (swept.refreshed and not self.store.in_transaction()):
             return self.timers.ready_batch(only_groups=not swept.readied)
@@ -241,7 +241,7 @@ class Takes(Generic[T]):
         skips = swept.due and not swept.refused and not dialect.is_local
         if skips and not self.timers.any_to_ready():
             return Swept(False), False  # it has moved them by now: look once more
-        is_passed_by = not skips and dialect.moves.may_pass_by and self._finds(dialect.looks.ready, values)
+        is_passed_by = not skips and dialect.moves.may_pass_by and self._finds(dialect.queries.ready, values)
         if (skips or is_passed_by) and (pause := next(pauses, None)) is not None:
             time.sleep(pause)
             return self.timers.ready_batch(), is_passed_by
@@ -256,7 +256,7 @@ class Takes(Generic[T]):
         return bool(sql and self.executor.run(sql, values))
 
     def any_ready(self) -> bool:
-        return bool(self.executor.run(self.executor.dialect.looks.any_ready))
+        return bool(self.executor.run(self.executor.dialect.queries.any_ready))
 
 
 def check_open(session: Session) -> None:

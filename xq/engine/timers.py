@@ -144,11 +144,11 @@ class Swept(NamedTuple):
 class Timers:
     """The due tasks of one queue, and its history that is older than the feature keeps it."""
 
-    def __init__(self, batches: UnattendedMoves) -> None:
-        self.executor = batches.executor
-        self.store = batches.store
-        self.batches = batches
-        self.machine = batches.machine
+    def __init__(self, unattended: UnattendedMoves) -> None:
+        self.executor = unattended.executor
+        self.store = unattended.store
+        self.unattended = unattended
+        self.machine = unattended.machine
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
         self._readying = {DIRTY_GROUPS, *(duty_of(timer) for timer in self.machine.due if timer.target == READY)}
@@ -156,7 +156,7 @@ class Timers:
 
     def left(self) -> dict[str, float]:
         """Return the seconds until each duty in sight: negative if it is late."""
-        asked = self.executor.dialect.looks.next_due
+        asked = self.executor.dialect.queries.next_due
         rows = self.executor.run(asked) if asked else ()
         return {duty: float(seconds) for duty, seconds in rows if seconds is not None}
 
@@ -210,7 +210,7 @@ class Timers:
             of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
             unheld = self._unheld(binding) if of_sessions else {}
             if unheld is not None:
-                batch = self.batches.move(timer.event, which, one, timer, unheld)
+                batch = self.unattended.move(timer.event, which, one, timer, unheld)
                 moved, refused = moved + batch.moved, refused + batch.refused
                 readied += batch.moved if timer.target == READY else 0
         forgotten = self._forget(binding) if OLD_HISTORY in due else 0
@@ -224,7 +224,7 @@ class Timers:
         Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
-        rows = self.executor.run(binding.dialect.looks.expired, {"n": PER_MOVE})
+        rows = self.executor.run(binding.dialect.queries.expired, {"n": PER_MOVE})
         liveness, locks = self.executor.database.liveness, {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
@@ -236,21 +236,21 @@ class Timers:
     def _time_unowned(self, binding: Binding) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         try:
-            self.executor.run(binding.dialect.looks.times_unowned, caught=True)
+            self.executor.run(binding.dialect.queries.times_unowned, caught=True)
         except Exception as error:
-            if not self.batches.is_refused(error):
+            if not self.unattended.is_refused(error):
                 raise
             level = logging.DEBUG if self._refused else logging.WARNING  # each sweep retries it
-            self.batches.log.log(level, "ttr cannot begin for taken tasks without an owner: %s", error)
+            self.unattended.log.log(level, "ttr cannot begin for taken tasks without an owner: %s", error)
             self._refused = True
 
     def refresh_groups(self, mine: bool = False) -> int:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
-        return self.executor.dialect.looks.refresh_groups(self.executor, mine)
+        return self.executor.dialect.queries.refresh_groups(self.executor, mine)
 
     def _forget(self, binding: Binding) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
-        if not (forget := binding.dialect.looks.forget_history):
+        if not (forget := binding.dialect.queries.forget_history):
             return 0
         values = self.executor.values() | {"n": PER_MOVE}
         ((forgotten,),) = self.executor.run(binding.changes(self.store, Statement(forget)), values)

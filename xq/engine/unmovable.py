@@ -34,8 +34,8 @@ class _WorkedError(Exception):
 class Unmovable:
     """One queue's ready tasks that cannot be taken."""
 
-    def __init__(self, batches: UnattendedMoves) -> None:
-        self.batches, self.executor, self.tasks = batches, batches.executor, batches.tasks
+    def __init__(self, unattended: UnattendedMoves) -> None:
+        self.unattended, self.executor, self.tasks = unattended, unattended.executor, unattended.tasks
         self.until: dict[Parts, float] = {}  # key -> the monotonic time until which it is passed over
 
     @property
@@ -46,15 +46,15 @@ class Unmovable:
 
     def may_explain(self, error: Exception) -> bool:
         """Return whether one task may have caused an error: a lost connection, a lock or a lacking right did not."""
-        return isinstance(error, Duplicate) or self.batches.is_refused(error)
+        return isinstance(error, Duplicate) or self.unattended.is_refused(error)
 
     def put_aside(self, which: Selector, values: Mapping[str, Any]) -> bool:
         """Bury or pass over the first tasks that a failed take cannot take. Return whether there are any."""
         if (token := values["owner"]) is None:  # it failed before it could take
             return False
         # If it is the driver that cannot read a row, the take is committed.
-        self.batches.give_back_except_rejected(token, f"{token}!", "release", "take")
-        log, passed, n = self.batches.log, self.passed, 0
+        self.unattended.give_back_except_rejected(token, f"{token}!", "release", "take")
+        log, passed, n = self.unattended.log, self.passed, 0
         while len(passed) < MOST and (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)):
             n, (parts, error, is_buried) = n + 1, fault
             key = self.tasks.app_key(parts)
@@ -91,14 +91,14 @@ class Unmovable:
                     try:
                         store.read(rows[0])
                     except BadValue as error:
-                        if not token or TAKEN not in self.batches.machine.sources("bury"):
+                        if not token or TAKEN not in self.unattended.machine.sources("bury"):
                             raise
                         self._move("bury", TAKEN, parts, token, error)
                         return error
                     raise _WorkedError
             return None
 
-        for query in self.executor.dialect.looks.first(which._replace(passed=passed)):
+        for query in self.executor.dialect.queries.first(which._replace(passed=passed)):
             try:
                 if error := retried(store, partial(attempt, query)):
                     return parts, error, True
@@ -116,7 +116,7 @@ class Unmovable:
             text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
             update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
         transition = self.tasks.options.choose(state, event, NONE)
-        step = self.batches.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
+        step = self.unattended.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
         values = {**self.executor.values(), **named(parts), "owner": token}
         values.update(zip(step.statement.names, update.values(), strict=True))
         # Executor.run notifies the observers, and looks after each refusal for what is installed.

@@ -136,7 +136,7 @@ class QueueReader:
             self.numbers = {("xq_up",): 0} | {key: n for key, n in self.numbers.items() if FAMILIES[key[0]][0]}
 
     def _now(self) -> Numbers:
-        inspection = self._queue.parts.inspection
+        inspection = self._queue.parts.doctor
         stats, pauses, _, oldest, standstill = inspection.snapshot()
         paused = [pause.tube for pause in pauses]
         found: dict[tuple[str, ...], float] = {
@@ -172,7 +172,7 @@ class QueueReader:
 
     def _follow(self) -> None:
         """Count the transitions that were committed since the last call."""
-        inspection = self._queue.parts.inspection
+        inspection = self._queue.parts.doctor
         newest = inspection.newest()
         if max(self._read, default=newest + 1) > newest:  # the first call, or the queue was installed anew
             self._read, self._entered = {max(0, newest - LAST)}, {}
@@ -277,7 +277,7 @@ class WorkerCounts:
     @staticmethod
     def _labels(worker: Worker[Any], tubes: frozenset[str], task: Any) -> tuple[str, str]:
         """Return a task's labels, tube and task."""
-        tube = worker.queue.parts.finish.tasks.in_role(task, "tube")
+        tube = worker.queue.parts.named.tasks.in_role(task, "tube")
         return tube if tube in tubes else "", task.xq_about()[0][:LONGEST_NAME] if hasattr(task, "xq_about") else ""
 
     def _around(self, queue: str, labels_of: Callable[[Any], tuple[str, str]], task: Any) -> Iterator[None]:

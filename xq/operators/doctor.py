@@ -55,7 +55,7 @@ class Doctor(Inspection):
     def why(self, key: object, moment: Callable[[float], str] = in_utc) -> list[str]:
         """Return why a task is not running. `moment` returns a time, in seconds since 1970, as text."""
         parts, _ = self.tasks.identify(key)
-        rows = self._run(self.executor.dialect.looks.look(), **named(parts))
+        rows = self._run(self.executor.dialect.queries.look(), **named(parts))
         if not rows:
             raise NotFound(self.executor.store.name, self.tasks.app_key(parts))
         *row, token = rows[0]

@@ -124,11 +124,11 @@ class Inspection:
 
     def by_state(self, state: str, n: int | None) -> list[Any]:
         dialect = self.executor.dialect
-        rows = self._run(dialect.looks.by_state(state), n=dialect.no_limit if n is None else n)
+        rows = self._run(dialect.queries.by_state(state), n=dialect.no_limit if n is None else n)
         return [self.tasks.returned(row) for row in rows]
 
     def taken(self) -> list[tuple[Any, str | None, float | None]]:
-        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.executor.dialect.looks.taken)]
+        rows = [(tuple(key), owner_of(token or "")) for *key, token in self._run(self.executor.dialect.queries.taken)]
         found = [(self.tasks.app_key(key), session or None, since) for key, (session, since) in rows]
         return sorted(found, key=lambda each: (each[2] is None, each[2] or 0.0))
 
@@ -233,7 +233,7 @@ class Inspection:
         """Return whether a take may find a task: no pause, rate limit or busy utube is in its way."""
         if None in paused:
             return False
-        dialect, looks = self.executor.dialect, self.executor.dialect.looks
+        dialect, looks = self.executor.dialect, self.executor.dialect.queries
         skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
         query = (
             looks.any_ready

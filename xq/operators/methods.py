@@ -57,14 +57,14 @@ class Operators(Generic[T]):
                 f"{binding.dialect.moves.holders(unique, n)};  -- if a value is refused: the tasks that hold them\n"
             )
         if len(rows) > 1 and not rows[0].picks:
-            before = f"{binding.dialect.looks.look()};  -- the task, whose state selects one of these\n"
+            before = f"{binding.dialect.queries.look()};  -- the task, whose state selects one of these\n"
 
         def statement(row: Transition) -> Statement:
             if event == "put":
                 return binding.insert(row, given, names, n)
             which = Selector("key", row.source, "take" if row.fenced else "")
             if row.picks:
-                which = self.parts.finish.steps.oldest(row, n, "tube" in options)
+                which = self.parts.named.steps.oldest(row, n, "tube" in options)
             return binding.move(which, row, given, names)
 
         return before + "\n".join(f"{sql};{why}" for row in rows for sql, why in statement(row).parts)
@@ -80,7 +80,7 @@ class Operators(Generic[T]):
         Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
         `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
-        return acting(self.parts.finish, By.of(actor, reason))
+        return acting(self.parts.named, By.of(actor, reason))
 
     def act(
         self,
@@ -137,21 +137,21 @@ class Operators(Generic[T]):
 
         Raises FeatureOff without the feature history.
         """
-        return self.parts.inspection.timeline(key)
+        return self.parts.doctor.timeline(key)
 
     def why(self, key: object) -> list[str]:
         """Return why a task is not running, in sentences: it is delayed, its utube is busy, the queue is paused ...
 
         Raises NotFound.
         """
-        return self.parts.inspection.why(key)
+        return self.parts.doctor.why(key)
 
     def doctor(self) -> list[Finding]:
         """Return problems and remedies, as (what, do): from `check`, sessions, pauses, open transactions and more.
 
         It reads the whole table. A remedy is a shell command, in which TARGET stands for this queue.
         """
-        return list(self.parts.inspection.findings())
+        return list(self.parts.doctor.findings())
 
     def snapshot(self) -> Snapshot:
         """Return the queue's numbers now: statistics, pauses, room, how long tasks wait, and a standstill.
@@ -161,7 +161,7 @@ class Operators(Generic[T]):
         paused, or the feature rate limits the takes. Without the feature history both are bounds by what this process
         has seen in the counters: the first call knows no age, and a standstill since the newest take of a taken task.
         """
-        return self.parts.inspection.snapshot()
+        return self.parts.doctor.snapshot()
 
     def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
         """Return whether the queue does its tasks in time, as (state, sentence), for probes.
@@ -172,14 +172,14 @@ class Operators(Generic[T]):
         a bound and may be more. Else "healthy". With `max_age=math.inf` tasks may wait, and no process is needed.
         Pauses excuse nothing. Raises BadType and BadValue.
         """
-        return self.parts.inspection.health(seconds_of("max_age", max_age), count_of(max_buried))
+        return self.parts.doctor.health(seconds_of("max_age", max_age), count_of(max_buried))
 
     def processes(self) -> list[Process]:
         """Return the database's open sessions, oldest first, with their processes and taken tasks in this queue.
 
         If several processes have joined a session, its process is the last one to register or resume it.
         """
-        return self.parts.inspection.processes()
+        return self.parts.doctor.processes()
 
     def sweep(self) -> int:
         """Run the maintenance thread's duties: fire the due schedules, and move tasks until none is due.

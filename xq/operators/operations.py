@@ -71,15 +71,15 @@ class Operation(Generic[T]):
         chunk: int,
         options: Mapping[str, Any],
     ) -> None:
-        finish = several.moves
+        named = several.moves
         if not isinstance(event, str) or event not in ACTS:
-            known = ", ".join(act for act in ACTS if is_offered(finish.machine, ACTS[act]))
+            known = ", ".join(act for act in ACTS if is_offered(named.machine, ACTS[act]))
             raise BadValue(f"act does one of {known} to tasks, not {shown(event)}")
-        moves = [row for row in finish.machine.rows if row.event == ACTS[event]]
+        moves = [row for row in named.machine.rows if row.event == ACTS[event]]
         if not moves:
-            finish.tasks.options.refuse_event(event)
-        if not is_offered(finish.machine, ACTS[event]):
-            only = f"only its owner may {event} a task of {finish.executor.store.name}"
+            named.tasks.options.refuse_event(event)
+        if not is_offered(named.machine, ACTS[event]):
+            only = f"only its owner may {event} a task of {named.executor.store.name}"
             raise FeatureOff(f"{only}: give the queue the feature buried='any'", feature="buried")
         if not isinstance(filter, str):
             raise BadType(f"a filter is text, not {shown(filter)}: act({event!r}, 'state:buried')")
@@ -92,12 +92,12 @@ class Operation(Generic[T]):
         self.actor, self.reason = self._by = by
         self.done = self.skipped = self.looked = 0
         self.state = NEW
-        self._several, self._finish, self._search = several, finish, search
+        self._several, self._named, self._search = several, named, search
         self._states = tuple(dict.fromkeys(row.source for row in moves if not row.stays))
         self._movable = f"{filter} {Term('state', ':', self._states)}"
         self._reached: str | None = None  # the cursor behind the last chunk
-        if finish.store.in_transaction():
-            finish.executor.begin(locks=True)  # the search reads
+        if named.store.in_transaction():
+            named.executor.begin(locks=True)  # the search reads
         search.movable(self._movable, 1, None)  # raises the filter's errors
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Operation(Generic[T]):
         """What the operation would move now, from its beginning. It examines up to 10,000 rows."""
         first, meant = self._search.find(self._movable, SHOWN), self._search.meant(self.filter)
         if not (meant.keys or meant.tests or meant.checks):  # it names states alone
-            by_state = counts(self._finish.executor)
+            by_state = counts(self._named.executor)
             n = sum(by_state[state] for state in self._states if state in meant.states)
             return Preview(first.tasks, n, exact=True, looked=0, since=first.since)
         page = self._search.movable(self._movable, EXAMINED, None)
@@ -123,7 +123,7 @@ class Operation(Generic[T]):
         what = f"{self.event} {self.filter}"
         if self.state == NEW:
             self.state = RUNNING
-            log_act(self._finish, self._by, f"{what} begins")
+            log_act(self._named, self._by, f"{what} begins")
         while self.state == RUNNING:
             found = self._search.movable(self._movable, self.chunk, self._reached)
             moved = self._move(found.tasks)
@@ -133,12 +133,12 @@ class Operation(Generic[T]):
                 self.state = DONE
             if self.state != RUNNING:
                 told = f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped"
-                log_act(self._finish, self._by, told)
+                log_act(self._named, self._by, told)
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
         """Move the tasks, unless they have left these states, and return how many moved."""
-        finish, executor = self._finish, self._finish.executor
+        named, executor = self._named, self._named.executor
 
         def move(tasks: Sequence[tuple[Parts, str]]) -> int:
             by_state = defaultdict[str, list[Parts]](list)
@@ -149,11 +149,11 @@ class Operation(Generic[T]):
                 return sum(self._several.those(event, state, keys, self.options) for state, keys in by_state.items())
 
         def is_refused(error: Exception) -> bool:
-            return isinstance(error, Duplicate) or finish.in_doubt.batches.is_refused(error)
+            return isinstance(error, Duplicate) or named.in_doubt.unattended.is_refused(error)
 
         moved, refused = executor.in_parts(move, found, is_refused)
         for (parts, _), error in refused:
-            finish.log.warning("%s cannot move task %r: %s", self.event, finish.tasks.app_key(parts), error)
+            named.log.warning("%s cannot move task %r: %s", self.event, named.tasks.app_key(parts), error)
         return moved
 
     def run(self) -> Operation[T]:
@@ -169,21 +169,21 @@ class Operation(Generic[T]):
 
 
 @contextmanager
-def acting(finish: NamedMoves[Any], by: By) -> Iterator[None]:
+def acting(named: NamedMoves[Any], by: By) -> Iterator[None]:
     """Run the block as one transaction in this thread, and ascribe the transitions that xq makes within it."""
-    store = finish.executor.store
-    finish.executor.begin(locks=True)
+    store = named.executor.store
+    named.executor.begin(locks=True)
     with store.atomic():
         with block(store.database, by):
             yield
-        if by and finish.machine.settings.history is None:
-            log_act(finish, by, "acted")
+        if by and named.machine.settings.history is None:
+            log_act(named, by, "acted")
 
 
-def log_act(finish: NamedMoves[Any], by: By, what: str) -> None:
+def log_act(named: NamedMoves[Any], by: By, what: str) -> None:
     """Log at INFO what an operator did, once this transaction is committed."""
     line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-    finish.executor.store.after_commit(lambda: finish.log.info("%s", line))
+    named.executor.store.after_commit(lambda: named.log.info("%s", line))
 
 
 def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:

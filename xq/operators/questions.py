@@ -32,7 +32,7 @@ class Questions:
     """Queries that look at a queue from outside. They lock nothing, and bind all values."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.terms, self.objects, self.looks = dialect, dialect.installer.objects, dialect.looks
+        self.terms, self.objects, self.queries = dialect, dialect.installer.objects, dialect.queries
 
     # the search's walks, along a state's index or along the key; `:tube` is the walk's tube
 
@@ -171,7 +171,7 @@ class Questions:
         That is how many tasks became ready in them and are still so, their first time, when the last take was, and when
         the first transition was. It is one statement, since the numbers must belong to one moment.
         """
-        key, counts = self.terms.quote("key"), f"FROM ({self.looks.counters}) AS counted WHERE tube = ''"
+        key, counts = self.terms.quote("key"), f"FROM ({self.queries.counters}) AS counted WHERE tube = ''"
         into, out = (f"CASE WHEN {column} = '{READY}' THEN n ELSE 0 END" for column in ("target", "source"))
         last = f"SELECT id, at_us, source, target, {key} FROM {self.terms.side('history')} ORDER BY id DESC LIMIT :n"
         entry = f"CASE WHEN target = '{READY}' THEN {{}} END"
@@ -193,7 +193,7 @@ class Questions:
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
-        dur_us, least = self.looks.since_before, self.looks.elapsed.format("MIN(at_us) OVER ()")
+        dur_us, least = self.queries.since_before, self.queries.elapsed.format("MIN(at_us) OVER ()")
         history = self.terms.side("history")
         spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"

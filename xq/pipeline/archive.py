@@ -120,14 +120,14 @@ class Archive:
     def _forget(self, until: Checkpoint, begun_us: int, tasks: Sequence[Written]) -> int:
         binding, values = self.executor.open(), self.executor.values()
         keys = self._stored(binding.dialect.source.key, [task.key for task in tasks])
-        if binding.dialect.looks.highest_key and self.executor.run(binding.dialect.looks.highest_key)[0] in keys:
+        if binding.dialect.queries.highest_key and self.executor.run(binding.dialect.queries.highest_key)[0] in keys:
             raise Stays
         listed = binding.dialect.moves.listed(keys)
         step = self.steps.move(binding, OUT.event, Selector("keys" if listed else "key", DONE), OUT)
         chosen = [{"keys": listed}] if listed else map(named, keys)
         gone = sum(len(self.executor.run(step, {**values, **which})) for which in chosen)
         # The deletion has locked the tasks: if one came to D again before, it shows now.
-        if self.executor.run(binding.dialect.looks.done_again(until)):
+        if self.executor.run(binding.dialect.queries.done_again(until)):
             raise Stays
         kept = self.machine.settings.history or 0.0
         if self.executor.time_us() - begun_us >= kept * 1e6:
@@ -140,7 +140,7 @@ class Archive:
     def forget_archived(self, ids: Iterable[int]) -> int:
         """Delete history rows. Returns how many were there."""
         binding = self.executor.open()
-        statements = map(binding.dialect.looks.forget_rows, chunks(ids, ROWS))
+        statements = map(binding.dialect.queries.forget_rows, chunks(ids, ROWS))
         steps = (binding.changes(self.store, statement) for statement in statements)
         return sum(n for step in steps for (n,) in self.executor.run(step))
 
@@ -155,7 +155,7 @@ class Archive:
         defaults = {name: value for name, value in self.store.declared_defaults().items() if not callable(value)}
         newer = {name: known(name).to_database(value) for name, value in defaults.items() if name not in names}
         every, fields = (*names, *newer), list(map(known, names))
-        keys, look = [names.index(name) for name in self.key], self.executor.dialect.looks.look()
+        keys, look = [names.index(name) for name in self.key], self.executor.dialect.queries.look()
         back, refused = 0, 0
         for batch in chunks(rows, max(1, min(PER_TRANSACTION, VALUES // len(every)))):
             stored = [(*row, *newer.values()) for row in self._stored(fields, batch)]

@@ -37,15 +37,15 @@ class QueueMaintenance(Member):
     executor: Executor
 
     def __init__(
-        self, timers: Timers, finish: NamedMoves[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
+        self, timers: Timers, named: NamedMoves[Any], pauses: Pauses, waiters: Waiters, schedules: Schedules[Any]
     ) -> None:
         self.executor = timers.executor
         self.timers = timers
-        self.finish = finish
+        self.named = named
         self.pauses = pauses
         self.waiters = waiters
         self.schedules = schedules
-        self.machine = finish.machine
+        self.machine = named.machine
         self._duties: Duties | None = None  # None also if the binding that is maintained can have no thread
         self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
@@ -64,7 +64,7 @@ class QueueMaintenance(Member):
 
     def forked(self) -> None:
         self.maintained = self._duties = None
-        self.finish.workers.clear()
+        self.named.workers.clear()
         self.waiters.forget()
         self.pauses.forked()
         self.schedules.forked()
@@ -103,7 +103,7 @@ class QueueMaintenance(Member):
         bound = self.executor.bound
         if bound is None or self.waiters.putters.waiters or self.waiters.ends:
             return ""
-        return bound.dialect.looks.anything if self.looks else "FALSE"
+        return bound.dialect.queries.anything if self.looks else "FALSE"
 
     @property
     def is_awaited(self) -> bool:
@@ -111,7 +111,7 @@ class QueueMaintenance(Member):
 
     @property
     def awaits_tokens(self) -> bool:
-        return bool(self.finish.steps.rates and self.waiters.takers.waiters)
+        return bool(self.named.steps.rates and self.waiters.takers.waiters)
 
     @property
     def waiting_since(self) -> list[float]:
@@ -128,7 +128,7 @@ class QueueMaintenance(Member):
 
     def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
         self.pauses.end(begun, paused)
-        for worker in copied(self.finish.workers) if cancelled else ():
+        for worker in copied(self.named.workers) if cancelled else ():
             worker.see_cancelled(cancelled)
         self.log_writes()
 
@@ -136,8 +136,8 @@ class QueueMaintenance(Member):
         return self.schedules.fire(schedule)
 
     def resolve(self) -> bool:
-        pending = bool(self.finish.in_doubt.pending)
-        self.finish.in_doubt.resolve()
+        pending = bool(self.named.in_doubt.pending)
+        self.named.in_doubt.resolve()
         return pending
 
     def wake(self, ready: bool) -> bool:
@@ -150,7 +150,7 @@ class QueueMaintenance(Member):
         return roll_up_some(self.executor)
 
     def drop_buckets(self) -> None:
-        self.finish.steps.drop_full_buckets()
+        self.named.steps.drop_full_buckets()
 
     @property
     def anybody(self) -> bool:
@@ -259,18 +259,18 @@ class QueueMaintenance(Member):
         try:
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
         except Exception as error:
-            if not reaped or not self.timers.batches.is_refused(error):
+            if not reaped or not self.timers.unattended.is_refused(error):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.timers.batches.give_back_except_rejected(*tokens_of(uuid), event, "session")
+                self.timers.unattended.give_back_except_rejected(*tokens_of(uuid), event, "session")
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 
     def _give_back(self, uuids: Sequence[str], event: str, reaped: bool) -> None:
         shared, forget_waits = self.executor.dialect.shared, self.executor.dialect.records.forget_waits
         if reaped:
-            self.timers.batches.give_back([*map(tokens_of, in_full(uuids))], event)
+            self.timers.unattended.give_back([*map(tokens_of, in_full(uuids))], event)
         if event == "died":
             of_sessions(self.executor, shared, forget_waits, uuids)
         of_sessions(self.executor, shared, shared.deregister_session, uuids, queue=self.source_name)

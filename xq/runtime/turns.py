@@ -251,7 +251,7 @@ class Turns(Generic[T]):
                     ends = [end for alike in groups for end in self._together(alike, tokens)]
             except BaseException as error:
                 self.waiting.takes.in_doubt.add(tokens, error)
-                locked = error if self.waiting.finish.is_locked(error) and any(map(finishes, calls)) else None
+                locked = error if self.waiting.named.is_locked(error) and any(map(finishes, calls)) else None
                 if store.classify(error) in OF_ALL and not isinstance(error, Error) and not locked:
                     raise  # for all the calls
                 # It was rolled back, for example by a deadlock: each call runs by itself.
@@ -305,7 +305,7 @@ class Turns(Generic[T]):
         if kind.event == "take":
             return self._take(kind, item, [] if tokens is None else tokens)
         key, update = item
-        return self.waiting.finish.one(kind.event, key, dict(kind.options), update, waits=False)
+        return self.waiting.named.one(kind.event, key, dict(kind.options), update, waits=False)
 
     def _many(self, kind: CallKind, items: list[Any], tokens: list[str | None]) -> list[Any]:
         if kind.event == "put":
@@ -327,7 +327,7 @@ class Turns(Generic[T]):
         for task, token in held:
             parts, _ = self.waiting.tasks.identify(task)
             try:
-                self.waiting.finish.one("release", Taken(parts, token))
+                self.waiting.named.one("release", Taken(parts, token))
             except Error as error:  # it is taken no more
                 log.debug("a task of a cancelled take was not released: %s", error)
             except Exception as error:

@@ -45,7 +45,7 @@ class Waiting(Generic[T]):
         self.machine = takes.machine
         self.inserts = inserts
         self.takes = takes
-        self.finish: NamedMoves[T] = maintenance.finish
+        self.named: NamedMoves[T] = maintenance.named
         self.waiters = maintenance.waiters
         self.maintenance = maintenance
         self._limit = self.machine.guard("limit")
@@ -130,7 +130,7 @@ class Waiting(Generic[T]):
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
         found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
         if not found and rates is not None:
-            rates.wait_for(self.executor.run(self.executor.dialect.looks.next_bucket))
+            rates.wait_for(self.executor.run(self.executor.dialect.queries.next_bucket))
             found = self.takes.any_ready()
         return look() if found else []
 
@@ -255,7 +255,7 @@ class Waiting(Generic[T]):
         Returns the task, and whether it was processed. Raises NotFound, InTransaction and ConfigurationError.
         """
         with self._may_wait("wait", timeout):
-            row, state = self.finish.look(parts)
+            row, state = self.named.look(parts)
             if timeout == 0 or state not in self.machine.pending:
                 return self.tasks.returned(row), self._processed("", state)
             return (yield from self._until_the_end(lambda: parts, Deadline(timeout)))
@@ -297,7 +297,7 @@ class Waiting(Generic[T]):
         if caller.event is not None and caller.target == ABSENT:
             return self._last(caller), self._processed(caller.event, ABSENT)
         try:
-            row, state = self.finish.look(parts)
+            row, state = self.named.look(parts)
         except NotFound:  # it ended, and its row was deleted, since the last look
             return self._last(caller), self._processed(caller.event or "", caller.target)
         return self.tasks.returned(row), self._processed(caller.event or "", caller.target or state)
@@ -334,7 +334,7 @@ class Waiting(Generic[T]):
             locked = opened.dialect.is_local or bool(
                 self.executor.run(opened.dialect.moves.lock_task, named(named_parts))
             )
-        row, state = self.finish.look(named_parts)
+        row, state = self.named.look(named_parts)
         caller.row = row
         if not locked or state not in self.machine.pending:
             return row, state, False

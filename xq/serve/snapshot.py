@@ -145,7 +145,7 @@ class Look:
             return Now(entry, time.monotonic(), getattr(error, "detail", f"{error}"))
 
     def _numbers(self, entry: ConsoleQueue) -> Now:
-        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.parts.inspection
+        queue, past, inspection = entry.queue, self.past[entry.slug], entry.queue.parts.doctor
         at, (asked, seen) = time.monotonic(), self.seen.get(entry.slug, (0.0, None))
         if seen is None or not entry.keeps_history or at - asked >= SLOW:
             _, seen = self.seen[entry.slug] = at, inspection.snapshot()

@@ -107,16 +107,16 @@ def build(
     definition = _define(store, table, chosen, words, tubes, wording, schedules, features)
     if not detached:
         check_that_ack_keeps(definition.machine, words)
-    handle = Queue(store, definition, Aio, clock, woken)
+    queue = Queue(store, definition, Aio, clock, woken)
     if worker is not None:
-        handle.worker(worker, workers=workers)
+        queue.worker(worker, workers=workers)
     if detached:
-        handle.parts.maintenance.stop_maintenance()
+        queue.parts.maintenance.stop_maintenance()
     else:
-        attach(store, handle, methods)
-        store.with_the_table(partial(_create_by, handle.parts.executor), partial(handle.uninstall, keep_columns=True))
-        store.guard(handle.roles.values())
-    return handle
+        attach(store, queue, methods)
+        store.with_the_table(partial(_create_by, queue.parts.executor), partial(queue.uninstall, keep_columns=True))
+        store.guard(queue.roles.values())
+    return queue
 
 
 def _create_by(executor: Executor, create: Callable[[], None]) -> None:

@@ -25,18 +25,18 @@ class Verb:
     For those in OF_MANY its AttributeError names the queue, which alone has them.
     """
 
-    def __init__(self, handle: Queue[Any], name: str) -> None:
-        self.handle = handle
+    def __init__(self, queue: Queue[Any], name: str) -> None:
+        self.queue = queue
         self.name = name
-        self._method = getattr(handle, name)
+        self._method = getattr(queue, name)
         self._of_table = name in TABLE_VERBS
 
     def __get__(self, instance: object, owner: type) -> Any:
         if (name := self.name) in OF_MANY:
             raise AttributeError(f"{owner.__name__} has no {name}(), and its queue has: {owner.__name__}.xq.{name}()")
-        if owner is not self.handle.model and not self.handle.parts.store.is_mine(owner):
+        if owner is not self.queue.model and not self.queue.parts.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__} inherits {self.name}() from the queue {self.handle.parts.store.name}, "
+                f"{owner.__name__} inherits {self.name}() from the queue {self.queue.parts.store.name}, "
                 f"whose table is another: upgrade {owner.__name__} itself"
             )
         return self._method if instance is None or self._of_table else MethodType(self._of_task, instance)
@@ -51,18 +51,18 @@ class Verb:
 class QueueAttribute:
     """The attribute `Model.xq`. Raises ConfigurationError on a subclass that has another table."""
 
-    handle: Queue[Any]
+    queue: Queue[Any]
 
     def __get__(self, instance: object, owner: type) -> Queue[Any]:
-        if not self.handle.parts.store.is_mine(owner):
+        if not self.queue.parts.store.is_mine(owner):
             raise ConfigurationError(
-                f"{owner.__name__}.xq is that of {self.handle.parts.store.name}, whose table is another: "
+                f"{owner.__name__}.xq is that of {self.queue.parts.store.name}, whose table is another: "
                 f"upgrade {owner.__name__} itself"
             )
-        return self.handle
+        return self.queue
 
 
-def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[str]) -> None:
+def attach(store: TaskModel[Any], queue: Queue[Any], methods: bool | Sequence[str]) -> None:
     if not isinstance(methods, (bool, tuple, list)):
         raise ConfigurationError(f"methods is True, False, or a tuple of names, not {shown(methods)}")
     wanted = () if methods is False else VERBS if methods is True else tuple(methods)
@@ -80,9 +80,9 @@ def attach(store: TaskModel[Any], handle: Queue[Any], methods: bool | Sequence[s
                 f"{store.name}.{name} is {taken} already, and the method {name}() would hide it: "
                 f"pass methods=False and use the queue that upgrade returns, or methods=(...) with those you want"
             )
-    store.attach("xq", QueueAttribute(handle))
+    store.attach("xq", QueueAttribute(queue))
     for name in wanted:
-        store.attach(name, Verb(handle, name))
+        store.attach(name, Verb(queue, name))
     for name in OF_MANY if methods is True else ():
         if not store.attribute(name):
-            store.attach(name, Verb(handle, name))
+            store.attach(name, Verb(queue, name))

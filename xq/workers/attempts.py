@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Generic
 
 from xq.core import time
-from xq.core.connections import Joins
+from xq.core.connections import Batching
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
@@ -292,8 +292,8 @@ class Attempts(Generic[T]):
         return self._acked(jobs, done, acked), tasks
 
     @cached_property
-    def _joins(self) -> Joins:
-        return self._moves.store.driver.joins
+    def _joins(self) -> Batching:
+        return self._moves.store.driver.batching
 
     def _acked(
         self, jobs: Sequence[WorkerJob], done: Sequence[Taken], acked: list[list[Row]] | None

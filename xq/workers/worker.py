@@ -67,7 +67,7 @@ class Worker(Generic[T]):
         self.queue = queue
         self.store: Store[T] = queue.parts.store
         self.waiting: Waiting[T] = queue.parts.waiting
-        self.moves: NamedMoves[T] = queue.parts.finish
+        self.moves: NamedMoves[T] = queue.parts.named
         self.function = function
         self.options = options
         self.given = given

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
-from xq.adapters.databases.looks import Looks
 from xq.adapters.databases.moves import TaskMoves
+from xq.adapters.databases.queries import Queries
 from xq.adapters.databases.records import Records
 from xq.adapters.databases.rows import Rows
 
@@ -49,7 +49,7 @@ class Dialect(Rows):
 
     groups_kind: type[Groups]
     moves_kind: type[TaskMoves]
-    looks_kind: type[Looks]
+    queries_kind: type[Queries]
     installer_kind: type[Installer]
 
     @cached_property
@@ -66,8 +66,8 @@ class Dialect(Rows):
         return self.moves_kind(self, self.groups)
 
     @cached_property
-    def looks(self) -> Looks:
-        return self.looks_kind(self, self.groups)
+    def queries(self) -> Queries:
+        return self.queries_kind(self, self.groups)
 
     @cached_property
     def installer(self) -> Installer:

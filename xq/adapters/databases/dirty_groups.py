@@ -117,13 +117,13 @@ class ServerGroups(Groups):
 
     # refreshing
 
-    def refresh(self, database: Runs, mine: bool = False) -> int:
+    def refresh(self, executor: Runs, mine: bool = False) -> int:
         """Refresh a batch of dirty groups, with `mine` all that this transaction made. Return how many it refreshed.
 
         The application's transaction may see an old snapshot, and may stay open for long. So it writes a first guess,
         which others refresh again, and it locks few heads.
         """
-        store, unread = database.store, partial(self._dirty, database)
+        store, unread = executor.store, partial(self._dirty, executor)
         if not store.in_transaction():
             refreshed, seen = 0, set[Any]()
             for read in unread("TRUE", MANY):
@@ -131,13 +131,13 @@ class ServerGroups(Groups):
                 dirty = [one for one in read if one.utube not in seen]
                 seen.update(one.utube for one in read)
                 parts = (dirty[i : i + self.at_once] for i in range(0, len(dirty), self.at_once))
-                refreshed += sum(self._refresh_batch(database, part) for part in parts)
+                refreshed += sum(self._refresh_batch(executor, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
                     break
             return refreshed
 
         def within(own: bool, dirty: Sequence[DirtyGroup]) -> int:
-            return database.transaction(partial(self._refresh_within, store, dirty, own), locks=False, caught=True)
+            return executor.transaction(partial(self._refresh_within, store, dirty, own), locks=False, caught=True)
 
         own = partial(self._refresh_each, store, partial(within, True))
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
@@ -147,13 +147,13 @@ class ServerGroups(Groups):
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
-    def _dirty(self, database: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
+    def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
         head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
             query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
-            found = database.run(f"{query} ORDER BY id LIMIT {n}", {"after": after})
+            found = executor.run(f"{query} ORDER BY id LIMIT {n}", {"after": after})
             if found:
                 yield [DirtyGroup(*row) for row in found]
             after = found[-1][0] if len(found) == n else None
@@ -162,11 +162,11 @@ class ServerGroups(Groups):
         """Return a subquery on the head for the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
 
-    def _refresh_batch(self, database: Runs, dirty: list[DirtyGroup]) -> int:
-        refreshed = self._refresh_each(database.store, partial(self.refresh_heads, database), dirty)
+    def _refresh_batch(self, executor: Runs, dirty: list[DirtyGroup]) -> int:
+        refreshed = self._refresh_each(executor.store, partial(self.refresh_heads, executor), dirty)
         for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
-                database.transaction(partial(self._merge, database.store, of_one), locks=False)
+                executor.transaction(partial(self._merge, executor.store, of_one), locks=False)
         return refreshed
 
     def _refresh_each(
@@ -234,7 +234,7 @@ class ServerGroups(Groups):
         return len(found)
 
     @abstractmethod
-    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         """Write each open group's first task into its head, delete the rows, and return how many it deleted.
 
         All in one transaction. It also deletes a head without a first task and without taken tasks.

@@ -35,11 +35,11 @@ class SessionSql:
     """The SQL that one kind of server runs on its session connections, with named values."""
 
     connected: tuple[str, ...]  # runs first on a new connection
-    made: str  # finds a row if ALIVE exists
+    is_installed: str  # finds a row if ALIVE exists
     number: str  # the server's number of the connection
     listen: tuple[str, ...]  # registers the process `:process` for notifications; empty if the server has none
     expect: str  # stores whether the process has waiters (`:waits`)
-    tell: str  # notifies the registered processes
+    notify: str  # notifies the registered processes
     lock: str  # a call that acquires `:lock`, a number of 62 bits, until the connection ends; whether it succeeded
     unlock: str  # a call
     living: str  # the sessions of live processes
@@ -49,12 +49,12 @@ class SessionSql:
     nowait: str  # a prefix with which a statement fails instead of waiting for a lock
     watch: str = ""  # returns a row once `:found` is true, and none after some seconds; empty if the server notifies
 
-    # Delete the entry by the process `:process` for the session `:uuid` (see `join`); all entries for several sessions.
-    part: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
-    bury: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid IN (:uuids)"
+    # Delete the entry by `:process` for the session `:uuid` (see `register`); all entries for several sessions.
+    unregister: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid = :uuid AND process = :process"
+    unregister_all: ClassVar[str] = f"DELETE FROM {ALIVE} WHERE uuid IN (:uuids)"
 
     @property
-    def join(self) -> str:
+    def register(self) -> str:
         """SQL by which the process `:process` records its session `:uuid`."""
         return f"INSERT INTO {ALIVE} (uuid, process) VALUES (:uuid, :process){self.unless_there}"
 
@@ -120,7 +120,7 @@ class SessionConnection(LivenessLocks):
                     if self._stays:
                         for sql in self.sql.connected:
                             self._run(sql)
-                    if not self._run(self.sql.made):
+                    if not self._run(self.sql.is_installed):
                         raise ConfigurationError(
                             f"{ALIVE} is not there for the connection by which a process proves that it lives: "
                             "install() the queue, or take when the transaction that installs it is committed; set a "
@@ -231,7 +231,7 @@ class SessionConnection(LivenessLocks):
         self._kept.discard(uuid)
         try:
             if self.is_open:
-                self._run(self.sql.part, uuid=uuid, process=self._process)
+                self._run(self.sql.unregister, uuid=uuid, process=self._process)
         except self.connector.failures:
             if self.is_open:  # else the connection has dropped the lock
                 self._kept.add(uuid)
@@ -239,7 +239,7 @@ class SessionConnection(LivenessLocks):
     def _joined(self, uuid: str) -> bool:
         with self._gates([uuid]) as open_:
             if open_:
-                self._run(self.sql.join, uuid=uuid, process=self._process)
+                self._run(self.sql.register, uuid=uuid, process=self._process)
                 self._kept.discard(uuid)
             return bool(open_)
 
@@ -303,7 +303,7 @@ class SessionConnection(LivenessLocks):
             while free:
                 with self._gates(free) as open_:
                     if alone := self.gone(open_):
-                        sql, values = listed(self.sql.bury, "uuids", alone)
+                        sql, values = listed(self.sql.unregister_all, "uuids", alone)
                         self._run(sql, **values)
                         if self.sql.forget:
                             self._run(self.sql.forget, process=self._process)
@@ -350,8 +350,8 @@ class SessionConnection(LivenessLocks):
     def announce(self) -> None:
         with self._lock:
             self.open()
-            if self._stays and self.sql.tell:
-                self._run(self.sql.tell)
+            if self._stays and self.sql.notify:
+                self._run(self.sql.notify)
 
     def there(self) -> bool:
         return True  # connecting does not create a database on a server

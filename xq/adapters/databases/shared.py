@@ -133,7 +133,7 @@ class SharedSql(Language):
         found = [
             f"SELECT {place} AS place, {look}"
             for place, (queue, timed, asks) in enumerate(queues)
-            for look in queue.looks.times_left * timed + [queue.looks.found_ready] * asks
+            for look in queue.queries.times_left * timed + [queue.queries.found_ready] * asks
         ]
         return " UNION ALL ".join(found)
 

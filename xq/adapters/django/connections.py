@@ -20,7 +20,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
-from xq.core.connections import Address, Connector, Driver, Joined, keep
+from xq.core.connections import Address, Connector, Driver, OpenBlock, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.core.kinds import R, Row
 from xq.database.database import Database
@@ -108,17 +108,17 @@ class _WatchedConnection(Connection):
         return False  # each statement is seen by itself
 
     def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
-        self.kept, joins = kept, kept.joins
+        self.kept, open_block = kept, kept.open_block
         super().__init__(store, driver, kept.raw, kept.cursor, kept.of())
-        self.in_transaction, self.context, self.joins = kept.in_transaction, kept.context, joins
+        self.in_transaction, self.context, self.open_block = kept.in_transaction, kept.context, open_block
 
     @property
-    def joins(self) -> Joined:
-        return self.kept.joins
+    def open_block(self) -> OpenBlock:
+        return self.kept.open_block
 
-    @joins.setter
-    def joins(self, joins: Joined) -> None:
-        self.kept.joins = joins
+    @open_block.setter
+    def open_block(self, open_block: OpenBlock) -> None:
+        self.kept.open_block = open_block
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._seen(sql, values, self.driver.rows)
@@ -207,7 +207,7 @@ class DjangoConnections(OrmConnections):
             within = True
         connection.in_transaction = within
         if not within:
-            connection.joins = ""  # an interrupt may have left it
+            connection.open_block = ""  # an interrupt may have left it
         if connection.set_up is not True:
             self._set_up(connection)
         if kept.calls and not within:

@@ -15,7 +15,7 @@ APP: Final = "xq.adapters.django"
 def queue_of(model: Any) -> Queue[Any] | None:
     """Return a model's queue, or None. For a proxy use its `_meta.concrete_model`."""
     found = vars(model).get("xq")
-    return found.handle if isinstance(found, QueueAttribute) else None
+    return found.queue if isinstance(found, QueueAttribute) else None
 
 
 def queues() -> list[Queue[Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
-from xq.core.connections import Joins, Sent
+from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
 
@@ -49,7 +49,7 @@ class Pymysql(BaseDriver):
     """pymysql, in autocommit."""
 
     begin = "BEGIN"
-    joins: Joins = "pipeline"
+    batching: Batching = "pipeline"
     errors_end_transactions = False
     retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
     IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from xq.adapters.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
 from xq.core import time
-from xq.core.connections import Joins, Sent
+from xq.core.connections import Batching, Sent
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import RETRYABLE, ErrorKind, Row, UnreadRow
 
@@ -47,7 +47,7 @@ class Psycopg(BaseDriver):
     retryable = RETRYABLE
 
     @cached_property
-    def joins(self) -> Joins:
+    def batching(self) -> Batching:
         from psycopg import Pipeline
 
         return "pipeline" if Pipeline.is_supported() else ""

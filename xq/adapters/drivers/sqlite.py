@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xq.adapters.drivers.base import kind_by_class, kinds
-from xq.core.connections import Joins
+from xq.core.connections import Batching
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
 
 KINDS = kinds(
@@ -29,7 +29,7 @@ class Sqlite3:
 
     # IMMEDIATE: else a transaction that reads first fails if another connection writes before it does.
     begin = "BEGIN IMMEDIATE"
-    joins: Joins = "transaction"
+    batching: Batching = "transaction"
     errors_end_transactions = False
     retryable = RETRYABLE
 

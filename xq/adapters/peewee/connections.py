@@ -229,7 +229,7 @@ class PeeweeConnections(OrmConnections):
             within = connection.driver.in_transaction(connection.raw)
         connection.in_transaction = within
         if not within:
-            connection.joins = ""  # an interrupt may have left it
+            connection.open_block = ""  # an interrupt may have left it
         if connection.set_up is not True:
             self._set_up(connection)
         if mine.calls and not within:

@@ -56,7 +56,7 @@ class PlainStore(BaseStore):
     def atomic(self, own: bool = True) -> Iterator[None]:
         """Open a transaction. Rolls back if the block raises. It cannot be nested: no caller needs that."""
         self.execute(self.driver.begin)
-        self._connection.joins = "transaction"
+        self._connection.open_block = "transaction"
         try:
             yield
             self.execute("COMMIT")
@@ -65,7 +65,7 @@ class PlainStore(BaseStore):
                 self.execute("ROLLBACK")
             raise
         finally:
-            self._connection.joins = ""
+            self._connection.open_block = ""
 
     def in_transaction(self) -> bool:
         return self.driver.in_transaction(self.connection)

@@ -25,7 +25,7 @@ class Scans(ABC):
     witness: ClassVar[tuple[str, ...]] = ("at_us",)  # ids begin at 1 again
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect, self.looks = dialect, dialect.looks
+        self.dialect, self.queries = dialect, dialect.queries
 
     def of(self, what: What, name: str, address: Address, states: str) -> Extract:
         """Return what another program needs to read the model `name` at `address`; for tasks, only in `states`.
@@ -68,7 +68,7 @@ class Scans(ABC):
         columns = [Extracted(name, kind, quoted[name], kind) for name, kind in types.items()]
         columns.append(Extracted("at", "TIMESTAMP", quoted["at_us"], "BIGINT"))
         # A window over the rows `:of` a part, which begins before it: at each task's previous transition.
-        duration = f"{self.looks.since_before} AS dur_us"
+        duration = f"{self.queries.since_before} AS dur_us"
         timed = f"(SELECT {', '.join(quoted.values())}, {duration} FROM {table}:of) AS timed"
         columns.append(Extracted("dur_us", "BIGINT", "dur_us", "BIGINT", asked=True))
         make = partial(make, order=self.dialect.history_order, witness=self.witness)
@@ -79,7 +79,7 @@ class Scans(ABC):
         columns.append(Extracted("n", "BIGINT", "n", "BIGINT"))
         # Without the event counters.
         transitions = f"NOT (source = '{ELSEWHERE}' AND target = '{ELSEWHERE}')"
-        return make(relation=f"({self.looks.counters}) AS counted", rows=transitions, columns=tuple(columns))
+        return make(relation=f"({self.queries.counters}) AS counted", rows=transitions, columns=tuple(columns))
 
     @abstractmethod
     def stored(self, field: Field, sql: str, kind: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ class Findings:
     ) -> None:
         self.store = store
         self.dialect = dialect
-        self.installer, self.looks = dialect.installer, dialect.looks
+        self.installer, self.queries = dialect.installer, dialect.queries
         self.wording = wording
         self.values = values  # each statement's named values
         self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
@@ -370,13 +370,13 @@ class Findings:
         return str(self.store.execute(sql)[0][-1] or "") if sql else ""
 
     def _unowned(self) -> list[str]:
-        ((n,),) = self.store.execute(self.looks.unowned)
+        ((n,),) = self.store.execute(self.queries.unowned)
         of = f"tasks that are {self.wording.state(TAKEN)} and have no owner, since another program wrote their status"
         return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
 
     def untimed(self) -> list[str]:
         """Return a message if zombies have no timer, though the feature has seconds: as an ack(delay=math.inf) does."""
-        update = self.looks.times_zombies
+        update = self.queries.times_zombies
         rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
         n = self.store.execute(f"SELECT COUNT(*) FROM {rows}")[0][0] if update else 0
         of = f"tasks that are {self.wording.state('Z')} and have no timer"
@@ -386,13 +386,13 @@ class Findings:
     @property
     def end_of_unowned(self) -> str:
         """How a taken task that has no owner ends, as the end of a sentence."""
-        if self.looks.times_unowned:
+        if self.queries.times_unowned:
             return "returns to ready when the ttr of the queue passes, or by release_all() or snatch()"
         return "never returns to ready by itself: call release_all() or snatch()"
 
     def _corrections(self) -> dict[tuple[str, str], int]:
         # One statement reads both, so concurrent writes cause no difference.
-        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.looks.audit)]
+        found = [(tube, source, target, n) for tube, source, target, n, _ in self.store.execute(self.queries.audit)]
         actual = {(tube, target): n for tube, source, target, n in found if source is None}
         return corrections([row for row in found if row[1] is not None], actual)
 

@@ -38,7 +38,7 @@ class Installation(Findings):
         `stale`: what `refuse_if_reached` returns.
         """
         heads = self.dialect.groups.built if self.dialect.groups else []
-        filling = [self.looks.count_what_is_there, *heads, *filter(None, [self.looks.times_unowned])]
+        filling = [self.queries.count_what_is_there, *heads, *filter(None, [self.queries.times_unowned])]
         columns = self.installer.add_own(self.store) if self.store.adds_columns else []
         statements = [*columns, *stale, *self._statements(), *filling, *self._recording]
         return [self.installer.in_a_script(sql) for sql in statements]
@@ -229,15 +229,15 @@ class Installation(Findings):
     def create(self) -> None:
         """Create what is not as this definition has it; the counters keep their values."""
         there = (self.installer.columns_of(self.store, self.dialect.name(table)) for table in ("count", "history"))
-        if self.looks.add_up_history and all(there):
-            self.store.execute(self.looks.add_up_history)
+        if self.queries.add_up_history and all(there):
+            self.store.execute(self.queries.add_up_history)
         for sql in (sql for item in self.installer.objects.all() if item.kind == "table" for sql in item.create):
             self.store.execute(sql)
         for step in Installing(self, False, self._count).left():
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
         self.recount()
-        if timed := self.looks.times_unowned:
+        if timed := self.queries.times_unowned:
             self.dialect.execute(self.store, timed, self.values())
         self.record()
 
@@ -280,7 +280,7 @@ class Installation(Findings):
         It subtracts what it read, so what other processes count meanwhile remains.
         """
         self.dialect.one_at_a_time(self.store, within)
-        counted: list[Any] = [row[:4] for row in self.store.execute(self.looks.counters)]
+        counted: list[Any] = [row[:4] for row in self.store.execute(self.queries.counters)]
         for (tube, state), n in corrections(counted, {}).items():
             self.add_counter(tube, "", state, -n)
         for tube, source, target, n in counted:
@@ -288,7 +288,7 @@ class Installation(Findings):
 
     def add_counter(self, tube: str, source: str, target: str, n: int) -> None:
         values = {"tube": tube, "source": source, "target": target, "count": n}
-        self.dialect.execute(self.store, self.looks.add_counter, values)
+        self.dialect.execute(self.store, self.queries.add_counter, values)
 
     def drop(self, drop: Callable[[], object]) -> int:
         """Call `drop`, which drops the table, unless tasks are taken. Return how many are taken.

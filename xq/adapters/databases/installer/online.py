@@ -41,7 +41,7 @@ class Installing:
 
     def __init__(self, findings: Findings, online: bool, finish: Callable[[], None]) -> None:
         self.findings, self.store, self.dialect = findings, findings.store, findings.dialect
-        self.installer, self.looks, self.finish = self.dialect.installer, self.dialect.looks, finish
+        self.installer, self.queries, self.finish = self.dialect.installer, self.dialect.queries, finish
         self.online = online
 
     def left(self) -> Iterator[Stage]:
@@ -74,7 +74,9 @@ class Installing:
             changes = [Stage("triggers", "count each write, by triggers", sql, makes=made)]
         yield from changes
         scans = 2 if self.dialect.groups else 1
-        yield Stage("count", "count the tasks that are there, and record the installation", (self.looks.audit,), scans)
+        yield Stage(
+            "count", "count the tasks that are there, and record the installation", (self.queries.audit,), scans
+        )
 
     def beside(self, sql: str) -> str:
         """Return SQL that changes the table as it is run: beside writers if `online`."""

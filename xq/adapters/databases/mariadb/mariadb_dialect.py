@@ -9,9 +9,9 @@ from itertools import chain
 from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
 from xq.adapters.databases.mariadb.mariadb_installer import MariadbInstaller
 from xq.adapters.databases.mariadb.mariadb_language import EXACT_TEXT, MariadbLanguage, MariadbShared
-from xq.adapters.databases.mariadb.mariadb_looks import MariadbLooks
 from xq.adapters.databases.mariadb.mariadb_moves import MariadbMoves
 from xq.adapters.databases.mariadb.mariadb_objects import LONG, PREFIX
+from xq.adapters.databases.mariadb.mariadb_queries import MariadbQueries
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import QUEUES, RATES
@@ -47,7 +47,7 @@ class Mariadb(MariadbLanguage, Server):
     groups_kind = MariadbGroups
     moves_kind = MariadbMoves
     buckets_kind = MariadbBuckets
-    looks_kind = MariadbLooks
+    queries_kind = MariadbQueries
     installer_kind = MariadbInstaller
     turn = "puts = puts + 1"
     found_tables = "SELECT DATABASE(), NULL"

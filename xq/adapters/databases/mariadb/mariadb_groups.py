@@ -99,8 +99,8 @@ class MariadbGroups(ServerGroups):
         rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
         return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
-    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
-        return database.transaction(partial(self._refresh, database.store, dirty), locks=False)
+    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+        return executor.transaction(partial(self._refresh, executor.store, dirty), locks=False)
 
     def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
         dirty = self.held(store, dirty)

@@ -83,11 +83,13 @@ class MariadbLanguage(ServerLanguage):
             # A year, the maximum. And `watch` is no slow query.
             "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0",
         ),
-        made=f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'",
+        is_installed=(
+            f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'"
+        ),
         number="SELECT CONNECTION_ID()",
         listen=(),
         expect="",
-        tell="",
+        notify="",
         lock="GET_LOCK(CONCAT('xq.', :lock), 0)",
         unlock="RELEASE_LOCK(CONCAT('xq.', :lock))",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",

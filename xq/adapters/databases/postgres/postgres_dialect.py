@@ -8,8 +8,8 @@ from typing import ClassVar
 from xq.adapters.databases.postgres.postgres_groups import PostgresGroups
 from xq.adapters.databases.postgres.postgres_installer import PostgresInstaller
 from xq.adapters.databases.postgres.postgres_language import PostgresLanguage, PostgresShared
-from xq.adapters.databases.postgres.postgres_looks import PostgresLooks
 from xq.adapters.databases.postgres.postgres_moves import PostgresMoves
+from xq.adapters.databases.postgres.postgres_queries import PostgresQueries
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import SESSIONS
 from xq.core.kinds import BYTES, INTEGERS, Field, Kind
@@ -28,7 +28,7 @@ class Postgres(PostgresLanguage, Server):
     shared_kind = PostgresShared
     groups_kind = PostgresGroups
     moves_kind = PostgresMoves
-    looks_kind = PostgresLooks
+    queries_kind = PostgresQueries
     installer_kind = PostgresInstaller
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}

@@ -75,18 +75,18 @@ class PostgresGroups(ServerGroups):
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
-    def refresh_heads(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         if all(one.head != MISSING for one in dirty):
-            return self._refresh_placed(database, dirty)
+            return self._refresh_placed(executor, dirty)
 
         def place_and_refresh() -> int:
-            held = self.held(database.store, dirty)
-            self.place(database.store, {one.utube for one in held if one.head == MISSING})
-            return self._refresh_placed(database, held)
+            held = self.held(executor.store, dirty)
+            self.place(executor.store, {one.utube for one in held if one.head == MISSING})
+            return self._refresh_placed(executor, held)
 
-        return database.transaction(place_and_refresh, locks=False)
+        return executor.transaction(place_and_refresh, locks=False)
 
-    def _refresh_placed(self, database: Runs, dirty: Sequence[DirtyGroup]) -> int:
+    def _refresh_placed(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         # One statement: its snapshot is at least as new as the dirty groups' rows that are still there.
         values = {
             "utubes": list(dict.fromkeys(one.utube for one in dirty if one.head != FULL)),
@@ -94,7 +94,7 @@ class PostgresGroups(ServerGroups):
             "of": [one.utube for one in dirty],
             "over": [one.id for one in dirty if one.head == FULL],  # the change that makes room makes them dirty again
         }
-        ((refreshed,),) = database.run(self._refreshing, values)
+        ((refreshed,),) = executor.run(self._refreshing, values)
         return int(refreshed)
 
     @property

@@ -73,12 +73,12 @@ class PostgresLanguage(ServerLanguage):
             "SET tcp_keepalives_count = 3",
             "SET tcp_user_timeout = 3000",  # milliseconds; no keepalives are sent while data is unacknowledged
         ),
-        made=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
+        is_installed=f"SELECT 1 WHERE to_regclass('{ALIVE}') IS NOT NULL",
         number="SELECT pg_backend_pid()",
         listen=(f"INSERT INTO {ALIVE} (uuid, process) VALUES ('', :process)", f"LISTEN {CHANNEL}"),
         expect=f"INSERT INTO {ALIVE} (uuid, process, waits) VALUES ('', :process, :waits) "
         "ON CONFLICT (uuid, process) DO UPDATE SET waits = excluded.waits",
-        tell=f"SELECT pg_notify('{CHANNEL}', '')",
+        notify=f"SELECT pg_notify('{CHANNEL}', '')",
         lock="pg_try_advisory_lock(:lock)",
         unlock="pg_advisory_unlock(:lock)",
         living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE NOT pg_try_advisory_xact_lock_shared(process)",

@@ -9,8 +9,8 @@ from xq.adapters.databases.sqlite.event_context import EVENT, with_context
 from xq.adapters.databases.sqlite.sqlite_groups import SqliteGroups
 from xq.adapters.databases.sqlite.sqlite_installer import SqliteInstaller
 from xq.adapters.databases.sqlite.sqlite_language import SqliteLanguage, SqliteShared
-from xq.adapters.databases.sqlite.sqlite_looks import SqliteLooks
 from xq.adapters.databases.sqlite.sqlite_moves import SqliteMoves
+from xq.adapters.databases.sqlite.sqlite_queries import SqliteQueries
 from xq.core.connections import Run
 from xq.core.kinds import Field
 from xq.core.tokens import UUID_LENGTH
@@ -23,7 +23,7 @@ class Sqlite(SqliteLanguage, Dialect):
     shared_kind = SqliteShared
     groups_kind = SqliteGroups
     moves_kind = SqliteMoves
-    looks_kind = SqliteLooks
+    queries_kind = SqliteQueries
     installer_kind = SqliteInstaller
 
     @property

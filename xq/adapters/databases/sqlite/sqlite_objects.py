@@ -9,7 +9,7 @@ from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.adapters.databases.sqlite.sqlite_groups import SqliteGroups
-from xq.adapters.databases.sqlite.sqlite_looks import MARK, SqliteLooks
+from xq.adapters.databases.sqlite.sqlite_queries import MARK, SqliteQueries
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
 
@@ -28,8 +28,8 @@ class SqliteObjects(Objects):
     groups: SqliteGroups | None
 
     @cached_property
-    def looks(self) -> SqliteLooks:
-        return SqliteLooks(self.terms.in_schema(""), None)  # a trigger names no schema
+    def queries(self) -> SqliteQueries:
+        return SqliteQueries(self.terms.in_schema(""), None)  # a trigger names no schema
 
     def drop(self, kind: str, name: str) -> str:
         # Without a schema SQLite searches all attached ones, and might find another queue's index.
@@ -60,7 +60,7 @@ class SqliteObjects(Objects):
         groups = self.groups and self.groups.in_schema("")
         found = []
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
-        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.looks.history_counts)
+        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
             if groups:
@@ -88,8 +88,8 @@ class SqliteObjects(Objects):
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
             "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
             "is_mark": MARK,
-            "counted_up_to": self.looks.counted_up_to,
-            "newest": self.looks.newest,
+            "counted_up_to": self.queries.counted_up_to,
+            "newest": self.queries.newest,
             "rows": str(ADD_UP),
         }
         if self.groups:
@@ -105,7 +105,7 @@ class SqliteObjects(Objects):
 
     def _words(self) -> set[str]:
         words = super()._words()
-        if self.looks.history_counts:
+        if self.queries.history_counts:
             return words | {"history_counts"}
         return words | {"counters"} | ({"counters_of_tubes"} if self.terms.tube_stats else set())
 

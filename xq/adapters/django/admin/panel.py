@@ -26,10 +26,10 @@ def panel_of(of_model: Any, request: Any, task: Any) -> dict[str, Any]:
         "times": list(_times(queue, task, words, letter)) if letter else [],
     }
     try:
-        reasons = queue.parts.inspection.why(task.pk, moment)
+        reasons = queue.parts.doctor.why(task.pk, moment)
         shown["why"] = [why for why in reasons if not error or not why.endswith(f": {error}")]
         if queue.machine.settings.history is not None:
-            shown["transitions"] = queue.parts.inspection.newest()
+            shown["transitions"] = queue.parts.doctor.newest()
             shown["is_postponed"] = shown["transitions"] > MANY and HISTORY not in request.GET
             steps = [] if shown["is_postponed"] else queue.timeline(task.pk)
             shown["steps"] = [_step(step, words) for step in steps]

@@ -1,12 +1,12 @@
-"""PostgreSQL's looks."""
+"""PostgreSQL's queries."""
 
 from __future__ import annotations
 
-from xq.adapters.databases.looks import ROLL_UP, ServerLooks
+from xq.adapters.databases.queries import ROLL_UP, ServerQueries
 from xq.core.connections import Connections
 
 
-class PostgresLooks(ServerLooks):
+class PostgresQueries(ServerQueries):
     """One statement rolls up counters."""
 
     def roll_up(self, store: Connections) -> bool:

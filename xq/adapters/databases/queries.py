@@ -19,7 +19,7 @@ from xq.core.machine import ABSENT, ANY_READY, DIRTY_GROUPS, LONGEST, OLD_HISTOR
 ROLL_UP = 10_000  # rows of counters that are merged at once
 
 
-class Looks:
+class Queries:
     """Queries on one queue, and SQL that adds up and prunes its counters and its history."""
 
     groups: Groups | None
@@ -88,7 +88,7 @@ class Looks:
         """Return a query that finds a row if an open group may have such a task behind due ones; else ""."""
         return self.groups.behind_due(rows) if self.groups else ""
 
-    def refresh_groups(self, database: Runs, mine: bool) -> int:
+    def refresh_groups(self, executor: Runs, mine: bool) -> int:
         """Refresh the dirty groups, as `ServerGroups.refresh`. Returns how many rows were refreshed."""
         return 0
 
@@ -308,13 +308,13 @@ class Looks:
         return f"DELETE FROM {table} WHERE id IN ({forgotten})"
 
 
-class ServerLooks(Looks):
+class ServerQueries(Queries):
     """Triggers append rows to the counters, so that no transaction waits for another; `roll_up` merges them."""
 
     groups: ServerGroups | None
 
-    def refresh_groups(self, database: Runs, mine: bool) -> int:
-        return self.groups.refresh(database, mine) if self.groups else 0
+    def refresh_groups(self, executor: Runs, mine: bool) -> int:
+        return self.groups.refresh(executor, mine) if self.groups else 0
 
     @property
     def counters(self) -> str:

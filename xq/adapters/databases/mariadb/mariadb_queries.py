@@ -1,4 +1,4 @@
-"""MariaDB's looks."""
+"""MariaDB's queries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xq.adapters.databases.looks import ROLL_UP, ServerLooks
+from xq.adapters.databases.queries import ROLL_UP, ServerQueries
 from xq.core.compile import Statement
 from xq.core.connections import Connections
 
 
-class MariadbLooks(ServerLooks):
+class MariadbQueries(ServerQueries):
     """It deletes rows by key, in order: a table scan would lock what others are writing."""
 
     def roll_up(self, store: Connections) -> bool:

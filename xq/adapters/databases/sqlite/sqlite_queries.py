@@ -1,13 +1,13 @@
-"""SQLite's looks, where a history's rows are the counters."""
+"""SQLite's queries, where a history's rows are the counters."""
 
 from __future__ import annotations
 
-from xq.adapters.databases.looks import Looks
+from xq.adapters.databases.queries import Queries
 
 MARK = "tube = '' AND source = '' AND target = ''"  # the counter whose number is the id up to which others are sums
 
 
-class SqliteLooks(Looks):
+class SqliteQueries(Queries):
     """Where there is a history, the counters have its rows up to a mark, and the queries add the others."""
 
     @property
