@@ -160,7 +160,7 @@ MANY = ("ack", "release", "bury", "kill")  # the events of ack_many and so on
 
 # The statements that a dialect has by name. One that a queue does not need is empty.
 NAMED = (
-    "looks.count_what_is_there",
+    "queries.count_what_is_there",
     "records.installed",
     "installer.statuses_in_use",
     *(f"shared.{name}" for name in ("queues", "sessions", "session_listed", "session_is_there", "sessions_listed")),
@@ -169,10 +169,10 @@ NAMED = (
     *(f"records.{name}" for name in ("pause", "resume", "pauses", "add_schedule", "schedule", "set_schedule")),
     *(f"records.{name}" for name in ("drop_schedule", "schedules", "next_firings", "due_schedule", "begin_wait")),
     *(f"records.{name}" for name in ("ends", "end_wait", "forget_waits", "waiting")),
-    *(f"looks.{name}" for name in ("any_ready", "next_due")),
+    *(f"queries.{name}" for name in ("any_ready", "next_due")),
     "begin_writing",
-    *(f"looks.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
-    "looks.forget_history",
+    *(f"queries.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
+    "queries.forget_history",
 )
 
 
@@ -197,7 +197,7 @@ def entries(queue: Any) -> Iterator[Entry]:
     for rows in (Selector(way, first.source, more=tuple(row.source for row in more)) for way in ("all", "each")):
         killed = of.moves.move(rows, change(queue.machine, first, frozenset()))
         yield _entry(of, f"kill in {first.source}{''.join(rows.more)}: {rows.way}", "", killed)
-    yield from looks(queue)
+    yield from queries(queue)
 
 
 def puts(queue: Any) -> Iterator[Entry]:
@@ -263,7 +263,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
         yield from (Selector(way, row.source) for way in ("owned", "all", "each"))
 
 
-def looks(queue: Any) -> Iterator[Entry]:
+def queries(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
     found = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED} | {
         "look": of.queries.look(),
