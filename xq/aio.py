@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
 
 from xq.api import MISSING, Queue, steps_of_put
 from xq.core.connections import Connections
@@ -21,10 +21,13 @@ from xq.database.callers import Job, Runner
 from xq.database.database import Database
 from xq.database.sessions import Session
 from xq.engine.one import LOCKED, Locked
-from xq.operators.operations import CHUNK, Operation
+from xq.operators.acting import CHUNK
 from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 from xq.workers.program import Running, assignments_of, start_assignments
+
+if TYPE_CHECKING:
+    from xq.operators.operations import Operation
 
 P = ParamSpec("P")
 REVIEW = 5.0  # seconds until `run` looks again whether the queue is installed as this process defines it

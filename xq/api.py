@@ -20,10 +20,9 @@ from xq.engine.binding import Definition
 from xq.engine.observers import Callback
 from xq.engine.several import Update
 from xq.engine.stats import Stats
+from xq.operators.acting import log_act
 from xq.operators.methods import Operators
-from xq.operators.operations import log_act
 from xq.parts import Parts, parts_of
-from xq.pipeline.pipeline import Pipeline
 from xq.runtime.schedules import Schedule
 from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiting import Waiting
@@ -33,6 +32,7 @@ from xq.workers.worker import Worker
 
 if TYPE_CHECKING:
     from xq.aio import Aio
+    from xq.pipeline.pipeline import Pipeline
 
 
 class _Missing:
@@ -42,9 +42,6 @@ class _Missing:
 
 MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
-# What completing `Page.xq.` leaves to the documents: methods for operators and migrations, and for adapters.
-UNLISTED = {name for name in vars(Operators) if not name.startswith("_")}
-UNLISTED |= {"parts", "machine", "pipeline"}
 
 
 class Queue(Operators[T]):
@@ -72,7 +69,6 @@ class Queue(Operators[T]):
     ) -> None:
         self.parts: Parts[T] = parts_of(store, definition, clock, woken)
         self.model = store.model
-        self.pipeline: Pipeline = self.parts.pipeline
         self._handlers: dict[str | None, Worker[T]] = {}
         self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
@@ -105,9 +101,10 @@ class Queue(Operators[T]):
     def clock(self, clock: Clock | None) -> None:
         self.parts.executor.clock = clock
 
-    def __dir__(self) -> list[str]:
-        """Return the names that an application uses, without those of operators and adapters."""
-        return [name for name in super().__dir__() if name not in UNLISTED]
+    @property
+    def pipeline(self) -> Pipeline:
+        """What other processes use: Spark, bulk puts and archives."""
+        return self.parts.pipeline
 
     def __repr__(self) -> str:
         return f"<xq queue {self.parts.store.name}: {' '.join(self.machine.states)}>"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic
 
 from xq.core.clock import Clock
 from xq.core.connections import Store
@@ -22,19 +23,23 @@ from xq.engine.several import SeveralMoves
 from xq.engine.steps import Steps
 from xq.engine.take import Takes
 from xq.engine.timers import Timers, UnattendedMoves
-from xq.operators.doctor import Doctor
-from xq.operators.search import Search
-from xq.pipeline.archive import Archive
-from xq.pipeline.pipeline import Pipeline
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.runtime.schedules import Schedules
 from xq.runtime.waiters import Waiters
 from xq.runtime.waiting import Waiting
 
+if TYPE_CHECKING:
+    from xq.operators.doctor import Doctor
+    from xq.operators.search import Search
+    from xq.pipeline.pipeline import Pipeline
+
 
 @dataclass(frozen=True)
 class Parts(Generic[T]):
-    """What ORM adapters, tubes, workers and tests use beside a queue's methods: `Page.xq.parts`."""
+    """What ORM adapters, tubes, workers and tests use beside a queue's methods: `Page.xq.parts`.
+
+    What operators and other processes use is imported and made on its first use: most programs only put and take.
+    """
 
     store: Store[T]  # reads and writes rows
     definition: Definition  # what `upgrade` was given
@@ -51,9 +56,26 @@ class Parts(Generic[T]):
     maintenance: QueueMaintenance  # what the maintenance thread does for the queue
     takes: Takes[T]
     waiting: Waiting[T]  # the calls that wait
-    doctor: Doctor  # answers operators
-    search: Search[T]
-    pipeline: Pipeline
+
+    @cached_property
+    def doctor(self) -> Doctor:
+        """What answers operators."""
+        from xq.operators.doctor import Doctor
+
+        return Doctor(self.pauses, self.history, self.takes.unmovable)
+
+    @cached_property
+    def search(self) -> Search[T]:
+        from xq.operators.search import Search
+
+        return Search(self.executor, self.tasks)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        from xq.pipeline.archive import Archive
+        from xq.pipeline.pipeline import Pipeline
+
+        return Pipeline(self.executor, self.tasks, self.history, Archive(self.named.steps))
 
 
 def parts_of(
@@ -78,10 +100,7 @@ def parts_of(
     takes: Takes[T] = Takes(timers, in_doubt, pauses, maintenance)
     waiting = Waiting(inserts, takes, maintenance, woken)
     observers.listen(waiters, maintenance)
-    # looks
-    doctor = Doctor(pauses, history, takes.unmovable)
-    pipeline = Pipeline(executor, tasks, history, Archive(steps))
     return Parts(
         store, definition, tasks, observers, executor, history, waiters, pauses,
-        inserts, named, several, schedules, maintenance, takes, waiting, doctor, Search(executor, tasks), pipeline,
+        inserts, named, several, schedules, maintenance, takes, waiting,
     )  # fmt: skip

@@ -38,6 +38,23 @@ print(len(files) - len(set(map(os.path.realpath, files))))
     assert python(tmp_path, code).splitlines() == ["[]", "1 []", "0"]
 
 
+def test_a_program_that_puts_and_takes_imports_nothing_for_operators_and_pipelines(tmp_path):
+    code = """
+import sys, peewee, xq
+class Page(peewee.Model):
+    class Meta: database = peewee.SqliteDatabase("pages.db")
+xq.upgrade(Page)
+Page.create_table()
+Page.put()
+Page.take().ack()
+for used in (lambda: None, Page.xq.find, Page.xq.doctor, lambda: Page.xq.pipeline):
+    used()
+    print([name for name in ("operators.search", "operators.doctor", "pipeline.bulk") if f"xq.{name}" in sys.modules])
+"""
+    loaded = ["operators.search", "operators.doctor", "pipeline.bulk"]
+    assert python(tmp_path, code).splitlines() == [str(loaded[:n]) for n in range(4)]
+
+
 # public names
 
 

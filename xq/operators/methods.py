@@ -15,13 +15,14 @@ from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.database.transactions import retried
 from xq.engine.pauses import Pause
-from xq.operators.doctor import Finding
-from xq.operators.failures import Failures
-from xq.operators.inspection import Health, Process, Snapshot, TimelineStep
-from xq.operators.operations import CHUNK, Operation, acting
-from xq.operators.search import Found
+from xq.operators.acting import CHUNK, acting
 
 if TYPE_CHECKING:
+    from xq.operators.doctor import Finding
+    from xq.operators.failures import Failures
+    from xq.operators.inspection import Health, Process, Snapshot, TimelineStep
+    from xq.operators.operations import Operation
+    from xq.operators.search import Found
     from xq.parts import Parts
 
 
@@ -102,6 +103,8 @@ class Operators(Generic[T]):
         `actor` and `reason` stand in the history, as with `acting`, and in the log. `options` are the event's, as
         delay. Raises BadType, BadValue and FeatureOff.
         """
+        from xq.operators.operations import Operation
+
         return Operation(self.parts.several, self.parts.search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block
@@ -17,16 +16,15 @@ from xq.core.kinds import T
 from xq.core.machine import Machine
 from xq.core.options import count_of
 from xq.core.values import Parts
-from xq.engine.one import NamedMoves
 from xq.engine.several import SeveralMoves
 from xq.engine.stats import counts
+from xq.operators.acting import log_act
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
 NEW, RUNNING, DONE, CANCELLED = "new", "running", "done", "cancelled"
 # What an operator does to tasks in bulk, and the machine's event: a release takes tasks from any session.
 ACTS: Final = {act: act for act in ("dig", "release", "restart", "bury", "cancel", "kill")} | {"release": "snatch"}
-CHUNK: Final = 500  # tasks in one transaction, unless the call says
 LARGEST_CHUNK: Final = 1_000  # tasks
 SHOWN: Final = 20  # tasks in a preview
 
@@ -166,24 +164,6 @@ class Operation(Generic[T]):
         """End the operation after its chunk. The tasks moved so far stay in their new states."""
         if self.state != DONE:
             self.state = CANCELLED
-
-
-@contextmanager
-def acting(named: NamedMoves[Any], by: By) -> Iterator[None]:
-    """Run the block as one transaction in this thread, and ascribe the transitions that xq makes within it."""
-    store = named.executor.store
-    named.executor.begin(locks=True)
-    with store.atomic():
-        with block(store.database, by):
-            yield
-        if by and named.machine.settings.history is None:
-            log_act(named, by, "acted")
-
-
-def log_act(named: NamedMoves[Any], by: By, what: str) -> None:
-    """Log at INFO what an operator did, once this transaction is committed."""
-    line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
-    named.executor.store.after_commit(lambda: named.log.info("%s", line))
 
 
 def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:
