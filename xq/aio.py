@@ -24,10 +24,10 @@ from xq.engine.one import LOCKED, Locked
 from xq.operators.acting import CHUNK
 from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
-from xq.workers.program import Running, assignments_of, start_assignments
 
 if TYPE_CHECKING:
     from xq.operators.operations import Operation
+    from xq.workers.program import Running
 
 P = ParamSpec("P")
 REVIEW = 5.0  # seconds until `run` looks again whether the queue is installed as this process defines it
@@ -230,6 +230,8 @@ class Aio(Generic[T]):
         NotInstalled ends the workers with an ERROR, and not this call: it looks every 5 seconds, and runs them again
         once the queue is installed as this process defines it. `health` returns "error" meanwhile.
         """
+        from xq.workers.program import assignments_of, start_assignments
+
         loop = asyncio.get_running_loop()
 
         def start() -> Running:

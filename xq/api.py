@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from xq.core.acting import By, block
@@ -26,13 +27,13 @@ from xq.parts import Parts, parts_of
 from xq.runtime.schedules import Schedule
 from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiting import Waiting
-from xq.workers.options import Options, WorkerOptions
-from xq.workers.program import Running, add_worker, assignments_of, run_assignments, start_assignments
-from xq.workers.worker import Worker
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # most programs do without them: a property or a method imports each
     from xq.aio import Aio
     from xq.pipeline.pipeline import Pipeline
+    from xq.workers.options import WorkerOptions
+    from xq.workers.program import Running
+    from xq.workers.worker import Worker
 
 
 class _Missing:
@@ -63,14 +64,12 @@ class Queue(Operators[T]):
         self,
         store: Store[T],
         definition: Definition,
-        aio: Callable[[Queue[T]], Aio[T]],
         clock: Clock | None = None,
         woken: Callable[[], None] = lambda: None,
     ) -> None:
         self.parts: Parts[T] = parts_of(store, definition, clock, woken)
         self.model = store.model
         self._handlers: dict[str | None, Worker[T]] = {}
-        self.aio: Aio[T] = aio(self)  # the methods for asyncio
 
     @property
     def name(self) -> str:
@@ -100,6 +99,13 @@ class Queue(Operators[T]):
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
         self.parts.executor.clock = clock
+
+    @cached_property
+    def aio(self) -> Aio[T]:
+        """The methods for asyncio."""
+        from xq.aio import Aio
+
+        return Aio(self)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -147,6 +153,9 @@ class Queue(Operators[T]):
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
         """
+        from xq.workers.options import Options
+        from xq.workers.program import add_worker
+
         return add_worker(self, function, Options(**options))
 
     @property
@@ -172,6 +181,8 @@ class Queue(Operators[T]):
         `worker`. With `tubes`, take from these tubes only; `workers` are for each. Raises InTransaction within
         a transaction, and ConfigurationError if several threads would have to share one connection.
         """
+        from xq.workers.program import assignments_of, run_assignments
+
         run_assignments(assignments_of(self, workers, tubes), until_empty, max_tasks)
 
     def start(self, *, workers: int | None = None, tubes: Sequence[str] | None = None) -> Running:
@@ -181,6 +192,8 @@ class Queue(Operators[T]):
         When the process ends without it, their tasks are released. Raises as `run`, and ConfigurationError for workers
         with kind="process".
         """
+        from xq.workers.program import assignments_of, start_assignments
+
         return start_assignments(assignments_of(self, workers, tubes))
 
     # producers

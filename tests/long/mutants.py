@@ -162,7 +162,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     # installing
     Mutant(
         "two long names of tables have the same tables beside them",
-        "xq/core/schema.py",
+        "xq/core/kinds.py",
         'table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"',
         'table = f"{short}~"',
         "contract/core/test_install.py::test_two_queues_whose_long_table_names_begin_alike_have_each_its_own_history_and_counts",

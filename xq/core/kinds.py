@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -69,11 +70,20 @@ class Field:
 
 
 ORDERED_BY: Final = ("priority",)
+SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
 
 
 def own_name(role: str) -> str:
     """Return the name of the field, and column, of xq's own for a role."""
     return f"xq_{role}"
+
+
+def beside(table: str, suffix: str, longest: int | None = None) -> str:
+    """Return the name of one of xq's objects that belongs to a table, of at most `longest` bytes."""
+    if longest is not None and len(table.encode()) > longest - SUFFIX:
+        short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
+        table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
+    return f"{table}_xq_{suffix}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from string import ascii_letters
@@ -84,16 +83,6 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "time64": ("bigint", "bigauto"),
     "uuid": ("uuid", "text"),
 }
-
-SUFFIX = 24  # bytes reserved for the suffix of a table's name, on databases that limit names
-
-
-def beside(table: str, suffix: str, longest: int | None = None) -> str:
-    """Return the name of one of xq's objects that belongs to a table, of at most `longest` bytes."""
-    if longest is not None and len(table.encode()) > longest - SUFFIX:
-        short = table.encode()[: longest - SUFFIX - 9].decode(errors="ignore")
-        table = f"{short}~{hashlib.sha256(table.encode()).hexdigest()[:8]}"
-    return f"{table}_xq_{suffix}"
 
 
 def key_of(store: TaskModel[Any]) -> tuple[Field, ...]:

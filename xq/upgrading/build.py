@@ -11,7 +11,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from xq.adapters.databases.dialects import DIALECTS, SHARED
 from xq.adapters.databases.installer.findings import DURATIONS
 from xq.adapters.databases.installer.findings import OWN as BROUGHT
-from xq.aio import Aio
 from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.connections import Store
@@ -107,7 +106,7 @@ def build(
     definition = _define(store, table, chosen, words, tubes, wording, schedules, features)
     if not detached:
         check_that_ack_keeps(definition.machine, words)
-    queue = Queue(store, definition, Aio, clock, woken)
+    queue = Queue(store, definition, clock, woken)
     if worker is not None:
         queue.worker(worker, workers=workers)
     if detached:

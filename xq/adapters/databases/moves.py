@@ -15,7 +15,7 @@ from xq.adapters.databases.rows import Rows
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
-from xq.core.machine import ABSENT, PLUS_ONE, READY, TOKEN, Guard, Marker
+from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
 from xq.core.tokens import UUID_LENGTH
 
 
@@ -166,10 +166,12 @@ class TaskMoves(ABC):
         return Statement(
             f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge_each=self.terms.buckets.charging(self.terms.by_key())
-            if self.terms.buckets.is_charged(rows, change)
-            else "",
+            charge_each=self.terms.buckets.charging(self.terms.by_key()) if self.is_charged(rows, change) else "",
         )
+
+    def is_charged(self, rows: Selector, change: Change) -> bool:
+        """Return whether a change to these rows charges each row's token bucket."""
+        return bool(self.terms.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         where = " AND ".join(filter(None, [self.terms.sets_context, self.where(rows)]))

@@ -61,7 +61,7 @@ class Queries:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.terms.absent_rows} WHERE {' OR '.join(found)}"
-        ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.buckets.within_rate}"
+        ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.within_rate}"
         return f"SELECT 1 FROM {self.terms.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:

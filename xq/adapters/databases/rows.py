@@ -22,6 +22,11 @@ class Rows(Terms):
     def buckets(self) -> TokenBuckets:
         return self.buckets_kind(self)
 
+    @property
+    def within_rate(self) -> str:
+        """What follows a condition on a ready task: that its bucket is not empty; "" without the feature rate."""
+        return self.buckets.within_rate if self.machine.guard("rate") else ""
+
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:
         """Return SQL for the first columns in the list `:keys`, whose rows have `wide` values."""
@@ -78,7 +83,7 @@ class Rows(Terms):
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
-        within_rate = self.buckets.within_rate if rows.state == READY else ""
+        within_rate = self.within_rate if rows.state == READY else ""
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:

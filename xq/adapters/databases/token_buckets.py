@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from xq.adapters.databases.shared import RATES
 from xq.adapters.databases.terms import Terms
-from xq.core.compile import Change, Selector
-from xq.core.machine import READY, TAKEN
 
 
 class TokenBuckets:
@@ -26,20 +24,15 @@ class TokenBuckets:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-
-    @property
-    def _rate(self) -> tuple[int, int]:
-        """The microseconds between two tasks, and how far in the future the bucket may be full at a take."""
-        guard = self.terms.machine.guard("rate")
-        return guard.value if guard else (0, 0)
+        (guard,) = (guard for guard in terms.machine.guards if guard.name == "rate")
+        self.role = guard.role
+        # The microseconds between two tasks, and how far in the future the bucket may be full at a take.
+        self.interval, self.slack = guard.value
 
     @property
     def bucket(self) -> str:
         """The name of the bucket for a table row."""
-        guard = self.terms.machine.guard("rate")
-        return (
-            self.terms.as_text(f"{self.terms.table}.{self.terms.roles[guard.role]}") if guard and guard.role else "''"
-        )
+        return self.terms.as_text(f"{self.terms.table}.{self.terms.roles[self.role]}") if self.role else "''"
 
     @property
     def my_buckets(self) -> str:
@@ -48,24 +41,18 @@ class TokenBuckets:
     @property
     def latest(self) -> str:
         """The latest `full_us` at which a bucket still admits a take."""
-        return f"{self.terms.now_us} + {self._rate[1]}"
+        return f"{self.terms.now_us} + {self.slack}"
 
     @property
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
-        if self.terms.machine.guard("rate") is None:
-            return ""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
         full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
         return f" AND COALESCE(({full_us}), 0) <= {self.latest}"
 
-    def is_charged(self, rows: Selector, change: Change) -> bool:
-        """Return whether a change to these rows charges each row's bucket."""
-        return bool(self.terms.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
-
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
-        return self.adding(task, str(self._rate[0]), f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
+        return self.adding(task, str(self.interval), f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""
@@ -81,5 +68,5 @@ class TokenBuckets:
     def charged(self) -> str:
         full_us = f"{RATES}.full_us"
         return (
-            f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {self._rate[0]}"
+            f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {self.interval}"
         )

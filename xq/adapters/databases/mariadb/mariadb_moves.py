@@ -83,7 +83,7 @@ class MariadbMoves(ServerMoves):
             f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
             **self._locks(rows, ", ".join(self._keys_of_table)),
-            charge=self.terms.buckets.charging(chosen) if self.terms.buckets.is_charged(rows, change) else "",
+            charge=self.terms.buckets.charging(chosen) if self.is_charged(rows, change) else "",
             # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
             back=f"SELECT {self.terms.columns} FROM {table}{self.terms.by_primary} WHERE {chosen}{self.terms.afresh}",
         )

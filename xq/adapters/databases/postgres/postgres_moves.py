@@ -25,7 +25,7 @@ class PostgresMoves(ServerMoves):
         return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.terms.buckets.is_charged(rows, change):
+        if not self.is_charged(rows, change):
             return super().update(rows, change)
         # It charges the bucket before it takes the task. If the bucket has become empty, it returns one row, all NULL.
         here = f"{self.terms.key} = (SELECT * FROM xq_task)"
