@@ -21,7 +21,7 @@ from xq.database.callers import Job, Runner
 from xq.database.database import Database
 from xq.database.sessions import Session
 from xq.engine.one import LOCKED, Locked
-from xq.operators.acting import CHUNK
+from xq.operators.methods import CHUNK
 from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 

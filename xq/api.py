@@ -8,7 +8,7 @@ from datetime import date, timedelta, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from xq.core.acting import By, block
+from xq.core.acting import By, block, log_act
 from xq.core.clock import Clock
 from xq.core.connections import Store
 from xq.core.errors import BadType, BadValue, shown
@@ -21,9 +21,8 @@ from xq.engine.binding import Definition
 from xq.engine.observers import Callback
 from xq.engine.several import Update
 from xq.engine.stats import Stats
-from xq.operators.acting import log_act
 from xq.operators.methods import Operators
-from xq.parts import Parts, parts_of
+from xq.parts import Parts
 from xq.runtime.schedules import Schedule
 from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiting import Waiting
@@ -67,7 +66,7 @@ class Queue(Operators[T]):
         clock: Clock | None = None,
         woken: Callable[[], None] = lambda: None,
     ) -> None:
-        self.parts: Parts[T] = parts_of(store, definition, clock, woken)
+        self.parts: Parts[T] = Parts(store, definition, clock, woken)
         self.model = store.model
         self._handlers: dict[str | None, Worker[T]] = {}
 
@@ -433,7 +432,7 @@ class Queue(Operators[T]):
         named = self.parts.tasks.tube(tube, f"{event}(tube)")
         self.parts.pauses.change(event, named, by)
         if by:
-            log_act(self.parts.named, by, event if named is None else f"{event} {named}")
+            log_act(self.parts.store, by, event if named is None else f"{event} {named}")
 
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
@@ -489,7 +488,7 @@ class Queue(Operators[T]):
         with block(self.parts.store.database, by) if by else nullcontext():
             changed = self.parts.schedules.change(event, name, by)
         if by and changed:
-            log_act(self.parts.named, by, f"{event} the schedule {name}")
+            log_act(self.parts.store, by, f"{event} the schedule {name}")
         self.parts.store.after_commit(self.parts.maintenance.scheduled)
         return changed
 

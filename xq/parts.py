@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic
 
@@ -34,28 +33,37 @@ if TYPE_CHECKING:
     from xq.pipeline.pipeline import Pipeline
 
 
-@dataclass(frozen=True)
 class Parts(Generic[T]):
     """What ORM adapters, tubes, workers and tests use beside a queue's methods: `Page.xq.parts`.
 
     What operators and other processes use is imported and made on its first use: most programs only put and take.
     """
 
-    store: Store[T]  # reads and writes rows
-    definition: Definition  # what `upgrade` was given
-    tasks: Tasks[T]  # reads keys and fields, and makes tasks from rows
-    observers: Observers[T]  # run around puts, and after commits
-    executor: Executor  # runs SQL
-    history: History
-    waiters: Waiters  # the callers that wait
-    pauses: Pauses
-    inserts: Inserts[T]  # the puts
-    named: NamedMoves[T]  # moves one task that a call names, and those that workers have
-    several: SeveralMoves[T]  # moves many
-    schedules: Schedules[T]
-    maintenance: QueueMaintenance  # what the maintenance thread does for the queue
-    takes: Takes[T]
-    waiting: Waiting[T]  # the calls that wait
+    def __init__(self, store: Store[T], definition: Definition, clock: Clock | None, woken: Callable[[], None]) -> None:
+        """Make them, each from parts above it. `woken` may raise, to end a call that waits."""
+        self.store = store  # reads and writes rows
+        self.definition = definition  # what `upgrade` was given
+        machine, off = definition.machine, definition.catalogue
+        # Reads keys and fields, and makes tasks from rows.
+        self.tasks: Tasks[T] = Tasks(store, definition.table, machine, off, definition.wording)
+        self.observers: Observers[T] = Observers(store, self.tasks.returned)  # run around puts, and after commits
+        self.executor = Executor(store, definition, clock, self.observers)  # runs SQL
+        self.history = History(self.executor, self.tasks)
+        self.waiters = Waiters(self.executor, self.tasks)  # the callers that wait
+        self.pauses = Pauses(self.executor, self.waiters.takers.wake_first)
+        steps = Steps(self.executor, self.tasks)
+        unattended = UnattendedMoves(steps)
+        in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
+        self.inserts: Inserts[T] = Inserts(self.tasks, steps)  # the puts
+        # Moves one task that a call names, and those that workers have.
+        self.named: NamedMoves[T] = NamedMoves(self.tasks, steps, in_doubt)
+        self.several: SeveralMoves[T] = SeveralMoves(self.named)  # moves many
+        self.schedules: Schedules[T] = Schedules(self.executor, self.tasks, self.inserts)
+        # What the maintenance thread does for the queue.
+        self.maintenance = QueueMaintenance(timers, self.named, self.pauses, self.waiters, self.schedules)
+        self.takes: Takes[T] = Takes(timers, in_doubt, self.pauses, self.maintenance)
+        self.waiting: Waiting[T] = Waiting(self.inserts, self.takes, self.maintenance, woken)  # the calls that wait
+        self.observers.listen(self.waiters, self.maintenance)
 
     @cached_property
     def doctor(self) -> Doctor:
@@ -72,35 +80,6 @@ class Parts(Generic[T]):
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        from xq.pipeline.archive import Archive
         from xq.pipeline.pipeline import Pipeline
 
-        return Pipeline(self.executor, self.tasks, self.history, Archive(self.named.steps))
-
-
-def parts_of(
-    store: Store[T], definition: Definition, clock: Clock | None = None, woken: Callable[[], None] = lambda: None
-) -> Parts[T]:
-    """Make them. Each is made from parts above it. `woken` may raise, to end a call that waits."""
-    tasks: Tasks[T] = Tasks(store, definition.table, definition.machine, definition.catalogue, definition.wording)
-    observers = Observers(store, tasks.returned)
-    executor = Executor(store, definition, clock, observers)
-    history = History(executor, tasks)
-    waiters = Waiters(executor, tasks)
-    pauses = Pauses(executor, waiters.takers.wake_first)
-    # moves
-    steps = Steps(executor, tasks)
-    unattended = UnattendedMoves(steps)
-    in_doubt, timers = InDoubtTakes(unattended), Timers(unattended)
-    inserts = Inserts(tasks, steps)
-    named = NamedMoves(tasks, steps, in_doubt)
-    several = SeveralMoves(named)
-    schedules = Schedules(executor, tasks, inserts)
-    maintenance = QueueMaintenance(timers, named, pauses, waiters, schedules)
-    takes: Takes[T] = Takes(timers, in_doubt, pauses, maintenance)
-    waiting = Waiting(inserts, takes, maintenance, woken)
-    observers.listen(waiters, maintenance)
-    return Parts(
-        store, definition, tasks, observers, executor, history, waiters, pauses,
-        inserts, named, several, schedules, maintenance, takes, waiting,
-    )  # fmt: skip
+        return Pipeline(self.history, self.named.steps)

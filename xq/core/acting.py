@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import local
 from typing import Final, NamedTuple
 
-from xq.core.connections import Connection
+from xq.core.connections import Connection, Connections
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import fits_a_column
 
@@ -50,6 +51,12 @@ def block(database: object, by: By) -> Iterator[None]:
         yield
     finally:
         BLOCKS.by_database = before
+
+
+def log_act(store: Connections, by: By, what: str) -> None:
+    """Log at INFO what an operator did, once this transaction is committed."""
+    line = f"{by.actor or 'an operator'}: {what}{f': {by.reason}' if by.reason else ''}"
+    store.after_commit(lambda: logging.getLogger(f"xq.{store.name}").info("%s", line))
 
 
 def _checked(what: str, value: object, longest: int) -> str | None:

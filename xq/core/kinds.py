@@ -28,10 +28,23 @@ Kind = Literal[
     "other",
 ]
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
-NUMBERS: Final[tuple[Kind, ...]] = (*INTEGERS, "float", "double", "decimal")
+NUMBERS: Final[tuple[Kind, ...]] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
 # The types of columns of bytes. People, and the history, have such a key in hexadecimal digits.
 BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
+HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
+    "id": "bigauto",  # in the order of the commits
+    "at_us": "bigint",  # microseconds since 1970
+    "key": "text",  # as the application writes it; a key of several parts as a JSON array
+    "tube": "text",
+    "source": "text",
+    "target": "text",
+    "event": "text",  # "write" if another program, or the application itself, wrote the row
+    "owner": "text",  # the token of the take that begins or ends
+    "attempt": "bigint",
+    "actor": "text",  # who ran an operator's transition (`Page.xq.acting`), and why; NULL for all others
+    "reason": "text",
+}
 Row = Sequence[Any]
 
 

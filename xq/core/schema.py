@@ -9,27 +9,13 @@ from typing import Any, Final
 
 from xq.core.connections import TaskModel
 from xq.core.errors import ConfigurationError, shown
-from xq.core.kinds import Field, Kind, Table, fits_a_column, own_name
+from xq.core.kinds import NUMBERS, Field, Kind, Table, fits_a_column, own_name
 from xq.core.machine import ABSENT, ELSEWHERE, MANAGED, NAMES, REMEMBERED, Feature, Machine
 from xq.core.words import PLAIN, plain
 
 Kinds = tuple[Kind, ...]
 MOMENTS: Final[Kinds] = ("double", "bigint", "datetime", "timestamptz")
-NUMBERS: Final[Kinds] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 WORDS: Final[Kinds] = ("text", "integer", "bigint")
-HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
-    "id": "bigauto",  # in the order of the commits
-    "at_us": "bigint",  # microseconds since 1970
-    "key": "text",  # as the application writes it; a key of several parts as a JSON array
-    "tube": "text",
-    "source": "text",
-    "target": "text",
-    "event": "text",  # "write" if another program, or the application itself, wrote the row
-    "owner": "text",  # the token of the take that begins or ends
-    "attempt": "bigint",
-    "actor": "text",  # who ran an operator's transition (`Page.xq.acting`), and why; NULL for all others
-    "reason": "text",
-}
 
 # role -> field kinds that can hold it
 ROLES: Final[Mapping[str, Kinds]] = {
@@ -71,13 +57,7 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
 
 ALWAYS: Final = ("status", "priority", "owner", "attempts", "error")  # the offered roles that every queue maps
 
-STRATEGIES: Final[Mapping[str, str]] = {
-    "auto": "auto_increment",
-    "bigauto": "auto_increment",
-    "bigint": "time64",
-    "uuid": "uuid",
-    "text": "uuid",
-}
+# The kinds of key that each strategy of the feature id makes. A kind's first strategy is its default.
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "auto_increment": ("auto", "bigauto"),
     "time64": ("bigint", "bigauto"),
@@ -253,8 +233,8 @@ def tubes_of(table: Table, tube_stats: Sequence[str]) -> tuple[str, ...]:
 
 
 def default_id(key: Sequence[Field]) -> str:
-    kinds = [field.kind for field in key]
-    return STRATEGIES.get(kinds[0], "required") if len(kinds) == 1 else "required"
+    made = (strategy for strategy, kinds in KEYS.items() if len(key) == 1 and key[0].kind in kinds)
+    return next(made, "required")
 
 
 def check_key(table: Table, strategy: str) -> None:

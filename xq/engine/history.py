@@ -7,8 +7,7 @@ from typing import Any
 
 from xq.core.clock import microseconds
 from xq.core.connections import Reader
-from xq.core.kinds import beside
-from xq.core.schema import HISTORY
+from xq.core.kinds import HISTORY, beside
 from xq.core.values import Tasks, named
 from xq.engine.executor import Executor
 

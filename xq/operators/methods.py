@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
-from xq.core.acting import By
+from xq.core.acting import By, block, log_act
 from xq.core.compile import Selector, Statement
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import T
@@ -15,7 +15,6 @@ from xq.core.machine import Transition
 from xq.core.options import PARAMETERS, count_of, seconds_of
 from xq.database.transactions import retried
 from xq.engine.pauses import Pause
-from xq.operators.acting import CHUNK, acting
 
 if TYPE_CHECKING:
     from xq.operators.doctor import Finding
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from xq.operators.operations import Operation
     from xq.operators.search import Found
     from xq.parts import Parts
+
+CHUNK = 500  # tasks in one transaction of an operation, unless the call says
 
 
 class Operators(Generic[T]):
@@ -43,7 +44,7 @@ class Operators(Generic[T]):
             raise BadType(f"sql takes update= as a list of names of fields, not {shown(update)}")
         if not all(isinstance(name, str) for name in (event, *options, *update)):
             raise BadType("sql takes the names of an event, of its options and of fields")
-        machine, tasks, n = self.parts.search.machine, self.parts.tasks, count_of(n)
+        machine, tasks, n = self.parts.definition.machine, self.parts.tasks, count_of(n)
         unique = machine.guard("unique") if event == "put" else None
         words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
         given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
@@ -81,7 +82,17 @@ class Operators(Generic[T]):
         Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
         `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
         """
-        return acting(self.parts.named, By.of(actor, reason))
+        return self._acting(By.of(actor, reason))
+
+    @contextmanager
+    def _acting(self, by: By) -> Iterator[None]:
+        store = self.parts.store
+        self.parts.executor.begin(locks=True)
+        with store.atomic():
+            with block(store.database, by):
+                yield
+            if by and self.parts.definition.machine.settings.history is None:
+                log_act(store, by, "acted")
 
     def act(
         self,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple
 
-from xq.core.acting import By, block
+from xq.core.acting import By, block, log_act
 from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
 from xq.core.kinds import T
 from xq.core.machine import Machine
@@ -18,7 +18,6 @@ from xq.core.options import count_of
 from xq.core.values import Parts
 from xq.engine.several import SeveralMoves
 from xq.engine.stats import counts
-from xq.operators.acting import log_act
 from xq.operators.filters import Term
 from xq.operators.search import EXAMINED, Search
 
@@ -121,7 +120,7 @@ class Operation(Generic[T]):
         what = f"{self.event} {self.filter}"
         if self.state == NEW:
             self.state = RUNNING
-            log_act(self._named, self._by, f"{what} begins")
+            log_act(self._named.store, self._by, f"{what} begins")
         while self.state == RUNNING:
             found = self._search.movable(self._movable, self.chunk, self._reached)
             moved = self._move(found.tasks)
@@ -131,7 +130,7 @@ class Operation(Generic[T]):
                 self.state = DONE
             if self.state != RUNNING:
                 told = f"{what} is {self.state}: {self.done:,} tasks moved, {self.skipped:,} skipped"
-                log_act(self._named, self._by, told)
+                log_act(self._named.store, self._by, told)
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from xq.core.values import Tasks
-from xq.engine.executor import Executor
 from xq.engine.history import History
+from xq.engine.steps import Steps
 from xq.pipeline.archive import Archive
 from xq.pipeline.bulk import Bulk, bulk
 from xq.pipeline.rollup import Rollup
@@ -20,11 +19,9 @@ class Pipeline:
     `archive` deletes the done tasks and the old history that an archive has, and puts tasks back.
     """
 
-    def __init__(self, executor: Executor, tasks: Tasks[Any], history: History, archive: Archive) -> None:
-        self.archive = archive
-        self._executor = executor
-        self._tasks = tasks
-        self._history = history
+    def __init__(self, history: History, steps: Steps) -> None:
+        self.archive = Archive(steps)
+        self._history, self._executor, self._tasks = history, history.executor, history.tasks
 
     def bulk(self, *, on_conflict: Literal["raise", "skip"] = "raise") -> Bulk:
         """Return what other processes put tasks by, in partitions: see `Bulk.begin`. It may be pickled.

@@ -15,9 +15,8 @@ from xq.adapters.databases.shared import SharedSql
 from xq.core.compile import Statement
 from xq.core.connections import Connection, Connections, Run
 from xq.core.errors import ConfigurationError
-from xq.core.kinds import Field, Kind, Row, Table, Values, beside
+from xq.core.kinds import HISTORY, Field, Kind, Row, Table, Values, beside
 from xq.core.machine import ABSENT, Guard, Machine
-from xq.core.schema import HISTORY
 
 GUARDS = ("limit", "rate", "unique", "utube")
 

@@ -12,8 +12,7 @@ from xq.adapters.databases.postgres.postgres_moves import PostgresMoves
 from xq.adapters.databases.postgres.postgres_queries import PostgresQueries
 from xq.adapters.databases.server import Server
 from xq.adapters.databases.shared import SESSIONS
-from xq.core.kinds import BYTES, INTEGERS, Field, Kind
-from xq.core.schema import HISTORY
+from xq.core.kinds import BYTES, HISTORY, INTEGERS, Field, Kind
 
 HIDDEN = (
     "row-level security hides rows of it from ROLE, and xq's own connections, which lack the application's settings, "
