@@ -210,11 +210,12 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def definitions(self) -> str:
-        # Without casts and parentheses, which are others after a dump and its restore.
+        # A hash must hold after a dump and its restore, which moves a list's casts: `(ARRAY['R'::varchar])::text[]` comes
+        # back as `ARRAY[('R'::varchar)::text]`. So an index is compared without its casts and parentheses.
         casts = """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?'"""
         index = f"translate(regexp_replace(pg_get_indexdef(indexrelid), {casts}, '', 'g'), '()[] ', '')"
         # Without the function's name, which the search path shortens.
-        trigger = "tgenabled, regexp_replace(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE .*', ''), prosrc"
+        trigger = "tgenabled, split_part(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE ', 1), prosrc"
         return (
             f"SELECT relname AS name, {index} AS shown "
             f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = {self.this_table} "
