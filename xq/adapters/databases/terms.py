@@ -181,9 +181,9 @@ class Terms(Language):
 
     # rows
 
-    def same_wait(self, alias: str, version: str, columns: Sequence[str] = ()) -> str:
-        """Return the condition that a row in the waits, or one with its key in `columns`, has a version's key."""
-        dot, pairs = f"{alias}." if alias else "", zip(columns or self.parts, self.keys, strict=True)
+    def same_wait(self, alias: str, version: str) -> str:
+        """Return the condition that a row in the waits has a version's key."""
+        dot, pairs = f"{alias}." if alias else "", zip(self.parts, self.keys, strict=True)
         return " AND ".join(f"{dot}{column} = {version}.{key}" for column, key in pairs)
 
     def by_key(self, of: str = "", row: str = "") -> str:

@@ -210,8 +210,8 @@ class PostgresInstaller(ServerInstaller):
 
     @property
     def definitions(self) -> str:
-        # A hash must hold after a dump and its restore, which moves a list's casts: `(ARRAY['R'::varchar])::text[]` comes
-        # back as `ARRAY[('R'::varchar)::text]`. So an index is compared without its casts and parentheses.
+        # A hash must hold after a dump and its restore, which moves a list's casts: `(ARRAY['R'::varchar])::text[]`
+        # comes back as `ARRAY[('R'::varchar)::text]`. So an index is compared without its casts and parentheses.
         casts = """'::("[^"]+"|[a-z ]+)(\\([0-9,]+\\))?'"""
         index = f"translate(regexp_replace(pg_get_indexdef(indexrelid), {casts}, '', 'g'), '()[] ', '')"
         # Without the function's name, which the search path shortens.
