@@ -24,17 +24,14 @@ log = logging.getLogger("xq")
 
 
 class BaseDatabase(Transactions):
-    """A database as its sessions, reaper and duties see it, to which they refer weakly.
-
-    These modules import this one, and `database.py` imports them: so a part cannot reach into another one through it.
-    """
+    """A database as its sessions, reaper and duties see it, weakly: they import this, and `database.py` makes them."""
 
     def __init__(self, key: tuple[object, ...], store: Connections, kinds: Mapping[str, type[SharedSql]]) -> None:
         self.key = key  # what the ORM connects to
         self.store = store  # its connections, which must not keep the ORM's object alive
         self.supervised = False  # whether the parent of this worker process maintains it
         self._kinds = kinds  # the SQL of each engine: the store may not know its own before it is used
-        self._members: WeakSet[Member] = WeakSet()  # those that have joined it: see `Database.join`
+        self.joined: WeakSet[Member] = WeakSet()  # `members`, even if used in another database next: see `join`
         # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
         self._denied: dict[str, float] = {}
 
@@ -54,11 +51,8 @@ class BaseDatabase(Transactions):
 
     @property
     def members(self) -> list[Member]:
-        """Its members, installed or not, the queues first.
-
-        The model of one may have been bound to another database since, which it joins when it is used there.
-        """
-        return sorted(copied(self._members), key=lambda member: member.executor is None)
+        """Its members, installed or not, the queues first."""
+        return sorted(copied(self.joined), key=lambda member: member.executor is None)
 
     @property
     def queues(self) -> list[Member]:

@@ -56,15 +56,12 @@ class Database(BaseDatabase):
 
     @staticmethod
     def at(kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], make: Callable[[], Database]) -> Database:
-        """Return the database that an ORM keeps in `kept` under this name. If that has another key, make a new one.
-
-        What has joined the one before joins it, since the ORM's object is the same.
-        """
+        """Return the database that an ORM keeps in `kept` under this name; by `make`, if its key is another one."""
         with _making:
             found: Database | None = kept.get(name)
             if found is None or found.key != key:
                 before, found = found, make()
-                for member in () if before is None else before.members:
+                for member in () if before is None else before.members:  # they use the same object of the ORM
                     found.join(member)
                 kept[name] = found
             return found
@@ -79,17 +76,11 @@ class Database(BaseDatabase):
     # its members
 
     def join(self, member: Member) -> None:
-        """Keep a member, weakly, whose tasks are now here: when it is made, and bound. It leaves any other database."""
+        """Keep a member, weakly, when it is made, and when it is bound to this database. It leaves any other one."""
         for database in copied(_databases):
             if database is not self:
-                database.part(member)
-        self._members.add(member)
-
-    def part(self, member: Member) -> None:
-        """Keep a member no longer."""
-        self._members.discard(member)
-
-    # who is alive
+                database.joined.discard(member)
+        self.joined.add(member)
 
     def find_liveness(self) -> Liveness | None:
         with self._lock:  # a second object would not hold the locks of the first

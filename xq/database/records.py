@@ -1,7 +1,4 @@
-"""The records of the sessions of one database, and their liveness locks.
-
-`sessions.py` has what this process knows of its sessions; here is what the database says of those of all processes.
-"""
+"""What one database says of the sessions of all processes; `sessions.py` is what this process knows of its own."""
 
 from __future__ import annotations
 

@@ -219,7 +219,8 @@ class Sessions:
 
     def current(self) -> Session:
         """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""
-        return (self.entered_last() if entered() else None) or self.own()
+        last = next((entry.session for entry in reversed(entered()) if entry.sessions is self), None)
+        return last or self.own()
 
     def own(self) -> Session:
         """Return the session of the process."""
@@ -258,10 +259,6 @@ class Sessions:
             _forget(before[-1:])
             if before[-1].session is not None:
                 before[-1].session.leave()
-
-    def entered_last(self) -> Session | None:
-        """Return the session that this thread or asyncio task entered or joined last; None for that of the process."""
-        return next((entry.session for entry in reversed(entered()) if entry.sessions is self), None)
 
     def is_entered(self, name: str) -> bool:
         """Return whether this thread or asyncio task has entered a session and not left it."""

@@ -57,7 +57,7 @@ class QueueMaintenance(Member):
         """End the maintenance by this object: the program only installs the queue."""
         self.executor.member = None
         if (database := self.database) is not None:
-            database.part(self)
+            database.joined.discard(self)
         self.leave()
         self.waiters.wake_all()
 

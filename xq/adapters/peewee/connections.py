@@ -139,11 +139,8 @@ def database_of(found: Any) -> Database:
         key = (name, *map(parameters.get, ("host", "port", "unix_socket")))
         if database is not None and database.key != key and isinstance(found, pool.PooledDatabase):
             found.close_idle()  # they are to the database before
-
-        def make() -> Database:
-            return Database(key, PeeweeConnections("the database", ref(found)), SHARED)
-
-        database = Database.at(mine, "_xq_database", key, make)
+        store = PeeweeConnections("the database", ref(found))
+        database = Database.at(mine, "_xq_database", key, lambda: Database(key, store, SHARED))
         mine["_xq_parameters"] = dict(parameters)
     return database
 
