@@ -78,7 +78,7 @@ from tests.django.sites import manage  # noqa: F401
 from tests.servers import Server
 from xq.adapters.django import upgrade
 from xq.adapters.django.store import DjangoStore
-from xq.database.members import members
+from xq.database.database import _databases
 from xq.runtime.queue_maintenance import QueueMaintenance
 from xq.testing import Clock
 
@@ -161,7 +161,8 @@ def _as_default(database: DjangoDatabase) -> Iterator[DjangoDatabase]:
     try:
         yield database
     finally:
-        for queue in list(members):  # of queues of the database, which no other test knows
+        members = [member for database in list(_databases) for member in database.members]
+        for queue in members:  # of queues of the database, which no other test knows
             if isinstance(queue, QueueMaintenance) and isinstance(queue.executor.store, DjangoStore):
                 queue.stop_maintenance()
         forget_connections()

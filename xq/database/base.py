@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
+from weakref import WeakSet
 
 from xq.adapters.databases.shared import SharedSql
 from xq.core import time
@@ -14,7 +15,7 @@ from xq.core.clock import Clock
 from xq.core.connections import Connections, Liveness
 from xq.core.errors import NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
-from xq.database.members import Member, copied, members
+from xq.database.members import Member, copied
 from xq.database.transactions import Transactions, retried
 
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
@@ -23,49 +24,35 @@ log = logging.getLogger("xq")
 
 
 class BaseDatabase(Transactions):
-    """A database as its sessions, reaper and duties see it. They refer to it weakly."""
+    """A database as its sessions, reaper and duties see it, weakly: they import this, and `database.py` makes them."""
 
-    def __init__(self, key: tuple[object, ...], store: Connections) -> None:
+    def __init__(self, key: tuple[object, ...], store: Connections, kinds: Mapping[str, type[SharedSql]]) -> None:
         self.key = key  # what the ORM connects to
         self.store = store  # its connections, which must not keep the ORM's object alive
         self.supervised = False  # whether the parent of this worker process maintains it
-        self._kinds: Mapping[str, type[SharedSql]] = {}
+        self._kinds = kinds  # the SQL of each engine: the store may not know its own before it is used
+        self.joined: WeakSet[Member] = WeakSet()  # `members`, even if used in another database next: see `join`
         # The queues in which this user of the database may not move tasks, and the monotonic time of the next attempt.
         self._denied: dict[str, float] = {}
-
-    def speaks(self, kinds: Mapping[str, type[SharedSql]]) -> None:
-        """Set the SQL for each engine: before the first text runs."""
-        self._kinds = kinds
 
     @cached_property
     def sql(self) -> SharedSql:
         """The SQL for what its queues share. It names no queue."""
         return self._kinds[self.store.engine]()
 
-    @property
-    def sql_of_files(self) -> SharedSql:
-        """The same, for what watches the files that have its queues: one in a schema of SQLite may have its own."""
-        self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
-        return self.sql
-
-    known_liveness: Liveness | None = None  # `liveness`, once it was needed
-
-    @property
-    @abstractmethod
-    def liveness(self) -> Liveness | None:
-        """This process's liveness locks. None if no other process can reach the database, or it has no queue."""
+    # This process's liveness locks, if `find_liveness` has found some: each take looks here, and must not query.
+    liveness: Liveness | None = None
 
     @abstractmethod
     def find_liveness(self) -> Liveness | None:
-        """Return `liveness`, even if no queue is installed yet."""
+        """Return `liveness`, which the first call finds. None if no other process can reach the database."""
 
     # its members
 
     @property
     def members(self) -> list[Member]:
         """Its members, installed or not, the queues first."""
-        mine = [member for member in copied(members) if member.database is self]
-        return sorted(mine, key=lambda member: member.executor is None)
+        return sorted(copied(self.joined), key=lambda member: member.executor is None)
 
     @property
     def queues(self) -> list[Member]:
@@ -73,12 +60,12 @@ class BaseDatabase(Transactions):
 
     @property
     def installed(self) -> list[Member]:
-        return [member for member in self.members if member.installed]
+        return [member for member in self.members if member.installed_in(self)]
 
     @property
     def is_installed(self) -> bool:
         """Whether this process has a member that is installed in it, and so the tables that all share."""
-        return any(member.installed for member in self.members)
+        return any(member.installed_in(self) for member in self.members)
 
     @property
     def clock(self) -> Clock | None:

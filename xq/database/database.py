@@ -10,34 +10,35 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from typing import Any, cast
 from weakref import WeakSet, finalize
 
+from xq.adapters.databases.shared import SharedSql
 from xq.core.connections import Connections, Liveness
 from xq.core.errors import ConfigurationError
 from xq.database import sessions
 from xq.database.base import BaseDatabase
 from xq.database.callers import BLOCKS, ON_A_FILE, ON_A_SERVER, Callers
 from xq.database.duties import RETRY, Duties
-from xq.database.members import copied, members
+from xq.database.members import Member, copied
 from xq.database.reaper import Reaper
 from xq.database.sessions import Sessions
 
 log = logging.getLogger("xq")
 
 _databases: WeakSet[Database] = WeakSet()  # of this process
-_making = threading.RLock()  # held while a database is made
-_paused: list[Any] = []  # locks: no database makes its parts, or runs a duty, while this process forks
+_making = threading.RLock()  # held while a database is made, and for a whole fork
+_paused: list[Any] = []  # locks of one fork: no database makes its parts, or runs a duty, while this process forks
 LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
 
 class Database(BaseDatabase):
     """A database, as the ORM of this process connects to it, with sessions and their reaper, duties and callers."""
 
-    def __init__(self, key: tuple[object, ...], store: Connections) -> None:
-        super().__init__(key, store)
+    def __init__(self, key: tuple[object, ...], store: Connections, kinds: Mapping[str, type[SharedSql]]) -> None:
+        super().__init__(key, store, kinds)
         self.sessions = Sessions(self)
         self._begin()
         self._when_dropped(self.sessions.dropped)
@@ -45,7 +46,7 @@ class Database(BaseDatabase):
 
     def _begin(self) -> None:
         self.reaper = Reaper(self, self.sessions)
-        self.known_liveness, self._knows_liveness = None, False
+        self.liveness, self._knows_liveness = None, False
         self._lock = threading.RLock()  # held while a part is made, which may connect
         self.duties: Duties | None = None  # of the last thread that was started
 
@@ -53,15 +54,16 @@ class Database(BaseDatabase):
         """Call this when the ORM has dropped its object. It must not refer to this one."""
         finalize(self, call).atexit = False
 
-    @classmethod
-    def at(
-        cls, kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], connect: Callable[[], Connections]
-    ) -> Database:
-        """Return the database that an ORM keeps in `kept` under this name: a new one if that has another key."""
+    @staticmethod
+    def at(kept: dict[Any, Any], name: Hashable, key: tuple[object, ...], make: Callable[[], Database]) -> Database:
+        """Return the database that an ORM keeps in `kept` under this name; by `make`, if its key is another one."""
         with _making:
             found: Database | None = kept.get(name)
             if found is None or found.key != key:
-                found = kept[name] = cls(key, connect())
+                before, found = found, make()
+                for member in () if before is None else before.members:  # they use the same object of the ORM
+                    found.join(member)
+                kept[name] = found
             return found
 
     @classmethod
@@ -71,19 +73,29 @@ class Database(BaseDatabase):
             raise ConfigurationError(f"{store.name} has no database yet")
         return cast(Database, found)
 
-    @property
-    def liveness(self) -> Liveness | None:
-        return self.find_liveness() if not self._knows_liveness and self.is_installed else self.known_liveness
+    # its members
+
+    def join(self, member: Member) -> None:
+        """Keep a member, weakly, when it is made, and when it is bound to this database. It leaves any other one."""
+        for database in copied(_databases):
+            if database is not self:
+                database.joined.discard(member)
+        self.joined.add(member)
 
     def find_liveness(self) -> Liveness | None:
         with self._lock:  # a second object would not hold the locks of the first
             if not self._knows_liveness:
-                self.known_liveness = found = self.sql_of_files.liveness(self.store)
+                self._see_schemas()
+                self.liveness = found = self.sql.liveness(self.store)
                 self._knows_liveness = True
                 if found is not None:
                     self._when_dropped(found.close)
                 _end_at_exit()
-        return self.known_liveness
+        return self.liveness
+
+    def _see_schemas(self) -> None:
+        """Set the schemas whose files are watched, to those with queues: on SQLite each may have a file of its own."""
+        self.sql.schemas = ("main", *{queue.schema for queue in self.queues} - {"", "main"})
 
     # its threads
 
@@ -91,8 +103,9 @@ class Database(BaseDatabase):
         """Return the duties, with their thread started if necessary; None if the database can have none."""
         with self._lock:
             if self.duties is None or not self.duties.thread.is_alive():
+                self._see_schemas()
                 try:
-                    notifier = self.sql_of_files.notifier(self.store, self.find_liveness())
+                    notifier = self.sql.notifier(self.store, self.find_liveness())
                 except OSError as error:
                     log.warning("no thread can maintain %s: %s", self.store.name, error)
                     return None
@@ -134,19 +147,19 @@ class Database(BaseDatabase):
 
     def close(self) -> None:
         """End this process's sessions, threads and connections. The next call begins anew."""
-        liveness = self.known_liveness
         self.end_sessions()
         with self._lock:
             ending, self.duties = self.duties, None
         if ending is not None:
             ending.end()
-            ending.thread.join(LEAVING)
+            if ending.thread is not threading.current_thread():  # as it is for an observer
+                ending.thread.join(LEAVING)
         for callers in self._all_callers:
             callers.end()
         for member in self.members:
             member.leave()
-        if liveness is not None:
-            liveness.close()
+        if self.liveness is not None:
+            self.liveness.close()
 
     def end_sessions(self) -> None:
         """End this process's sessions. If that fails, their liveness locks still go with the process."""
@@ -158,14 +171,16 @@ class Database(BaseDatabase):
     def forked(self) -> None:
         """Reset in a forked child, which has none of its parent's threads, and must not close its connections."""
         self.sessions.forked()
-        if self.known_liveness is not None:
-            self.known_liveness.forked()
+        if self.liveness is not None:
+            self.liveness.forked()
         if self.duties is not None:
             self.duties.disown()
         for callers in self._all_callers:
             callers.forked()
         self.store.forked()
         self._begin()
+        for member in self.members:
+            member.forked()
 
 
 def _at_exit() -> None:
@@ -197,17 +212,17 @@ def _end_at_exit() -> None:
 
 def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
+    _making.acquire()  # another thread that forks waits here, too
     databases = copied(_databases)
     locks: list[Any] = [database.duties.working for database in databases if database.duties is not None]
     locks += [database._lock for database in databases]
     _paused.extend(lock for lock in locks if lock.acquire(timeout=RETRY))
-    _making.acquire()
 
 
 def _in_parent() -> None:
-    _making.release()
     while _paused:
         _paused.pop().release()
+    _making.release()
 
 
 def _in_child() -> None:
@@ -216,9 +231,10 @@ def _in_child() -> None:
     _paused.clear()
     sessions.forked()
     for database in copied(_databases):
-        database.forked()
-    for member in copied(members):
-        member.forked()
+        try:
+            database.forked()
+        except Exception:  # the others must not keep what is their parent's
+            log.exception("%s could not be reset in a forked child", database.store.name)
 
 
 atexit.register(_at_exit)

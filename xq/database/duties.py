@@ -47,10 +47,12 @@ class Duty:
         self.name = name
         self.run = run  # returns the seconds until its next run
         self.next_at = 0.0  # the monotonic time of its next run
+        self._lock = threading.Lock()
 
     def within(self, seconds: float) -> None:
-        """Run it in `seconds` at the latest."""
-        self.next_at = min(self.next_at, time.monotonic() + seconds)
+        """Run it in `seconds` at the latest. Another thread may call this, and neither call undoes the other."""
+        with self._lock:
+            self.next_at = min(self.next_at, time.monotonic() + seconds)
 
 
 class Duties:
@@ -113,7 +115,7 @@ class Duties:
 
     def call_for(self, duty: Duty) -> None:
         """Wake the thread to run this duty now."""
-        duty.next_at = 0.0
+        duty.within(0.0)
         self._notifier.wake()
 
     # the loop
@@ -216,20 +218,21 @@ class Duties:
     def _attended(self) -> list[Member]:
         # Without a check of the installation, which would fail while the database cannot be opened.
         database = self._database()
-        return [] if database is None else [member for member in database.members if member.maintained]
+        attended = [] if database is None else [member for member in database.members if member.maintained]
+        return [member for member in attended if member.database is database]
 
     @property
     def _queues(self) -> list[Any]:
         return [member for member in self._members if member.executor is not None]
 
     @property
-    def _of(self) -> BaseDatabase:
+    def database(self) -> BaseDatabase:
         """The database, within a cycle. Not kept: the application may drop it."""
         return cast(BaseDatabase, self._database())
 
     def _hold_connection(self) -> None:
         if self._members:
-            self._connection = self._of.store.in_use
+            self._connection = self.database.store.in_use
 
     def _disconnect(self) -> None:
         database, connection = self._database(), self._connection
@@ -258,11 +261,11 @@ class Duties:
         return found
 
     def _failed(self, duty: Duty, member: Member, error: Exception) -> None:
-        if self._of.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
+        if self.database.store.classify(error) not in (*PERMANENT, ErrorKind.DENIED):
             raise error
-        failing = member.source_name, duty.name
+        failing, name = (member.source_name, duty.name), member.source_name or self.database.store.name
         level = logging.DEBUG if failing in self._failing else logging.WARNING
-        log.log(level, "%s cannot %s, and tries again: %s", member.source_name or self._of.store.name, duty.name, error)
+        log.log(level, "%s cannot %s, and tries again: %s", name, duty.name, error)
         self._failing.add(failing)
 
     def _rows_of(self, duty: Duty, query: Callable[[Sequence[Any]], str]) -> list[Row]:
@@ -270,11 +273,11 @@ class Duties:
         queues = self._queues
 
         def ask(part: Sequence[Any]) -> list[Row]:
-            runs: Runs = self._of if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
+            runs: Runs = self.database if len(part) > 1 else part[0].executor  # alone, a queue that was dropped says so
             return runs.run(asked) if (asked := query(part)) else []
 
         def failed(part: Sequence[Any], error: Exception) -> None:
-            if len(queues) == 1 or (len(part) > 1 and self._of.store.classify(error) in OUTCOME_UNKNOWN):
+            if len(queues) == 1 or (len(part) > 1 and self.database.store.classify(error) in OUTCOME_UNKNOWN):
                 raise error
             if len(part) == 1:
                 self._failed(duty, part[0], error)
@@ -285,7 +288,7 @@ class Duties:
 
     def _read_records(self) -> float:
         """Read by one query what other processes may have changed of all queues, and fire the due schedules."""
-        database, liveness = self._of, self._of.liveness
+        database, liveness = self.database, self.database.liveness
         begun = {member: member.begin_read() for member in self._members}
         found, failed = defaultdict[str, list[Row]](list), None
         there = liveness is None or liveness.there()  # a connection would create an empty database
@@ -319,7 +322,7 @@ class Duties:
         def review(member: Member) -> None:
             try:
                 if there and member.executor is None and records is None:
-                    self._of.run(self._of.sql.queues)  # the tables may be gone
+                    self.database.run(self.database.sql.queues)  # the tables may be gone
                 if there:
                     member.review(None if records is None else known.get(member.source_name, []), schemas)
                     return
@@ -333,7 +336,7 @@ class Duties:
 
     def _may_only_read(self, only_reads: bool) -> bool:
         """Pause the other duties while the database is read-only, even if this process could write to it."""
-        database = self._of
+        database = self.database
         only_reads = only_reads or (not database.sql.read_only and database.sql.only_reads(database.store))
         if only_reads != self._only_reads:
             may = "only be read" if only_reads else "be written again"
@@ -366,7 +369,7 @@ class Duties:
 
     def _look(self) -> float:
         """Call for the duties that read the database, if another process has committed."""
-        changed = self._notifier.has_changed(self._of.store, self._notified)
+        changed = self._notifier.has_changed(self.database.store, self._notified)
         if count is not None and self._notified:
             count("wakeup")
         self._in_vain = self._in_vain + 1 if self._notified else 0
@@ -401,7 +404,7 @@ class Duties:
         return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
 
     def _reap(self) -> float:
-        database = self._of
+        database = self.database
         if database.supervised:
             if (liveness := database.liveness) is not None:
                 self._sessions.renew(liveness)
@@ -413,7 +416,7 @@ class Duties:
 
     def _roll_up(self) -> float:
         """Roll up a batch of counters of each queue that has many. Batches keep the other duties from waiting."""
-        if self._of.supervised:
+        if self.database.supervised:
             return math.inf
         many = [queue for queue in self._queues if queue in self._to_roll_up]
         many = many or [queue for queue, *_ in self._rows_of(self.roll_up, self._many_counters)]
@@ -427,7 +430,7 @@ class Duties:
         return BUCKETS
 
     def _due_and_ready(self, queues: Sequence[Any]) -> str:
-        return self._of.sql.upkeep_of([(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues])
+        return self.database.sql.upkeep_of([(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues])
 
     def _many_counters(self, queues: Sequence[Any]) -> str:
-        return self._of.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)
+        return self.database.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)

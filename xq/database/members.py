@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
 
 from xq.core.kinds import R, Row
 from xq.database.transactions import RunsQueue
@@ -32,9 +31,8 @@ class Member(ABC):
         """The name by which the database knows a queue; "" if it is none."""
         return ""
 
-    @property
-    def installed(self) -> bool:
-        """Whether it is installed there. If not, only `session_closed` may be called."""
+    def installed_in(self, database: object) -> bool:
+        """Return whether it is installed in the database that it has joined. If not, only call `session_closed`."""
         return True
 
     def names(self, among: Collection[str]) -> set[str]:
@@ -136,9 +134,6 @@ class Member(ABC):
     def forked(self) -> None:
         """Reset in a forked child, which has neither threads nor connections."""
         self.maintained = None
-
-
-members: WeakSet[Member] = WeakSet()  # of all databases of this process
 
 
 def copied(weak: Iterable[R]) -> list[R]:

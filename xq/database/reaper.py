@@ -44,11 +44,12 @@ class Reaper:
 
         Return whether sessions of other processes were registered at the last run.
         """
-        with self._running:
-            if self._at < unless_since:
-                self._at = time.monotonic()
-                self._others = self._reap()
-            return self._others
+        if self._at < unless_since:  # else without a wait for the batch of another thread
+            with self._running:
+                if self._at < unless_since:
+                    self._at = time.monotonic()
+                    self._others = self._reap()
+        return self._others
 
     def _reap(self) -> bool:
         sessions, liveness = self._sessions, self._sessions.records.liveness

@@ -59,7 +59,6 @@ class Session:
         name = queue.dialect.source_name if queue else ""
         database = self.sessions.database()
         if name not in self.registered_in and database is not None:
-            database.find_liveness()
             self.acquire()
             if self.sessions.records.register(self.uuid, database, queue):
                 self.registered_in.add(name)
@@ -196,8 +195,8 @@ class Sessions:
     def to_take(self) -> Session:
         """Return the current session, after renewing lost liveness locks. Raises the ORM's errors if that fails."""
         database = self.database()
-        if database and database.known_liveness and not database.known_liveness.intact:
-            self.renew(database.known_liveness)
+        if database and database.liveness and not database.liveness.intact:
+            self.renew(database.liveness)
         own = self.of_process
         return own if own is not None and not own.closed and not entered() else self.current()
 
@@ -213,14 +212,15 @@ class Sessions:
             now = queue.clock.now
         else:  # by the clock of the database
             here = self.database()
-            now = time.time() + (here.known_liveness.skew if here and here.known_liveness else 0.0)
+            now = time.time() + (here.liveness.skew if here and here.liveness else 0.0)
         if session.closed:
             raise UnknownSession(session.uuid)
         return f"{session.prefix}{int(now * 1000):x}.{_process}.{next(_takes) % 2**20:x}"
 
     def current(self) -> Session:
         """Return the session that this thread or asyncio task entered or joined last, else the one of the process."""
-        return (self.entered_last() if entered() else None) or self.own()
+        last = next((entry.session for entry in reversed(entered()) if entry.sessions is self), None)
+        return last or self.own()
 
     def own(self) -> Session:
         """Return the session of the process."""
@@ -259,10 +259,6 @@ class Sessions:
             _forget(before[-1:])
             if before[-1].session is not None:
                 before[-1].session.leave()
-
-    def entered_last(self) -> Session | None:
-        """Return the session that this thread or asyncio task entered or joined last; None for that of the process."""
-        return next((entry.session for entry in reversed(entered()) if entry.sessions is self), None)
 
     def is_entered(self, name: str) -> bool:
         """Return whether this thread or asyncio task has entered a session and not left it."""

@@ -9,7 +9,6 @@ from weakref import ref
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.installer.installation import Installation
-from xq.adapters.databases.shared import SharedSql
 from xq.core.compile import Selector, Statement, change
 from xq.core.connections import Connection, Store
 from xq.core.kinds import Row, Table
@@ -36,7 +35,6 @@ class Definition:
     features: Mapping[str, Any]  # as given to `upgrade`
     catalogue: Callable[[], Catalogue]
     dialects: Mapping[str, type[Dialect]]
-    shared: Mapping[str, type[SharedSql]]  # the SQL of what all queues of a database share
     schedules: object  # as given to `upgrade`
 
     @property

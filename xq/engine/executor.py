@@ -16,6 +16,7 @@ from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row, Values
 from xq.core.options import Spans
 from xq.database.database import Database
+from xq.database.members import Member
 from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
@@ -40,6 +41,7 @@ class Executor(Transactions):
         self.definition = definition
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
+        self.member: Member | None = None  # joins the database of each binding; None if none is to maintain the queue
         self._review_at = 0.0  # the monotonic time of the next check of the installation
 
     # binding
@@ -57,7 +59,9 @@ class Executor(Transactions):
         needs none (`installed=False`). From now on each new connection is set up for this database.
         """
         if (binding := self.bound) is None:
-            binding = bound_to(self.store, self.database, self.definition, self.values)
+            binding = bound_to(self.store, database := self.database, self.definition, self.values)
+            if self.member is not None:
+                database.join(self.member)
             if installed:
                 if lacking := binding.installation.not_installed():
                     self.close()
@@ -270,9 +274,7 @@ class Executor(Transactions):
     @property
     def database(self) -> Database:
         """The model's current database. Raises ConfigurationError if it has none yet."""
-        database = Database.of(self.store)
-        database.speaks(self.definition.shared)
-        return database
+        return Database.of(self.store)
 
     @property
     def sessions(self) -> Sessions | None:

@@ -355,7 +355,7 @@ class NamedMoves(Generic[T]):
 
         There the heartbeat waits while another transaction writes: its function's own, for example.
         """
-        liveness = self.executor.database.liveness
+        liveness = self.executor.database.find_liveness()
         if self.executor.dialect.is_local and liveness is not None:
             (liveness.acquire if holds else liveness.release)(lock_of(self.executor.session.uuid))
 

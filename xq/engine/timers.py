@@ -225,7 +225,7 @@ class Timers:
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
         rows = self.executor.run(binding.dialect.queries.expired, {"n": PER_MOVE})
-        liveness, locks = self.executor.database.liveness, {lock_of(row[0]): row[0] for row in rows}
+        liveness, locks = self.executor.database.find_liveness(), {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
 

@@ -14,7 +14,7 @@ from xq.core.machine import TAKEN
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
 from xq.database.duties import REAP_EVERY, Duties
-from xq.database.members import Member, copied, members
+from xq.database.members import Member, copied
 from xq.database.records import of_sessions
 from xq.database.sessions import Session
 from xq.database.transactions import retried
@@ -49,11 +49,15 @@ class QueueMaintenance(Member):
         self._duties: Duties | None = None  # None also if the binding that is maintained can have no thread
         self._writes: Counter[str] | None = None  # of other programs, at the last look
         self._recheck_at = 0.0  # the monotonic time of the next check whether it is installed
-        members.add(self)
+        self.executor.member = self
+        if (database := self.database) is not None:
+            database.join(self)
 
     def stop_maintenance(self) -> None:
         """End the maintenance by this object: the program only installs the queue."""
-        members.discard(self)
+        self.executor.member = None
+        if (database := self.database) is not None:
+            database.joined.discard(self)
         self.leave()
         self.waiters.wake_all()
 
@@ -74,7 +78,7 @@ class QueueMaintenance(Member):
         """Start the maintenance thread if necessary. Return None if there can be none. Raises NotInstalled."""
         if self.maintained is None or self.maintained is not self.executor.bound:
             self.executor.begin(locks=True)
-            if self not in members:
+            if self.executor.member is None:
                 return None
             self.pauses.read()  # this process may have looked long ago
             self._duties = self.executor.database.start_duties()
@@ -191,10 +195,11 @@ class QueueMaintenance(Member):
                 return taken
         return retried(self.executor.store, lambda: self.executor.open().installation.drop(drop))
 
-    @property
-    def installed(self) -> bool:
-        """Whether the queue is installed in its database. If it is not, that is checked every RECHECK seconds."""
-        if self.executor.bound is None and time.monotonic() < self._recheck_at:
+    def installed_in(self, database: object) -> bool:
+        """Return whether the queue is installed there. If it is not, that is checked every RECHECK seconds."""
+        if (bound := self.executor.bound) is not None:
+            return bound.database() is database
+        if self.database is not database or time.monotonic() < self._recheck_at:
             return False
         there = self.executor.is_installed()
         self._recheck_at = 0.0 if there else time.monotonic() + RECHECK

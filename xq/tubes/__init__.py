@@ -12,7 +12,6 @@ from xq.core.clock import Clock
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotInstalled, TubeExists, UnknownTube, shown
 from xq.core.options import seconds_of
 from xq.core.tokens import checked
-from xq.database.members import members
 from xq.database.sessions import Session
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
@@ -80,7 +79,7 @@ class Tubes:
         self._running: State = shared.setdefault("state", self._state())
         others = UnopenedTubes(self._records, self._drivers, self._tube, self._close, clock)
         self._unopened: UnopenedTubes = shared.setdefault(f"unopened {id(clock)}", others)
-        members.add(self._unopened)
+        self._records.database.join(self._unopened)
 
     def _state(self) -> State:
         database = self._records.database

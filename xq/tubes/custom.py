@@ -23,7 +23,7 @@ from xq.core.errors import (
 from xq.core.kinds import fits_a_column
 from xq.core.options import count_of, seconds_of
 from xq.database.database import Database
-from xq.database.members import Member, members
+from xq.database.members import Member
 from xq.runtime.sleep import UNATTENDED, Deadline
 from xq.tubes import tables
 from xq.tubes.arguments import by_name
@@ -76,7 +76,7 @@ class CustomTube(Tube, Member):
         if missing := missing_methods(self._object, METHODS):
             raise ConfigurationError(f"the driver {record.type!r} makes tubes that lack {', '.join(missing)}")
         self._call_optional("start")
-        members.add(self)
+        self.database.join(self)
 
     @property
     def database(self) -> Database:

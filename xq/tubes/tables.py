@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.adapters.databases.dialects import SHARED
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.peewee import urls
 from xq.adapters.peewee.connections import database_of
@@ -112,9 +111,7 @@ class TubeRecords:
     @property
     def database(self) -> Database:
         """The database that has them now."""
-        found = database_of(self.model._meta.database)
-        found.speaks(SHARED)
-        return found
+        return database_of(self.model._meta.database)
 
     def made(self) -> Database:
         """Return the database, after creating these tables if one does not exist."""

@@ -69,8 +69,7 @@ class UnopenedTubes(Member):
     def database(self) -> Database:
         return self._records.database
 
-    @property
-    def installed(self) -> bool:
+    def installed_in(self, database: object) -> bool:
         return self._records.are_there()
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from xq.adapters.databases.dialects import DIALECTS, SHARED
+from xq.adapters.databases.dialects import DIALECTS
 from xq.adapters.databases.installer.findings import DURATIONS
 from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.api import Queue
@@ -188,7 +188,6 @@ def _define(
         features=features,
         catalogue=catalogue,
         dialects=DIALECTS,
-        shared=SHARED,
         schedules=schedules,
     )
 

@@ -145,7 +145,6 @@ class Child:
         records, told = self.session.sessions.records, self.ending
         with self.worker.store.briefly_connected():
             self.worker.waiting.maintenance.attend()
-            Database.of(self.worker.store).find_liveness()
             self.session.acquire()
             if told and not self.told:
                 self._context.copy().run(self.attempts.uncount)

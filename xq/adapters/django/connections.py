@@ -17,6 +17,7 @@ from django.db.transaction import TransactionManagementError
 from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
+from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
@@ -59,7 +60,8 @@ def database_of(connection: Any) -> Database:
     alias, key = connection.alias, (connection.alias, connection.vendor, *map(str, where(connection)))
     known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
     if (found := known.get(key)) is None:
-        found = Database.at(known, key, key, lambda: DjangoConnections(f"the database {alias!r}", None, alias))
+        store = DjangoConnections(f"the database {alias!r}", None, alias)
+        found = Database.at(known, key, key, lambda: Database(key, store, SHARED))
         settings = connections.settings.get(alias)
         # This thread's connection may be older than a change to the settings, for example in a test. Other threads
         # need theirs, and its sessions, all the same.

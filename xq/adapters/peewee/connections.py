@@ -13,6 +13,7 @@ from weakref import ref
 import peewee as pw
 from playhouse import pool
 
+from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core.connections import Address, Connector, Driver, keep
@@ -138,7 +139,8 @@ def database_of(found: Any) -> Database:
         key = (name, *map(parameters.get, ("host", "port", "unix_socket")))
         if database is not None and database.key != key and isinstance(found, pool.PooledDatabase):
             found.close_idle()  # they are to the database before
-        database = Database.at(mine, "_xq_database", key, lambda: PeeweeConnections("the database", ref(found)))
+        store = PeeweeConnections("the database", ref(found))
+        database = Database.at(mine, "_xq_database", key, lambda: Database(key, store, SHARED))
         mine["_xq_parameters"] = dict(parameters)
     return database
 
