@@ -100,11 +100,11 @@ class Connection:
         "briefly",
         "context",
         "cursor",
+        "database",
         "driver",
         "gathers",
         "in_transaction",
         "open_block",
-        "of",
         "raw",
         "set_up",
         "store",
@@ -115,7 +115,7 @@ class Connection:
         self.driver = driver
         self.raw = raw
         self.cursor = cursor
-        self.of: Callable[[], object] = ref(database)  # the database object
+        self.database: Callable[[], object] = ref(database)
         self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.briefly = False

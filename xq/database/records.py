@@ -93,18 +93,18 @@ class SessionRecords:
         runs.store.after_commit(self._announce)
         return not runs.store.in_transaction()
 
-    def _check_tables(self, database: RunsQueue) -> None:
+    def _check_tables(self, queue: RunsQueue) -> None:
         """Raise ConfigurationError if the session connection finds other tables or rows than the application's."""
-        if not (sql := database.dialect.found_tables):
+        if not (sql := queue.dialect.found_tables):
             return
-        (here,) = database.run(sql)
+        (here,) = queue.run(sql)
         (there,) = self._on_own_connection(sql, {}) or [here]
         if hidden := here[-1] or there[-1]:
-            raise ConfigurationError(f"{database.store.name} cannot be taken from: {hidden}")
+            raise ConfigurationError(f"{queue.store.name} cannot be taken from: {hidden}")
         # A table that this transaction has made is not there yet.
         if any(other not in (None, mine) for other, mine in zip(there, here, strict=True)):
             raise ConfigurationError(
-                f"this connection finds {database.store.name} in another schema or database than a new connection "
+                f"this connection finds {queue.store.name} in another schema or database than a new connection "
                 "does, so other processes would take its tasks again, or never: choose the schema in the options of "
                 "the database's connections (search_path), or in the model (class Meta: schema), not by SET or USE"
             )

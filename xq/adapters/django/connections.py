@@ -56,7 +56,7 @@ def where(connection: Any) -> list[object]:
 
 def database_of(connection: Any) -> Database:
     """Return the Database for an alias: the same until its settings name another one, such as the test database."""
-    alias, key = connection.alias, (connection.alias, connection.vendor, *map(str, where(connection)))
+    alias, key = connection.alias, (connection.alias, connection.vendor, *where(connection))
     known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
     if (found := known.get(key)) is None:
         found = Database.at(known, key, key, lambda: DjangoConnections(f"the database {alias!r}", None, alias))
@@ -109,7 +109,7 @@ class _WatchedConnection(Connection):
 
     def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
         self.kept, open_block = kept, kept.open_block
-        super().__init__(store, driver, kept.raw, kept.cursor, kept.of())
+        super().__init__(store, driver, kept.raw, kept.cursor, kept.database())
         self.in_transaction, self.context, self.open_block = kept.in_transaction, kept.context, open_block
 
     @property
@@ -191,7 +191,7 @@ class DjangoConnections(OrmConnections):
         return DRIVERS[self._engine]
 
     def ready(self) -> Connection:
-        wrapper = self.connection
+        wrapper = connections[self.using or self.alias]
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
         connection: Connection | None = kept.connections.get(self)
         within = None if connection is None else self._transaction(wrapper, kept, driver)
@@ -225,10 +225,8 @@ class DjangoConnections(OrmConnections):
 
     @staticmethod
     def _kept(wrapper: Any) -> _Kept:
-        found: _Kept | None = vars(wrapper).get("_xq_kept")
-        if found is None:
-            found = wrapper._xq_kept = _Kept()
-        return found
+        kept: _Kept = vars(wrapper).setdefault("_xq_kept", _Kept())
+        return kept
 
     @staticmethod
     def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
