@@ -106,13 +106,8 @@ class Inserts(Generic[T]):
             connection, binding = begun = self.executor.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             by_error = not binding.dialect.moves.unless_duplicate(guard)
-            if (
-                tried
-                or tasks
-                or not by_error
-                or not connection.in_transaction
-                or connection.open_block == "transaction"
-            ):
+            is_applications = connection.in_transaction and connection.open_block != "transaction"
+            if tried or tasks or not (by_error and is_applications):
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
                     rows, part = self._insert(asked, part, begun)
             if rows is None or len(rows) < len(places):

@@ -278,8 +278,7 @@ class DjangoConnections(OrmConnections):
         return block
 
     def in_transaction(self) -> bool:
-        connection = self.connection
-        return self._within(connection, self.driver)
+        return self._within(self.connection, self.driver)
 
     @property
     def may_wait(self) -> bool:
@@ -328,8 +327,7 @@ class DjangoConnections(OrmConnections):
     def connect(self) -> None:
         self._open()
 
-    def connect_unpooled(self) -> None:
-        self._open()
+    connect_unpooled = connect
 
     def disconnect(self) -> None:
         self.connection.close()
