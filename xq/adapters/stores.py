@@ -25,7 +25,6 @@ SECRETS: Final = frozenset(
     {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
 )
 
-
 # The server has answered: these kinds are kept although the connection is lost (see ErrorKind).
 ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY}
 RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}

@@ -30,12 +30,10 @@ REVIEW: Final = 1.0  # seconds between two checks of the installation
 class Executor(Transactions):
     """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
-    store: Store[Any]
-
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
     ) -> None:
-        self.store = store
+        self.store: Store[Any] = store
         self.observers = observers
         self.definition = definition
         self.clock = clock
