@@ -216,14 +216,14 @@ class Queue(Operators[T]):
         """
         brought = {} if task is MISSING else task
         if wait is MISSING is timeout:
-            return self.parts.inserts.put([brought], options)[0]
+            return self.parts.inserts.put(brought, options)
         return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
 
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
-        return self.parts.inserts.put(list(tasks), options)
+        return self.parts.inserts.put_many(list(tasks), options)
 
     # consumers
 

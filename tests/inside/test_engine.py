@@ -107,10 +107,10 @@ def test_a_listener_is_notified_of_each_ack_of_a_worker_that_takes_the_next_task
 def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transaction_open(make_shared):
     Task = make_shared()
     refers(Task, Task.put(task()))
-    finish, store = Task.xq.parts.named, Task.xq.parts.store
-    taken = values.Taken(*finish.tasks.identify(Task.take()))
+    moves, store = Task.xq.parts.named, Task.xq.parts.store
+    taken = values.Taken(*moves.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
-        store.ready().as_one(lambda: finish.ack_those([taken]), list)
+        store.ready().as_one(lambda: moves.ack_those([taken]), list)
     assert not store.in_transaction()
     assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
 
@@ -119,14 +119,14 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
 def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     Task = make_shared()
     Task.put(task())
-    finish, store = Task.xq.parts.named, Task.xq.parts.store
-    taken = values.Taken(*finish.tasks.identify(Task.take()))
+    moves, store = Task.xq.parts.named, Task.xq.parts.store
+    taken = values.Taken(*moves.tasks.identify(Task.take()))
 
     def take() -> None:
         with suppress(ZeroDivisionError):
-            finish.executor.transaction(lambda: 1 / 0)
+            moves.executor.transaction(lambda: 1 / 0)
 
-    acked, _ = store.ready().as_one(lambda: finish.ack_those([taken]), take)
+    acked, _ = store.ready().as_one(lambda: moves.ack_those([taken]), take)
     assert (acked, state(Task, 1)) == ([[]], "T")
 
 

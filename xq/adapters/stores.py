@@ -25,7 +25,6 @@ SECRETS: Final = frozenset(
     {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key", "ssl", "ssl_key_password"}
 )
 
-
 # The server has answered: these kinds are kept although the connection is lost (see ErrorKind).
 ANSWERS: Final = REFUSALS | {ErrorKind.CONFLICT, ErrorKind.LOCKED, ErrorKind.READ_ONLY}
 RAISED: Final[Mapping[ErrorKind, type[Exception]]] = {ErrorKind.BAD_VALUE: BadValue, ErrorKind.BAD_TYPE: BadType}
@@ -100,11 +99,11 @@ class Connection:
         "briefly",
         "context",
         "cursor",
+        "database",
         "driver",
         "gathers",
         "in_transaction",
         "open_block",
-        "of",
         "raw",
         "set_up",
         "store",
@@ -115,7 +114,7 @@ class Connection:
         self.driver = driver
         self.raw = raw
         self.cursor = cursor
-        self.of: Callable[[], object] = ref(database)  # the database object
+        self.database: Callable[[], object] = ref(database)
         self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.briefly = False

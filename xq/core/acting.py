@@ -39,7 +39,7 @@ BLOCKS: Final = _Blocks()
 
 def actor_of(connection: Connection) -> By:
     """Return the actor, and the reason, in this thread's open block on a connection."""
-    return BLOCKS.by_database.get(id(connection.of()), NO_ACTOR)
+    return BLOCKS.by_database.get(id(connection.database()), NO_ACTOR)
 
 
 @contextmanager

@@ -252,7 +252,7 @@ class Connection(Protocol):
     # transaction, or if the caller catches the error and goes on.
     open_block: OpenBlock
     briefly: bool  # whether the open transaction may be undone and tried again, so that it waits for rows only briefly
-    of: Callable[[], object]  # returns the database object of the connection, as `Store.database` does
+    database: Callable[[], object]  # returns the object that `Store.database` is, of this connection
     context: dict[str, Any]  # the event context of the running statement, which SQLite's triggers read
 
     @property

@@ -1,1 +1,1 @@
-"""One queue on one database: put, take, finish, timers, install, statistics."""
+"""One queue on one database: put, take, moves of named tasks, timers, statistics."""

@@ -121,11 +121,13 @@ class Binding:
         return Step(statement, run)
 
 
-def bound_to(store: Store[Any], of: Database, definition: Definition, values: Callable[[], dict[str, Any]]) -> Binding:
+def bound_to(
+    store: Store[Any], database: Database, definition: Definition, values: Callable[[], dict[str, Any]]
+) -> Binding:
     """Compile the definition for the store's current database, and set each new connection up for it from now on."""
     kind = definition.dialects[store.engine]
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
-    here = ref(of)
+    here = ref(database)
 
     def connected(connection: Connection) -> bool:
         """Set a new connection up. Return False, and do nothing, if the model has another database by now."""
@@ -139,6 +141,6 @@ def bound_to(store: Store[Any], of: Database, definition: Definition, values: Ca
         here,
         dialect,
         Installation(store, dialect, definition.structure, definition.wording, values),
-        of.sessions,
+        database.sessions,
         store.may_fail_to_read,
     )

@@ -31,12 +31,10 @@ REVIEW: Final = 1.0  # seconds between two checks of the installation
 class Executor(Transactions):
     """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
-    store: Store[Any]
-
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
     ) -> None:
-        self.store = store
+        self.store: Store[Any] = store
         self.observers = observers
         self.definition = definition
         self.clock = clock
@@ -58,7 +56,8 @@ class Executor(Transactions):
         The first call checks the installation, and raises NotInstalled. What makes or examines the installation itself
         needs none (`installed=False`). From now on each new connection is set up for this database.
         """
-        if (binding := self.bound) is None:
+        binding = self.binding
+        if binding is None or binding.database() is not self.store.database:  # as `bound`, which each look would enter
             binding = bound_to(self.store, database := self.database, self.definition, self.values)
             if self.member is not None:
                 database.join(self.member)
@@ -80,7 +79,7 @@ class Executor(Transactions):
         if reviews and time.monotonic() > self._review_at:
             self.review()
         connection, binding = self.store.ready(), self.binding
-        if binding is None or binding.database() is not connection.of():
+        if binding is None or binding.database() is not connection.database():
             self.lock(connection)
             binding = self.open()
             connection = self.store.ready()
@@ -266,8 +265,8 @@ class Executor(Transactions):
         brought.update(zip(statement.names, (value for row in values.get("rows", ()) for value in row), strict=False))
         for name, value in brought.items():
             if isinstance(value, str) and "\0" in value:
-                of = binding.dialect.field_of(name)
-                raise BadValue(f"{of.name!r} of {self.store.name} is {shown(value)}: {error}") from error
+                field = binding.dialect.field_of(name)
+                raise BadValue(f"{field.name!r} of {self.store.name} is {shown(value)}: {error}") from error
 
     # its database
 

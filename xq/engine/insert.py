@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import Any, Generic
+from typing import Any, Generic, NoReturn
 
 from xq.core.compile import Selector
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
@@ -23,6 +25,15 @@ VALUES = 1_000
 PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 
 
+@dataclass(slots=True, eq=False)
+class AskedPut:
+    """A checked call of put."""
+
+    transition: Transition
+    seconds: Spans
+    conflict: str = "raise"
+
+
 class Inserts(Generic[T]):
     """Put tasks into one queue."""
 
@@ -36,49 +47,53 @@ class Inserts(Generic[T]):
         self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
+        self._plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options
 
-    def put(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
+    def put(self, task: object, options: Mapping[str, Any] = NONE) -> T:
+        """Put one task, and return it. Raises as `put_many`."""
+        if options or self._unique or self.executor.observers.around_put is not None:
+            return self.put_many([task], options)[0]
+        new = self.tasks.new(task)
+        _, binding = begun = self.executor.begin(reviews=True)
+        if binding.may_fail_to_read:
+            return self.executor.transaction(partial(self._put_part, self._plain, new), locks=False)[0]
+        rows, _ = self._insert(self._plain, new, begun)
+        return self.tasks.read(rows[0]) if rows else self._refuse()
+
+    def put_many(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
         """Put all of the tasks or none, and return them in the same order.
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
         if (around := self.executor.observers.around_put) is None:
-            return self._put(tasks, options)
-        return around(lambda trace: self._put(tasks, options, trace), len(tasks))
+            return self._put_many(tasks, options)
+        return around(lambda trace: self._put_many(tasks, options, trace), len(tasks))
 
-    def _put(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
-        conflict, seconds, transition = "raise", NONE, self.tasks.options.usual["put"]
+    def _put_many(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
+        asked = self._plain
         if options:
             options = dict(options)
             conflict = self.tasks.options.on_conflict(options)
             seconds = self.tasks.options.check("put", options)
-            transition = self.tasks.options.choose(ABSENT, "put", seconds)
-        alone = len(tasks) == 1
-        brought = [self.tasks.new(tasks[0])] if alone else self.tasks.new_many(tasks)
+            asked = AskedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict)
+        brought = self.tasks.new_many(tasks)
         if trace is not None and (role := self.tasks.table.roles.get("trace")):
             brought = [new.with_default(role.name, trace) for new in brought]
-        for new, option in product(brought, seconds):
+        for new, option in product(brought, asked.seconds):
             if option in new.own and self.tasks.table.roles[option].name in new.brought:
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
         _, binding = begun = self.executor.begin(reviews=True)
-        if not alone:
-            brought = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(brought) == 1 and not (self._unique or binding.may_fail_to_read):
-            rows, complete = self._insert(transition, brought[0], seconds, begun)
-            return [self.tasks.read(rows[0])] if alone and rows else self._as_put(rows, complete)
+        parts = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
+        if len(parts) == 1 and not binding.may_fail_to_read and (len(tasks) == 1 or not self._unique):
+            return self._put_part(asked, parts[0], begun)
+        put = partial(self._put_part, asked)
+        return self.executor.transaction(lambda: [task for part in map(put, parts) for task in part], locks=False)
 
-        def put_all() -> list[T]:
-            if self._unique:
-                each = (self._put_unique(transition, new, seconds, conflict) for new in brought)
-            else:
-                each = (self._as_put(*self._insert(transition, new, seconds)) for new in brought)
-            return [task for tasks in each for task in tasks]
+    def _put_part(self, asked: AskedPut, new: New, begun: Begun | None = None) -> list[T]:
+        """Put the tasks of one statement."""
+        return self._put_unique(asked, new) if self._unique else self._as_put(*self._insert(asked, new, begun))
 
-        if alone and not binding.may_fail_to_read:
-            return put_all()
-        return self.executor.transaction(put_all, locks=False)
-
-    def _put_unique(self, transition: Transition, new: New, seconds: Spans, conflict: str) -> list[T]:
+    def _put_unique(self, asked: AskedPut, new: New) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""
         guard, tasks = self._unique, dict[int, T]()
         assert guard is not None
@@ -91,15 +106,10 @@ class Inserts(Generic[T]):
             connection, binding = begun = self.executor.begin()
             # An INSERT that fails keeps a lock: transactions of applications, never retried, would deadlock.
             by_error = not binding.dialect.moves.unless_duplicate(guard)
-            if (
-                tried
-                or tasks
-                or not by_error
-                or not connection.in_transaction
-                or connection.open_block == "transaction"
-            ):
+            is_applications = connection.in_transaction and connection.open_block != "transaction"
+            if tried or tasks or not (by_error and is_applications):
                 with suppress(Duplicate):  # by an error the database refuses all of the tasks
-                    rows, part = self._insert(transition, part, seconds, begun)
+                    rows, part = self._insert(asked, part, begun)
             if rows is None or len(rows) < len(places):
                 put, holders = self._holders(guard, part, rows or [])
                 if rows == [] and not holders:
@@ -107,7 +117,7 @@ class Inserts(Generic[T]):
                     if free is not None and len(places) > free:
                         self._refuse()
                 for i, holder in holders.items():
-                    if task := self._instead(transition, holder, part.at([i]), seconds, conflict):
+                    if task := self._instead(asked, holder, part.at([i])):
                         tasks[places[i]] = task
                 part, places = part.at(put), [places[i] for i in put]
             tasks.update(zip(places, self._as_put(rows or [], part), strict=True))
@@ -135,12 +145,12 @@ class Inserts(Generic[T]):
             raise Duplicate(self.name)  # it is not known which, since the database changes the values
         return put, holders
 
-    def _instead(self, transition: Transition, holder: Row, new: New, seconds: Spans, conflict: str) -> T | None:
+    def _instead(self, asked: AskedPut, holder: Row, new: New) -> T | None:
         """Return what a put does if another task has the unique value. None if that task has moved meanwhile."""
-        if conflict == "skip":
+        if asked.conflict == "skip":
             return self.tasks.returned(holder)
-        if conflict == "replace":
-            return self._replace(transition, holder, new, {**new.own, **seconds})
+        if asked.conflict == "replace":
+            return self._replace(asked.transition, holder, new, {**new.own, **asked.seconds})
         (value,), key = new.values(self._unique_name), self.tasks.app_key(self.tasks.key_of(holder))
         raise Duplicate(self.name, value, key, ": put(on_conflict='skip') returns it, 'replace' updates it")
 
@@ -166,14 +176,11 @@ class Inserts(Generic[T]):
         rows = self.executor.run(step, values, connection)
         return self.tasks.returned(rows[0]) if rows else None
 
-    def _insert(
-        self, transition: Transition, new: New, seconds: Spans, begun: Begun | None = None
-    ) -> tuple[list[Row], New]:
+    def _insert(self, asked: AskedPut, new: New, begun: Begun | None = None) -> tuple[list[Row], New]:
         """Put tasks by one statement, again if a generated key is in use. Return the rows put, and all with keys."""
         executor, store = self.executor, self.executor.store
         connection, binding = begun or executor.begin()
-        if new.own:
-            seconds = {**new.own, **seconds}
+        transition, seconds = asked.transition, {**new.own, **asked.seconds} if new.own else asked.seconds
         n = len(new.rows)
         for _ in range(PUT_TRIES):
             complete = self.tasks.with_keys(new) if self._makes_keys else new
@@ -194,7 +201,7 @@ class Inserts(Generic[T]):
             return rows, complete
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
-    def _refuse(self) -> None:
+    def _refuse(self) -> NoReturn:
         limit = self.machine.guard("limit")
         if limit is not None:
             raise Full(self.name, limit.value)

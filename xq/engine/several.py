@@ -13,7 +13,7 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, chunks, named
+from xq.core.values import Parts, chunks, numbered
 from xq.engine.one import Asked, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
@@ -156,8 +156,7 @@ class SeveralMoves(Generic[T]):
                 statement = binding.dialect.moves.write_many(names, len(batch))
                 fields = (value for _, own in batch for value in own.values())
                 values.update(zip(statement.names, fields, strict=True))
-                for place, (parts, _) in enumerate(batch):
-                    values.update({f"{name}_{place}": part for name, part in named(parts).items()})
+                values |= numbered(parts for parts, _ in batch)
                 self.executor.run(binding.changes(self.executor.store, statement), values)
 
     def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:

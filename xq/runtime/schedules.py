@@ -241,7 +241,7 @@ class Schedules(Generic[T]):
         """Put a schedule's task; the schedule fires again at a time."""
         self.executor.run(self.executor.dialect.records.fired_schedule, {"name": name, "next_us": next_us})
         what = json.loads(put)
-        self.inserts.put([what["task"]], what["options"])
+        self.inserts.put(what["task"], what["options"])
 
     def listed(self) -> list[Schedule]:
         """Return the schedules that will fire, by name. One that cannot be read has the reason as its next firing."""

@@ -309,7 +309,7 @@ class Turns(Generic[T]):
 
     def _many(self, kind: CallKind, items: list[Any], tokens: list[str | None]) -> list[Any]:
         if kind.event == "put":
-            return self.waiting.inserts.put(items, dict(kind.options))
+            return self.waiting.inserts.put_many(items, dict(kind.options))
         if kind.event == "take":
             found = iter(self._take(kind, sum(items), tokens))
             return [[held for _, held in zip(range(n), found, strict=False)] for n in items]

@@ -159,7 +159,7 @@ class Waiting(Generic[T]):
             with self.waiters.putters.enter() as waiter:
                 while not found:
                     try:
-                        found = self.inserts.put([task], dict(options))
+                        found = [self.inserts.put(task, dict(options))]
                     except Full as full:
                         if not (self._makes_room(full) or (yield from self._sleep(waiter, deadline))):
                             raise
@@ -238,11 +238,10 @@ class Waiting(Generic[T]):
         Returns the task, and whether it was processed.
         """
         if timeout == 0:
-            return self.inserts.put([task], options)[0], False
+            return self.inserts.put(task, options), False
 
         def put() -> Parts:
-            (found,) = self.inserts.put([task], options)
-            return self.tasks.identify(found)[0]
+            return self.tasks.identify(self.inserts.put(task, options))[0]
 
         with self._may_wait("put", timeout, "wait"):
             # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.

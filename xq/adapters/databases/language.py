@@ -6,10 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from xq.adapters.databases.named import by_position, in_order, quoted
+from xq.adapters.databases.named import by_position, quoted
 from xq.core.connections import Connection, Connections, Liveness, Notifier, Run
 from xq.core.generated import arguments
 from xq.core.kinds import TIMES, Kind, Row, Values
@@ -138,7 +139,11 @@ class Language(ABC):
     def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, InOrder]:
         """Return SQL with the driver's placeholders, and a function that lists their values in this order."""
         text, names = by_position(sql, self.placeholder)
-        return text, arguments(names, brought, width) if width else in_order(names)
+        if width:
+            return text, arguments(names, brought, width)
+        if len(names) > 1:
+            return text, itemgetter(*names)
+        return text, (lambda values: (values[names[0]],)) if names else (lambda values: ())
 
     def execute(self, store: Connection | Connections, sql: str, values: Values) -> list[Row]:
         """Run SQL with named values."""

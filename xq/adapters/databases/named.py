@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 # A named value, or quoted text, which contains none.
@@ -39,13 +38,6 @@ def listed(sql: str, name: str, values: Sequence[Any]) -> tuple[str, dict[str, A
     """Return SQL with one named value for each in `values` in place of `:name`, and these values."""
     each = {f"{name}{i}": value for i, value in enumerate(values)}
     return filled(sql, **{name: ", ".join(f":{one}" for one in each)}), each
-
-
-def in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that lists the named values in this order."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return (lambda values: (values[names[0]],)) if names else (lambda values: ())
 
 
 def quoted(name: str, quotes: str) -> str:

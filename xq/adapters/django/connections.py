@@ -57,7 +57,7 @@ def where(connection: Any) -> list[object]:
 
 def database_of(connection: Any) -> Database:
     """Return the Database for an alias: the same until its settings name another one, such as the test database."""
-    alias, key = connection.alias, (connection.alias, connection.vendor, *map(str, where(connection)))
+    alias, key = connection.alias, (connection.alias, connection.vendor, *where(connection))
     known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
     if (found := known.get(key)) is None:
         store = DjangoConnections(f"the database {alias!r}", None, alias)
@@ -111,7 +111,7 @@ class _WatchedConnection(Connection):
 
     def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
         self.kept, open_block = kept, kept.open_block
-        super().__init__(store, driver, kept.raw, kept.cursor, kept.of())
+        super().__init__(store, driver, kept.raw, kept.cursor, kept.database())
         self.in_transaction, self.context, self.open_block = kept.in_transaction, kept.context, open_block
 
     @property
@@ -193,7 +193,7 @@ class DjangoConnections(OrmConnections):
         return DRIVERS[self._engine]
 
     def ready(self) -> Connection:
-        wrapper = self.connection
+        wrapper = connections[self.using or self.alias]
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
         connection: Connection | None = kept.connections.get(self)
         within = None if connection is None else self._transaction(wrapper, kept, driver)
@@ -227,10 +227,8 @@ class DjangoConnections(OrmConnections):
 
     @staticmethod
     def _kept(wrapper: Any) -> _Kept:
-        found: _Kept | None = vars(wrapper).get("_xq_kept")
-        if found is None:
-            found = wrapper._xq_kept = _Kept()
-        return found
+        kept: _Kept = vars(wrapper).setdefault("_xq_kept", _Kept())
+        return kept
 
     @staticmethod
     def _transaction(wrapper: Any, kept: _Kept, driver: Driver) -> bool | None:
@@ -282,8 +280,7 @@ class DjangoConnections(OrmConnections):
         return block
 
     def in_transaction(self) -> bool:
-        connection = self.connection
-        return self._within(connection, self.driver)
+        return self._within(self.connection, self.driver)
 
     @property
     def may_wait(self) -> bool:
@@ -332,8 +329,7 @@ class DjangoConnections(OrmConnections):
     def connect(self) -> None:
         self._open()
 
-    def connect_unpooled(self) -> None:
-        self._open()
+    connect_unpooled = connect
 
     def disconnect(self) -> None:
         self.connection.close()

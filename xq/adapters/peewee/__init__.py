@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import peewee as pw
@@ -25,8 +26,7 @@ class PeeweeStore(PeeweeModel[M], PeeweeConnections):
 
     def __init__(self, model: type[M], installs: str = "") -> None:
         PeeweeModel.__init__(self, model)
-        meta = model._meta
-        PeeweeConnections.__init__(self, model.__name__, lambda: meta.database)
+        PeeweeConnections.__init__(self, model.__name__, partial(getattr, model._meta, "database"))
         if self._database is not None:
             _ = self.engine  # raises for a class that xq does not support
         self.installs = installs

@@ -186,7 +186,9 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def database(self) -> Database | None:
-        database = self._database
+        database = self._find()  # as `_database`, which each look would enter
+        if isinstance(database, pw.Proxy):
+            database = database.obj
         return None if database is None else database_of(database)
 
     @property
@@ -223,7 +225,7 @@ class PeeweeConnections(OrmConnections):
         if (
             connection is None
             or database is None
-            or connection.of() is not database_of(database)
+            or connection.database() is not database_of(database)
             or connection.raw is not database._state.conn
             or (within := connection.driver.transaction(connection.raw)) is None
         ):
@@ -264,15 +266,15 @@ class PeeweeConnections(OrmConnections):
             needed = f"needs the driver {DRIVER_NAMES[self.engine]}, which is not installed"
             told = f"{self.name} {needed}: pip install '.[{self.engine}]' in the checkout of xq"
             raise ConfigurationError(told) from error
-        connection, home = mine.connection, database_of(database)
-        if connection is not None and connection.raw is raw and connection.of() is not home:
+        connection, current = mine.connection, database_of(database)
+        if connection is not None and connection.raw is raw and connection.database() is not current:
             getattr(database, "manual_close", database.close)()  # another thread called init(): not back into the pool
             raw = database.connection()
-        if connection is None or connection.raw is not raw or connection.of() is not home:
+        if connection is None or connection.raw is not raw or connection.database() is not current:
             driver.check(raw, ADVICE.get(self.engine, ""))
             self._check_pragmas(database)
             kind = FileConnection if self.engine == "sqlite" else Connection
-            mine.connection = connection = kind(self, driver, raw, raw.cursor, home)
+            mine.connection = connection = kind(self, driver, raw, raw.cursor, current)
             mine.lost = False
         return connection
 
