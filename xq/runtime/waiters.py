@@ -219,6 +219,8 @@ class Waiters:
         `ready`: whether a take would find a task, if that is known. Returns whether a waiter was woken, other than one
         for room.
         """
+        if not (self.anybody or self._left):
+            return False
         # A query first: a take that finds nothing would lock out writers.
         if ready is None:
             ready = bool(self.takers.waiters and self.executor.run(self.executor.dialect.queries.any_ready))
