@@ -395,7 +395,7 @@ class Duties:
     def _expire(self) -> float:
         """Wake the waiters that may find something, and move a batch of the due tasks of each member."""
         maintaining = [member for member in self._members if member.maintains]
-        self._awaited = awaited = self._ask()  # now: a caller that has come since the commit does not look again
+        self._awaited = awaited = self._ask()  # after `look`: a caller may have come before that commit
         if count is not None and maintaining:
             count("sweep")
 
@@ -412,7 +412,7 @@ class Duties:
             elif seconds is not None:
                 left[queue][duty] = float(seconds)
         left |= {member: {} for member in maintaining if member.executor is None}  # it looks by itself
-        woken = self._each(self.look, lambda member: member.wake(member in ready))
+        woken = self._each(self.look, lambda member: member.wake(member in ready), awaited)
         since = [each.since for each in awaited.values()]
         if since != self._since or any(woken[queue] for queue in woken.keys() - ready):
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say

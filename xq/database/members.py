@@ -70,7 +70,7 @@ class Member(ABC):
 
     @property
     def awaited(self) -> Awaited | None:
-        """What callers wait for: a task, room or an end; None if none waits."""
+        """What callers wait for: a task, room or an end; None if there is nobody to wake."""
         return None
 
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ class QueueMaintenance(Member):
 
     @property
     def awaited(self) -> Awaited | None:
-        if not self.waiters.anybody:
+        if not (self.waiters.anybody or self.waiters.undeleted):
             return None
         paused, bound, since, condition = self.pauses.paused, self.executor.bound, self.waiters.takers.since, ""
         a_task = bool(since) and not (paused and paused.queue)
