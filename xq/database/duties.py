@@ -17,7 +17,7 @@ from xq.core.errors import NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R, Row
 from xq.core.machine import ANY_READY
 from xq.database.base import BaseDatabase
-from xq.database.members import Member
+from xq.database.members import Awaited, Member
 from xq.database.reaper import Reaper
 from xq.database.records import rows_of
 from xq.database.sessions import Sessions
@@ -63,6 +63,8 @@ class Duties:
         self._sessions, self._reaper = sessions, reaper
         self._notifier = notifier
         self._members: list[Member] = []  # attended in this cycle; empty between two cycles
+        self._awaited: dict[Member, Awaited] = {}  # what callers wait for in these, as last asked
+        self._reported_own: bool | None = None  # whether the notifier reported own commits in the last cycle
         self._next_at = 0.0  # the monotonic time of the next cycle, without a notification
         self._connection: Any = None  # the driver's; keeps the garbage collector from freeing an open one
         self._notified = False  # whether the notifier reported a commit before this cycle
@@ -71,7 +73,6 @@ class Duties:
         self._since: list[list[float]] = []  # when its waiters came, at the last one
         self._to_roll_up: WeakSet[Member] = WeakSet()  # those that had many counters at the last look
         self._rests = False  # whether nothing can change but by a commit, or at a time that is known
-        self._only_reads = False
         self.paused = False  # whether the database was read-only, and not all duties have run since
         self._backoff = 0.0  # seconds of pause after the last cycle, if that failed
         self._warned = False  # whether it has warned since the last cycle without a failure
@@ -88,6 +89,7 @@ class Duties:
         self.roll_up = Duty("roll up counters", self._roll_up)
         self.drop_buckets = Duty("delete full buckets", self._drop_buckets)
         self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
+        self._allowed = self.duties  # while the database is read-only, the first
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
 
     # called by other threads
@@ -154,7 +156,7 @@ class Duties:
         return not self._is_over
 
     def _wait(self, seconds: float) -> bool:
-        conditions = [member.condition for member in self._attended() if member.is_awaited]
+        conditions = [awaited.condition for member in self._attended() if (awaited := member.awaited)]
         return self._notifier.wait(seconds, bool(conditions), conditions if all(conditions) else ())
 
     @property
@@ -162,8 +164,13 @@ class Duties:
         return self._ended or self._database() is None
 
     @property
-    def _allowed(self) -> list[Duty]:
-        return [self.read_records] if self._only_reads else self.duties
+    def _only_reads(self) -> bool:
+        return self._allowed is not self.duties
+
+    @property
+    def _first_at(self) -> float:
+        """The monotonic time of the first duty."""
+        return min([duty.next_at for duty in self._allowed])
 
     def _all_at_once(self) -> None:
         for duty in self.duties:
@@ -175,26 +182,29 @@ class Duties:
             self._run_duties()
             self._next_at = time.monotonic() + self._at_most(FALLBACK)
             if self._members:
-                self._next_at = min(self._next_at, *(duty.next_at for duty in self._allowed))
+                self._next_at = min(self._next_at, self._first_at)
             return self._rest()
         finally:
             self._hold_connection()
-            self._members = []  # they refer to the database object, which the application may drop
+            self._members, self._awaited = [], {}  # they refer to the database object, which the application may drop
 
     def _run_duties(self) -> None:
         if self._notifier.replaced() and not self._only_reads:  # then each read of the records connects anew
             self._disconnect()  # else the connection would stay on the old file
             self.reap.next_at = 0.0
+        reports_own = self._notifier.reports_own  # first: a member that is attended from now on counts by itself
         self._members = self._attended()
         if self._notified:
             self.look.next_at = 0.0
-        self._rests = self._notifier.at_rest and not any(member.awaits_tokens for member in self._members)
-        for member in self._members:
-            member.count_observers()  # the notifier may have begun or ceased to report own commits
-        due = any(time.monotonic() >= duty.next_at for duty in self._allowed)
+        self._awaited = self._ask()
+        self._rests = self._notifier.at_rest and not any(awaited.a_token for awaited in self._awaited.values())
+        for member in self._members if reports_own != self._reported_own else ():
+            member.count_observers()
+        self._reported_own = reports_own
+        due = time.monotonic() >= self._first_at
         early = EARLY if due and not self._notified else 0.0  # notifications may come at any rate
         for duty in self.duties:
-            if self._members and duty in self._allowed and time.monotonic() >= duty.next_at - early:
+            if time.monotonic() >= duty.next_at - early and duty in self._allowed and self._members:
                 duty.next_at = math.inf  # before the run: another thread may call for it meanwhile
                 duty.within(duty.run())
         self.paused = self.paused and self._only_reads and bool(self._members)
@@ -204,7 +214,7 @@ class Duties:
 
     def _rest(self) -> float:
         # The pause grows from WAITED_FOR to PAUSE if the last notifications woke no waiter of this process.
-        if not any(member.is_awaited for member in self._members):
+        if not self._awaited:
             return PAUSE
         return min(PAUSE, WAITED_FOR * 2.0 ** max(0, min(self._in_vain, 64) - IN_VAIN))
 
@@ -220,6 +230,9 @@ class Duties:
         database = self._database()
         attended = [] if database is None else [member for member in database.members if member.maintained]
         return [member for member in attended if member.database is database]
+
+    def _ask(self) -> dict[Member, Awaited]:
+        return {member: awaited for member in self._members if (awaited := member.awaited)}
 
     @property
     def _queues(self) -> list[Any]:
@@ -342,7 +355,7 @@ class Duties:
             may = "only be read" if only_reads else "be written again"
             log.info("the database of %s may %s", self._members[0].source_name or database.store.name, may)
             self._all_at_once()
-        self._only_reads = only_reads
+            self._allowed = [self.read_records] if only_reads else self.duties
         if only_reads:
             self.paused = True
             for member in self._members:
@@ -385,9 +398,16 @@ class Duties:
     def _expire(self) -> float:
         """Wake the waiters that may find something, and move a batch of the due tasks of each member."""
         maintaining = [member for member in self._members if member.maintains]
+        self._awaited = awaited = self._ask()  # after `look`: a caller may have come before that commit
         if count is not None and maintaining:
             count("sweep")
-        rows = self._rows_of(self.expire, self._due_and_ready)
+
+        def due_and_ready(queues: Sequence[Any]) -> str:
+            return self.database.sql.upkeep_of(
+                [(of.executor.dialect, of in maintaining, of in awaited and awaited[of].a_task) for of in queues]
+            )
+
+        rows = self._rows_of(self.expire, due_and_ready)
         left, ready = defaultdict[Member, dict[str, float]](dict), set[Member]()
         for queue, duty, seconds in rows:
             if duty == ANY_READY:
@@ -395,13 +415,13 @@ class Duties:
             elif seconds is not None:
                 left[queue][duty] = float(seconds)
         left |= {member: {} for member in maintaining if member.executor is None}  # it looks by itself
-        woken = self._each(self.look, lambda member: member.wake(member in ready))
-        since = [member.waiting_since for member in self._members]
+        woken = self._each(self.look, lambda member: member.wake(member in ready), awaited)
+        since = [each.since for each in awaited.values()]
         if since != self._since or any(woken[queue] for queue in woken.keys() - ready):
             self._in_vain = 0  # else there are tasks, but not for these callers: in paused tubes, say
         self._since = since
         found = self._each(self.expire, lambda member: member.expire(left[member]), left).values()
-        return max(0.0, min([self._at_most(FALLBACK), *(each for each in found if each is not None)]))
+        return max(0.0, min([self._at_most(FALLBACK), *found]))
 
     def _reap(self) -> float:
         database = self.database
@@ -428,9 +448,6 @@ class Duties:
         maintaining = [queue for queue in self._queues if queue.maintains]
         self._each(self.drop_buckets, lambda queue: queue.drop_buckets(), maintaining)
         return BUCKETS
-
-    def _due_and_ready(self, queues: Sequence[Any]) -> str:
-        return self.database.sql.upkeep_of([(queue.executor.dialect, queue.maintains, queue.looks) for queue in queues])
 
     def _many_counters(self, queues: Sequence[Any]) -> str:
         return self.database.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)

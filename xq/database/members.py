@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from xq.core.kinds import R, Row
 from xq.database.transactions import RunsQueue
+
+
+class Awaited(NamedTuple):
+    """What callers wait for in a member."""
+
+    a_task: bool  # whether one waits for a task, in a queue that is not paused
+    a_token: bool  # whether one waits for what only the time brings: a token, with the feature rate
+    condition: str  # the SQL condition on which to wake them; "" if some wait for room, or for an end
+    since: list[float]  # when those that wait for a task came
 
 
 class Member(ABC):
@@ -57,29 +67,9 @@ class Member(ABC):
         return True
 
     @property
-    def looks(self) -> bool:
-        """Whether a caller waits for a task, in a queue that is not paused."""
-        return False
-
-    @property
-    def condition(self) -> str:
-        """The SQL condition on which to wake the waiters; "" if some wait for room, or for an end."""
-        return ""
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a caller waits: for a task, for room or for an end."""
-        return False
-
-    @property
-    def awaits_tokens(self) -> bool:
-        """Whether a caller waits for what only the time brings: a token, with the feature rate."""
-        return False
-
-    @property
-    def waiting_since(self) -> list[float]:
-        """The times at which the callers came that wait for a task."""
-        return []
+    def awaited(self) -> Awaited | None:
+        """What callers wait for: a task, room or an end; None if there is nobody to wake."""
+        return None
 
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
         """Raise NotInstalled if it is not installed any more. `records`: what the tables say now, if they could."""
@@ -113,9 +103,9 @@ class Member(ABC):
         """Wake all waiters: each looks at the database itself."""
         return
 
-    def expire(self, left: Mapping[str, float]) -> float | None:
-        """Move some due tasks. `left`: the seconds until each duty is due. Return those until the next run, or None."""
-        return None
+    def expire(self, left: Mapping[str, float]) -> float:
+        """Move some due tasks. `left`: the seconds until each duty is due. Return those until the next run."""
+        return math.inf
 
     def roll_up(self) -> bool:
         """Roll up some counters. Return whether there may be more."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -151,7 +152,8 @@ class Timers:
         self.machine = unattended.machine
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
-        self._readying = {DIRTY_GROUPS, *(duty_of(timer) for timer in self.machine.due if timer.target == READY)}
+        self._timers = {duty_of(timer): timer for timer in self.machine.due}
+        self._readying = {DIRTY_GROUPS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
     def left(self) -> dict[str, float]:
@@ -163,15 +165,15 @@ class Timers:
     def _due(self) -> list[str]:
         return [duty for duty, seconds in self.left().items() if seconds <= ROUNDED]
 
-    def expire(self, left: Mapping[str, float]) -> float | None:
-        """Do a batch for each duty that is due, as just read. Return the seconds until the next run, None for never.
+    def expire(self, left: Mapping[str, float]) -> float:
+        """Do a batch for each duty that is due, as just read. Return the seconds until the next run.
 
         After a batch the next run reads that again.
         """
         now = time.monotonic()
         due = [duty for duty, seconds in left.items() if seconds <= 0]
         if not due:
-            return min(left.values(), default=None)
+            return min(left.values(), default=math.inf)
         if now >= self._next_at:
             self._next_at = now + PAUSE_IN_VAIN  # the database may deny the move
             swept, then = self._sweep_batch(due), time.monotonic()
@@ -205,8 +207,8 @@ class Timers:
         binding, moved, refused, readied = self.executor.open(), 0, 0, 0
         if UNTIMED in due:
             self._time_unowned(binding)
-        for timer in [timer for timer in self.machine.due if duty_of(timer) in due]:
-            which, one = (Selector(way, timer.source, column=timer.due) for way in ("due", "key"))
+        for timer in [timer for duty, timer in self._timers.items() if duty in due]:
+            which, one = [Selector(way, timer.source, column=timer.due) for way in ("due", "key")]
             of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
             unheld = self._unheld(binding) if of_sessions else {}
             if unheld is not None:

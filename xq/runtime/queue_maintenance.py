@@ -14,7 +14,7 @@ from xq.core.machine import TAKEN
 from xq.core.tokens import in_full, tokens_of
 from xq.database.database import Database
 from xq.database.duties import REAP_EVERY, Duties
-from xq.database.members import Member, copied
+from xq.database.members import Awaited, Member, copied
 from xq.database.records import of_sessions
 from xq.database.sessions import Session
 from xq.database.transactions import retried
@@ -98,28 +98,14 @@ class QueueMaintenance(Member):
     # what the thread asks
 
     @property
-    def looks(self) -> bool:
-        paused = self.pauses.paused
-        return bool(self.waiters.takers.waiters) and not (paused and paused.queue)
-
-    @property
-    def condition(self) -> str:
-        bound = self.executor.bound
-        if bound is None or self.waiters.putters.waiters or self.waiters.ends:
-            return ""
-        return bound.dialect.queries.anything if self.looks else "FALSE"
-
-    @property
-    def is_awaited(self) -> bool:
-        return self.waiters.anybody
-
-    @property
-    def awaits_tokens(self) -> bool:
-        return bool(self.named.steps.rates and self.waiters.takers.waiters)
-
-    @property
-    def waiting_since(self) -> list[float]:
-        return self.waiters.takers.since
+    def awaited(self) -> Awaited | None:
+        if not (self.waiters.anybody or self.waiters.undeleted):
+            return None
+        paused, bound, since, condition = self.pauses.paused, self.executor.bound, self.waiters.takers.since, ""
+        a_task = bool(since) and not (paused and paused.queue)
+        if bound is not None and not self.waiters.putters.waiters and not self.waiters.ends:
+            condition = bound.dialect.queries.anything if a_task else "FALSE"
+        return Awaited(a_task, bool(self.named.steps.rates and since), condition, since)
 
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
         self.executor.review(records, schemas)
@@ -210,7 +196,7 @@ class QueueMaintenance(Member):
         """Whether this process expires and reaps: not under a test's clock, nor for its parent."""
         return self.executor.clock is None and not self.executor.database.supervised
 
-    def expire(self, left: Mapping[str, float]) -> float | None:
+    def expire(self, left: Mapping[str, float]) -> float:
         return self.timers.expire(left)
 
     def log_writes(self) -> None:

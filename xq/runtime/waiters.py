@@ -152,7 +152,7 @@ class Waiters:
         self.ends: dict[str, EndWaiter] = {}  # by their names in the database
         # One thread at a time registers a wait or ends it: SQLite's lock is not fair.
         self.writing = threading.Lock()
-        self._left = set[EndWaiter]()  # ended waits whose rows are still to be deleted
+        self.undeleted = set[EndWaiter]()  # ended waits whose rows are still to be deleted
 
     @property
     def anybody(self) -> bool:
@@ -195,7 +195,7 @@ class Waiters:
                 self.end_in_database(caller)
         except BaseException as error:
             if not isinstance(error, Error):  # an error from xq means that there is no table
-                self._left.add(caller)
+                self.undeleted.add(caller)
             if self.executor.store.classify(error) is ErrorKind.NOT_DATABASE:
                 raise
 
@@ -281,7 +281,7 @@ class Waiters:
         mine = [(caller, *end) for name, *end in ends if (caller := self.ends.get(name)) is not None]
         for caller, event, target in mine:
             caller.end(event, target)
-        for caller in list(self._left):
+        for caller in list(self.undeleted):
             self.end_in_database(caller)
-            self._left.discard(caller)
+            self.undeleted.discard(caller)
         return len(mine)

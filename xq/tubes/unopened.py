@@ -175,7 +175,7 @@ class UnopenedTubes(Member):
         self._seen_until = now + IDLE if searches else self._search_at
         self._next_look = now + min(LONGEST_REST, max(PAUSE, EFFORT * (time.monotonic() - now)))
 
-    def expire(self, left: Mapping[str, float] = MappingProxyType({})) -> float | None:
+    def expire(self, left: Mapping[str, float] = MappingProxyType({})) -> float:
         """Move a batch of the due tasks of each tube, at the times that the last look at all tubes has found."""
         now, store = time.monotonic(), self.database.store
         early = now < self._next_look
@@ -186,10 +186,10 @@ class UnopenedTubes(Member):
                 self._seen = seen
         for tube in [tube for tube in self._tubes.values() if tube.due_at <= now]:
             seconds = self._try(tube, self._expire)
-            tube.due_at = math.inf if seconds is None else time.monotonic() + seconds
+            tube.due_at = time.monotonic() + (math.inf if seconds is None else seconds)
         next_at = min([self._next_look if early else math.inf, *(tube.due_at for tube in self._tubes.values())])
-        return None if next_at == math.inf else next_at - time.monotonic()
+        return next_at - time.monotonic()
 
     @staticmethod
-    def _expire(queue: QueueMaintenance) -> float | None:
-        return None if queue.maintained else queue.expire(queue.timers.left())  # the thread attends it anyway
+    def _expire(queue: QueueMaintenance) -> float:
+        return math.inf if queue.maintained else queue.expire(queue.timers.left())  # the thread attends it anyway

@@ -79,20 +79,18 @@ class FileNotifier:
         self._at_rest: object = None  # the state of the files at the last look; None within QUIET seconds of a write
         self._waker = Waker()
         self._watch = watch()
+        self._poll = select.poll()  # select() does not support descriptors above 1023
+        self._poll.register(self._waker, select.POLLIN)
+        if self._watch is not None:
+            self._poll.register(self._watch, select.POLLIN)
 
     def wait(self, seconds: float, eagerly: bool, conditions: Sequence[str] = ()) -> bool:
-        listened = select.poll()  # select() does not support descriptors above 1023
-        listened.register(self._waker, select.POLLIN)
-        watched = 0
-        if self._watch is not None:
-            watched = sum(map(self._watch.add, self._logs))
-            listened.register(self._watch, select.POLLIN)
-        polls = watched < len(self._logs)
+        polls = self._watch is None or sum(map(self._watch.add, self._logs)) < len(self._logs)
         if polls:
             seconds = min(seconds, POLL)
         rested = self.at_rest
         while True:
-            ready = {descriptor for descriptor, _ in listened.poll(1000 * (min(seconds, STATE) if rested else seconds))}
+            ready = dict(self._poll.poll(1000 * (min(seconds, STATE) if rested else seconds)))
             seconds -= STATE
             if ready or seconds <= 0.0 or not rested or not self.at_rest:
                 break
@@ -132,7 +130,7 @@ class FileNotifier:
             with suppress(OSError):
                 found.append(os.stat(file))
         states = [(of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns) for of in found]
-        return max((max(of.st_mtime, of.st_ctime) for of in found), default=0.0), states
+        return max([at for of in found for at in (of.st_mtime, of.st_ctime)], default=0.0), states
 
     def wake(self) -> None:
         self._waker.wake()
