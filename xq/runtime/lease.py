@@ -229,10 +229,7 @@ def ttr_timer(machine: Machine) -> Timer | None:
 
 
 def ttr_of(timer: Timer, task: Mapping[str, Any], roles: Mapping[str, Any]) -> float | None:
-    """Return the seconds that a taken task has until it is released by this timer; None if it does not time it.
-
-    `task` is its fields by name, and `roles` the fields in roles.
-    """
+    """Return the seconds that a taken task, given by its fields, has until this timer releases it; None: for ever."""
     if task[roles["runat"].name] is None:
         return None
     own = task[roles[timer.option].name] if timer.option in roles else None

@@ -256,21 +256,15 @@ class Attempts(Generic[T]):
 
     def ack(self, jobs: Sequence[WorkerJob]) -> None:
         """Ack jobs whose functions have returned, and what the database refuses one by one."""
-        self.end_each(self.ack_together(jobs))
-
-    def ack_together(self, jobs: Sequence[WorkerJob]) -> list[WorkerJob]:
-        """Ack jobs whose functions have returned, by one statement. Return those to `end` one by one.
-
-        Such a job has a task that was not acked: it is lost, or the database refused an ack, and so all of them.
-        """
-        return self.ack_and_take(jobs)[0]
+        self.end_each(self.ack_and_take(jobs)[0])
 
     def ack_and_take(
         self, jobs: Sequence[WorkerJob], source: TaskSource | None = None, n: int = 0
     ) -> tuple[list[WorkerJob], list[T] | None]:
-        """Ack as `ack_together`, and take up to `n` tasks in the same transaction if that costs less.
+        """Ack jobs whose functions have returned, by one statement; take `n` tasks with it if that costs less.
 
-        Return the jobs to `end` one by one, and the tasks. They are None if the acks were alone: then take by itself.
+        Return the jobs to `end` one by one: such a job is lost, or the database refused an ack, and so all of them.
+        And return the tasks. They are None if the acks were alone: then take by itself.
         """
         done = [attempt.taken for job in jobs for attempt in job.done if attempt.is_open]
         acked, tasks = list[Row](), None
