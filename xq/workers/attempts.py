@@ -10,13 +10,12 @@ from typing import Any, Generic
 
 from xq.core import time
 from xq.core.kinds import Row, T
-from xq.core.options import NONE
 from xq.core.values import Taken
 from xq.core.words import lasting
 from xq.engine.one import LOCKED, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
-from xq.workers.attempt import AGAIN, Attempt, Batch, RetriedCalls, WorkerJob, line_of
+from xq.workers.attempt import AGAIN, NONE_FAILED, Attempt, Batch, RetriedCalls, WorkerJob, line_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next
@@ -117,10 +116,10 @@ class Attempts(Generic[T]):
         if not attempts:
             return None
         given, first = self.worker.given, attempts[0]
-        task = Batch([given(each.task) for each in attempts]) if self.options.batch else given(first.task)
-        failed = task.failed if self.options.batch else NONE
+        batch = Batch([given(each.task) for each in attempts]) if self.options.batch else None
+        work, failed = (given(first.task), NONE_FAILED) if batch is None else (batch, batch.failed)
         finish = partial(self._finish_now, first.taken)
-        job = WorkerJob(self.heart, task, attempts, ttr, first.number, finish, failed=failed)
+        job = WorkerJob(self.heart, work, attempts, ttr, first.number, finish, failed=failed)
         self.heart.add(job)
         return job
 
@@ -267,7 +266,8 @@ class Attempts(Generic[T]):
         And return the tasks. They are None if the acks were alone: then take by itself.
         """
         done = [attempt.taken for job in jobs for attempt in job.done if attempt.is_open]
-        acked, tasks = list[Row](), None
+        acked: list[Row] | None = []
+        tasks: list[T] | None = None
         if source and n and done and self._joins(jobs):
             tokens, oldest = list[str | None](), self.worker.waiting.takes.oldest
             take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
