@@ -334,10 +334,7 @@ class NamedMoves(Generic[T]):
             return list(chain(*self._acks(taken, begun))), None
         observers = self.executor.observers
         if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
-            acked, found = self.executor.transaction(
-                lambda: (self._acks(taken, self.executor.begin()), take()), locks=False, caught=True
-            )
-            return list(chain(*acked)), found
+            return self.executor.transaction(lambda: (self.ack_those(taken)[0], take()), locks=False, caught=True)
         acked, found = connection.as_one(partial(self._acks, taken, begun), take)
         rows = list(chain(*acked))
         if rows and observers.anybody:  # there were none yet when each ack was sent

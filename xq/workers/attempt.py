@@ -83,7 +83,7 @@ class WorkerJob(Lease):
     """One call of a worker's function. It leases one task, or a batch."""
 
     taken: list[Attempt]
-    failed: Mapping[int, BaseException] = field(default_factory=lambda: NONE_FAILED)  # by place, what `Batch.fail` gets
+    failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` gets
 
     @property
     def done(self) -> list[Attempt]:

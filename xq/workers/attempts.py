@@ -278,8 +278,7 @@ class Attempts(Generic[T]):
                 if not isinstance(error, Exception):
                     raise
         if done and tasks is None:  # the acks are alone: if both were rolled back, they find the reason
-            found = self.calls.finish(partial(self._moves.ack_those, done), lambda error: None)
-            acked = None if found is None else found[0]
+            acked, _ = self.calls.finish(partial(self._moves.ack_those, done), lambda error: None) or (None, None)
         return self._drop_acked(jobs, done, acked), tasks
 
     def _joins(self, jobs: Sequence[WorkerJob]) -> bool:
