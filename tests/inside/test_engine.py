@@ -110,7 +110,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
     moves, store = Task.xq.parts.named, Task.xq.parts.store
     taken = values.Taken(*moves.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
-        store.ready().as_one(lambda: moves.ack_those([taken]), list)
+        moves.ack_those([taken], list)
     assert not store.in_transaction()
     assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
 
@@ -119,15 +119,15 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
 def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
     Task = make_shared()
     Task.put(task())
-    moves, store = Task.xq.parts.named, Task.xq.parts.store
+    moves = Task.xq.parts.named
     taken = values.Taken(*moves.tasks.identify(Task.take()))
 
     def take() -> None:
         with suppress(ZeroDivisionError):
             moves.executor.transaction(lambda: 1 / 0)
 
-    acked, _ = store.ready().as_one(lambda: moves.ack_those([taken]), take)
-    assert (acked, state(Task, 1)) == ([[]], "T")
+    acked, _ = moves.ack_those([taken], take)
+    assert (acked, state(Task, 1)) == ([], "T")
 
 
 def test_a_put_finds_room_though_the_task_that_had_its_value_ends_before_it_is_looked_for(make, monkeypatch):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Generic
 from weakref import WeakSet
 
@@ -322,27 +323,30 @@ class NamedMoves(Generic[T]):
         if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self.find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
-    def ack_those(self, taken: Sequence[Taken], begun: Begun | None = None) -> list[list[Row]]:
-        """Ack the tasks that still belong to their takes, and return their rows, by statement.
+    def ack_those(self, taken: Sequence[Taken], take: Callable[[], R] | None = None) -> tuple[list[Row], R | None]:
+        """Ack the tasks that still belong to their takes, and call `take` in the same transaction.
 
-        If the database refuses one, it raises the error and acks none of that statement. The lists may be filled later:
-        see `Connection.as_one`.
+        Return the rows of the acks, and what `take` returned. If the database refuses an ack, it raises the error and
+        acks none of that statement, and with `take` nothing.
         """
-        begun, transition = begun or self.executor.begin(), self.tasks.options.choose(TAKEN, "ack", NONE)
-        return [rows for batch in chunks(taken, PER_MOVE) for rows in self.move_all(begun, ACK, transition, batch)]
-
-    def ack_and(self, taken: Sequence[Taken], take: Callable[[], R]) -> tuple[list[list[Row]], R]:
-        """Ack as `ack_those` and call `take` in one transaction. Return the rows of the acks and what it returned."""
         connection, _ = begun = self.executor.begin()
+        if take is None:
+            return list(chain(*self._acks(taken, begun))), None
         observers = self.executor.observers
         if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
-            return self.executor.transaction(lambda: (self.ack_those(taken), take()), locks=False, caught=True)
-        acked, found = connection.as_one(partial(self.ack_those, taken, begun), take)
-        if observers.anybody:
-            target = self.tasks.options.choose(TAKEN, "ack", NONE).target
-            for rows in filter(None, acked):  # there were none yet when each ack was sent
-                observers.notify("ack", TAKEN, target, rows)
-        return acked, found
+            return self.executor.transaction(lambda: (self.ack_those(taken)[0], take()), locks=False, caught=True)
+        acked, found = connection.as_one(partial(self._acks, taken, begun), take)
+        rows = list(chain(*acked))
+        if rows and observers.anybody:  # there were none yet when each ack was sent
+            observers.notify("ack", TAKEN, self.tasks.options.choose(TAKEN, "ack", NONE).target, rows)
+        return rows, found
+
+    def _acks(self, taken: Sequence[Taken], begun: Begun) -> list[list[Row]]:
+        """Ack tasks. Return the rows by statement: the lists may be filled later, see `Connection.as_one`."""
+        acked, transition = list[list[Row]](), self.tasks.options.choose(TAKEN, "ack", NONE)
+        for batch in chunks(taken, PER_MOVE):
+            acked.extend(self.move_all(begun, ACK, transition, batch))
+        return acked
 
     def hold(self, task: Taken, seconds: float | None) -> None:
         """Keep the ttr from passing for so many seconds, since the task's row is locked. On a server."""
@@ -385,18 +389,19 @@ class NamedMoves(Generic[T]):
         self, begun: Begun, asked: Asked, transition: Transition, taken: Sequence[Held]
     ) -> Iterator[list[Row]]:
         """Move tasks by one statement (with a fence two) if the database can list them. Yield the rows of each."""
-        fenced, by_fence, (_, binding) = transition.fenced, [taken], begun
-        if fenced:
+        (_, binding), by_fence = begun, [taken]
+        if transition.fenced and len(taken) > 1:
             by_fence = [[held for held in taken if held[1]], [held for held in taken if not held[1]]]
         for some in by_fence:
-            keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
-            fence: Fence = "takes" if fenced and len({*tokens}) > 1 else ""
-            if fence:  # a token of another session must match no row, as in `_move`
-                prefix = binding.sessions.current().prefix
-                tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
-            listed = binding.dialect.moves.listed(keys, tokens if fence else ()) if len(some) > 1 else None
-            if listed:
-                yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
-            else:
-                for parts, token in some:
-                    yield self._move(begun, asked, "key", transition, token, named(parts))
+            fence: Fence = ""
+            if len(some) > 1:
+                keys, tokens = [parts for parts, _ in some], [token or "" for _, token in some]
+                if transition.fenced and len({*tokens}) > 1:
+                    fence, prefix = "takes", binding.sessions.current().prefix
+                    # a token of another session must match no row, as in `_move`
+                    tokens = [token if token.startswith(prefix) else NO_TAKE for token in tokens]
+                if listed := binding.dialect.moves.listed(keys, tokens if fence else ()):
+                    yield self._move(begun, asked, "keys", transition, some[0][1], {"keys": listed}, fence)
+                    continue
+            for parts, token in some:
+                yield self._move(begun, asked, "key", transition, token, named(parts))

@@ -6,7 +6,7 @@ import contextvars
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -228,9 +228,9 @@ def ttr_timer(machine: Machine) -> Timer | None:
     return machine.timer(TAKEN, "runat")
 
 
-def ttr_of(timer: Timer, in_role: Callable[[str], Any]) -> float | None:
-    """Return the seconds that a taken task has until it is released by this timer; None if it does not time it."""
-    if in_role("runat") is None:
+def ttr_of(timer: Timer, task: Mapping[str, Any], roles: Mapping[str, Any]) -> float | None:
+    """Return the seconds that a taken task, given by its fields, has until this timer releases it; None: for ever."""
+    if task[roles["runat"].name] is None:
         return None
-    own = in_role(timer.option)
+    own = task[roles[timer.option].name] if timer.option in roles else None
     return timer.default if own is None else float(own)

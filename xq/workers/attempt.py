@@ -21,6 +21,7 @@ STAYS = 30  # times that the same unknown error is retried, without a take betwe
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
 LONGEST_LINE = 500  # characters that a line shows of an error
 PER_SECOND: Final = 20  # lines for each sum: a line costs a tenth of a fast worker's job
+NONE_FAILED: Final[Mapping[int, BaseException]] = {}
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -82,7 +83,7 @@ class WorkerJob(Lease):
     """One call of a worker's function. It leases one task, or a batch."""
 
     taken: list[Attempt]
-    failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` got
+    failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` gets
 
     @property
     def done(self) -> list[Attempt]:

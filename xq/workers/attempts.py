@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Generic
 
 from xq.core import time
-from xq.core.connections import Batching
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
 from xq.engine.one import LOCKED, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
-from xq.workers.attempt import AGAIN, Attempt, Batch, RetriedCalls, WorkerJob, line_of
+from xq.workers.attempt import AGAIN, NONE_FAILED, Attempt, Batch, RetriedCalls, WorkerJob, line_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next
@@ -49,7 +48,7 @@ class Attempts(Generic[T]):
         self.heart = heart(moves.store, self._touch, moves.hold_session)
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)
-        self._counts = "attempts" in roles
+        self._counts = roles["attempts"].name if "attempts" in roles else ""  # the field with their number
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds
         self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.executor)
@@ -98,30 +97,29 @@ class Attempts(Generic[T]):
         return list(filter(None, [self._begin(tasks[at : at + size]) for at in range(0, len(tasks), size)]))
 
     def _begin(self, tasks: Sequence[T]) -> WorkerJob | None:
-        tell, attempts, ttrs = self._moves.tasks, list[Attempt](), [self.ttr]
+        tell, attempts, ttr = self._moves.tasks, list[Attempt](), self.ttr
         self.calls.pause = AGAIN
         for task in tasks:
-            number = int(tell.in_role(task, "attempts") or 0) if self._counts else 0
+            data = tell.data(task)
+            number = int(data[self._counts] or 0) if self._counts else 0
             attempt = Attempt(task, Taken(*tell.identify(task)), number)  # now: the function may change the key
             most = self.options.max_attempts
             if most and number > most and not self.failures.may_be_tried_once_more(attempt):
                 continue
             attempts.append(attempt)
             if self._own_ttr is not None:
-                ttrs.append(ttr_of(self._own_ttr, partial(tell.in_role, task)))
+                own = ttr_of(self._own_ttr, data, tell.table.roles)
+                ttr = own if ttr is None or (own is not None and own < ttr) else ttr
             self._moves.working[attempt.taken.parts] = attempt
         if self.slots:
             self._leave_slots(len(tasks) - len(attempts))
         if not attempts:
             return None
         given, first = self.worker.given, attempts[0]
-        ttr = min((each for each in ttrs if each is not None), default=None)
-        job = WorkerJob(self.heart, None, attempts, ttr, first.number, partial(self._finish_now, first.taken))
-        if self.options.batch:
-            job.task = batch = Batch([given(each.task) for each in attempts])
-            job.failed = batch.failed
-        else:
-            job.task = given(first.task)
+        batch = Batch([given(each.task) for each in attempts]) if self.options.batch else None
+        work, failed = (given(first.task), NONE_FAILED) if batch is None else (batch, batch.failed)
+        finish = partial(self._finish_now, first.taken)
+        job = WorkerJob(self.heart, work, attempts, ttr, first.number, finish, failed=failed)
         self.heart.add(job)
         return job
 
@@ -257,54 +255,47 @@ class Attempts(Generic[T]):
 
     def ack(self, jobs: Sequence[WorkerJob]) -> None:
         """Ack jobs whose functions have returned, and what the database refuses one by one."""
-        self.end_each(self.ack_together(jobs))
-
-    def ack_together(self, jobs: Sequence[WorkerJob]) -> list[WorkerJob]:
-        """Ack jobs whose functions have returned, by one statement. Return those to `end` one by one.
-
-        Such a job has a task that was not acked: it is lost, or the database refused an ack, and so all of them.
-        """
-        done = _to_ack(jobs)
-        ack = partial(self._moves.ack_those, done)
-        return self._acked(jobs, done, self.calls.finish(ack, lambda error: None) if done else [])
+        self.end_each(self.ack_and_take(jobs)[0])
 
     def ack_and_take(
-        self, jobs: Sequence[WorkerJob], source: TaskSource, n: int
+        self, jobs: Sequence[WorkerJob], source: TaskSource | None = None, n: int = 0
     ) -> tuple[list[WorkerJob], list[T] | None]:
-        """Ack as `ack_together`, and take up to `n` tasks in the same transaction if that costs less.
+        """Ack jobs whose functions have returned, by one statement; take `n` tasks with it if that costs less.
 
-        Return the jobs to `end` one by one, and the tasks. They are None if the acks were alone: then take by itself.
+        Return the jobs to `end` one by one: such a job is lost, or the database refused an ack, and so all of them.
+        And return the tasks. They are None if the acks were alone: then take by itself.
         """
-        done, tokens, moves = _to_ack(jobs), list[str | None](), self._moves
-        failed = self.options.batch and any(job.failed for job in jobs)  # they are released before the next take
-        observed = self._joins == "pipeline" and moves.executor.observers.callbacks  # in the ORM's transaction
-        if not (n and done and self._joins) or self.slots or failed or observed:
-            return self.ack_together(jobs), None
-        oldest = self.worker.waiting.takes.oldest
-        take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
-        try:
-            acked, tasks = moves.ack_and(done, take)
-        except BaseException as error:
-            moves.in_doubt.add(tokens, error)
-            if not isinstance(error, Exception):
-                raise
-            return self.ack_together(jobs), None  # both were rolled back: the ack alone finds the reason
-        return self._acked(jobs, done, acked), tasks
+        done = [attempt.taken for job in jobs for attempt in job.done if attempt.is_open]
+        acked: list[Row] | None = []
+        tasks: list[T] | None = None
+        if source and n and done and self._joins(jobs):
+            tokens, oldest = list[str | None](), self.worker.waiting.takes.oldest
+            take = partial(oldest, "take", n, tube=source.tube, then=tokens.append, but=source.but)
+            try:
+                acked, tasks = self._moves.ack_those(done, take)
+            except BaseException as error:
+                self._moves.in_doubt.add(tokens, error)
+                if not isinstance(error, Exception):
+                    raise
+        if done and tasks is None:  # the acks are alone: if both were rolled back, they find the reason
+            acked, _ = self.calls.finish(partial(self._moves.ack_those, done), lambda error: None) or (None, None)
+        return self._drop_acked(jobs, done, acked), tasks
 
-    @cached_property
-    def _joins(self) -> Batching:
-        return self._moves.store.driver.batching
+    def _joins(self, jobs: Sequence[WorkerJob]) -> bool:
+        """Return whether the acks of jobs and the next take are one transaction."""
+        batching = self._moves.store.driver.batching
+        if not batching or self.slots or (self.options.batch and any(job.failed for job in jobs)):
+            return False  # what has failed is released before the next take
+        return batching != "pipeline" or not self._moves.executor.observers.callbacks  # in the ORM's transaction
 
-    def _acked(
-        self, jobs: Sequence[WorkerJob], done: Sequence[Taken], acked: list[list[Row]] | None
-    ) -> list[WorkerJob]:
+    def _drop_acked(self, jobs: Sequence[WorkerJob], done: Sequence[Taken], acked: list[Row] | None) -> list[WorkerJob]:
         """Drop the jobs whose tasks have ended after `done` was acked, and return the others.
 
         `acked` has the rows that the ack returned; None if the database has refused it.
         """
         ended, others = jobs, list[WorkerJob]()
-        if acked is None or self.options.batch or sum(map(len, acked)) < len(done):
-            keys = {self._moves.tasks.key_of(row) for rows in acked or () for row in rows}
+        if acked is None or self.options.batch or len(acked) < len(done):
+            keys = {self._moves.tasks.key_of(row) for row in acked or ()}
             for attempt in [attempt for job in jobs for attempt in job.taken] if acked is not None else ():
                 if attempt.taken.parts in keys:
                     attempt.finished = "ack"
@@ -374,7 +365,3 @@ class Attempts(Generic[T]):
         waits = not self.calls.stop.is_set()
         move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",), waits=waits)
         self.calls.finish_or_leave(attempt.taken, move)
-
-
-def _to_ack(jobs: Sequence[WorkerJob]) -> list[Taken]:
-    return [attempt.taken for job in jobs for attempt in job.done if attempt.is_open]

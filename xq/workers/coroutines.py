@@ -102,7 +102,7 @@ class Coroutines(Pool):
     def _end(self) -> None:
         wait(list(self._calls), ENDS)
         try:  # those that a cancelled ack has acked all the same are no longer leased
-            self.attempts.ack_together([job for job in self._finished if job in self.attempts.heart.leases])
+            self.attempts.ack_and_take([job for job in self._finished if job in self.attempts.heart.leases])
         finally:
             self._waiting.end()
             self.attempts.release_all()  # what a coroutine would have worked on that was cancelled before it began
@@ -226,7 +226,8 @@ class Coroutines(Pool):
 
     async def _ack_finished(self) -> None:
         finished = list(self._finished)
-        self._acked(finished, await self._call(partial(self.attempts.ack_together, finished)))
+        refused, _ = await self._call(partial(self.attempts.ack_and_take, finished))
+        self._acked(finished, refused)
 
     def _acked(self, finished: Sequence[WorkerJob], refused: Sequence[WorkerJob]) -> None:
         self._unacked.update(refused)

@@ -32,16 +32,19 @@ class ThreadJobs:
 
 
 def _next(jobs: deque[WorkerJob]) -> WorkerJob | None:
-    """Remove the first job and return it; None if there is none. Another thread may do the same."""
+    """Remove the first job and return it; None if another thread was quicker."""
     try:
-        return jobs.popleft() if jobs else None
-    except IndexError:  # the other one was quicker
+        return jobs.popleft()
+    except IndexError:
         return None
 
 
 def _emptied(jobs: deque[WorkerJob]) -> list[WorkerJob]:
     """Remove all jobs and return them. Another thread may do the same."""
-    return [job for _ in range(len(jobs)) if (job := _next(jobs))]
+    emptied = list[WorkerJob]()
+    while jobs and (job := _next(jobs)):
+        emptied.append(job)
+    return emptied
 
 
 class Threads(Pool):
@@ -87,7 +90,7 @@ class Threads(Pool):
     def _loop(self, source: TaskSource, mine: ThreadJobs) -> None:
         try:
             while self._take(source, mine):
-                while job := _next(mine.waiting):
+                while mine.waiting and (job := _next(mine.waiting)):
                     self._work_on(job, mine)
         except BaseException as error:
             if not self.attempts.calls.is_unfinished(error):

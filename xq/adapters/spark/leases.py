@@ -55,8 +55,9 @@ class Leases:
                         self._heart.remove(self._leases[key])
                     else:
                         found[key] = data
-                    own = partial(lambda data, role: data.get(self._queue.roles.get(role, "")), data)
-                    ttr = None if self._timer is None else ttr_of(self._timer, own)
+                    ttr = (
+                        None if self._timer is None else ttr_of(self._timer, data, self._queue.parts.tasks.table.roles)
+                    )
                     self._leases[key] = lease = Lease(self._heart, key, task, ttr)
                     self._heart.add(lease)
         return found
