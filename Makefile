@@ -88,7 +88,7 @@ test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browser
 	done
 
 flakes: $(TEST) ## is a test red by chance? Those of tests/guarantees 50 times, and test-all 5 times, beside a busy loop on each core
-	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python tests/flakes.py
+	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python benchmarks/flakes.py
 
 lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release, how large the house is
 	$(BIN)/ruff check .

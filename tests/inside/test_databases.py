@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +21,6 @@ from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
-from xq.database.database import Database
-from xq.database.members import Member
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import Threads
@@ -173,43 +170,8 @@ def test_a_queue_is_of_the_database_in_which_it_is_used_and_goes_with_its_last_r
     other.close()
 
 
-class Ours(Member):
-    """A member whose methods the test gives."""
-
-    database: Any = None
-
-    def __init__(self, database: Database, **methods: Any) -> None:
-        self.maintained, self.database = True, database
-        vars(self).update(methods)
-        database.join(self)
-
-
-def test_the_maintenance_thread_may_close_its_database(make_live):
-    Task, errors, closed = make_live(), list[Exception](), threading.Event()
-    database = database_of(make_live.db)
-    Task.put(task())
-    assert Task.take().ack()
-
-    def close(*_: object) -> None:
-        try:
-            database.close()
-        except Exception as error:
-            errors.append(error)
-        closed.set()
-
-    ours = Ours(database, review=close)
-    duties: Any = database.start_duties()
-    duties.call_for(duties.read_records)
-    assert closed.wait(PATIENCE)
-    assert (errors, ours.maintained) == ([], None)
-    duties.thread.join(PATIENCE)
-    assert not duties.thread.is_alive()
-
-
 def test_a_reap_that_was_just_done_does_not_wait_for_one_that_runs(make_live):
-    Task, reaper = make_live(), database_of(make_live.db).reaper
-    Task.put(task())
-    reaper.reap()
+    (reaper := database_of(make_live().xq.model._meta.database).reaper).reap()
     with ThreadPoolExecutor(1) as thread, reaper._running:
         assert thread.submit(reaper.reap, 0.0).result(PATIENCE) is reaper._others
 
@@ -217,8 +179,9 @@ def test_a_reap_that_was_just_done_does_not_wait_for_one_that_runs(make_live):
 def test_in_a_forked_child_each_database_is_reset_even_if_another_fails(tmp_path):
     found = [pw.SqliteDatabase(tmp_path / name) for name in ("one.db", "two.db")]
     databases = [database_of(each) for each in found]
-    ours = [Ours(database, forked=lambda: 1 / 0) for database in databases]
-    assert all(database.sessions.own() for database in databases)
+    for database in databases:
+        assert database.sessions.own()
+        vars(database.store)["forked"] = lambda: 1 / 0
     program = forked(found[0], lambda: os._exit(sum(each.sessions.of_process is not None for each in databases)))
     program.join(PATIENCE)
-    assert (program.exitcode, len(ours)) == (0, 2)
+    assert program.exitcode == 0
