@@ -298,7 +298,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert numbers.counts == {state: held.count(state) for state in model.states}
             assert numbers.transition == {name: n for (at, name), n in model.seen.items() if at == tube}
         others = {name: n for (at, name), n in model.seen.items() if at == "by others"}
-        assert writes(counters(queue.parts.inspection.executor)) == others
+        assert writes(counters(queue.parts.doctor.executor)) == others
         taken = {key: row["holder"] or (None, None, None) for key, row in model.rows.items() if row["state"] == "T"}
         told = {key: (session, since) for key, session, since in queue.taken()}
         assert told == {key: (session, since) for key, (session, _, since) in taken.items()}
