@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Unpack, overload
 
 from xq.core.acting import By, block, log_act
 from xq.core.clock import Clock
 from xq.core.connections import Store
 from xq.core.errors import BadType, BadValue, shown
-from xq.core.kinds import R, T
+from xq.core.kinds import R, S, T
 from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.tokens import checked
@@ -30,9 +30,12 @@ from xq.runtime.waiting import Waiting
 if TYPE_CHECKING:  # most programs do without them: a property or a method imports each
     from xq.aio import Aio
     from xq.pipeline.pipeline import Pipeline
-    from xq.workers.options import WorkerOptions
+    from xq.workers.attempt import Batch
+    from xq.workers.options import ForEach, WorkerOptions
     from xq.workers.program import Running
     from xq.workers.worker import Worker
+
+P = ParamSpec("P")
 
 
 class _Missing:
@@ -44,13 +47,28 @@ MISSING: Any = _Missing()
 LONGEST_EVENT = 64  # characters
 
 
+def may_join(method: Callable[P, R]) -> Callable[P, R]:
+    """Have a method take `on=`, the caller's transaction of which its changes are part."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if (on := kwargs.pop("on", None)) is None:
+            return method(*args, **kwargs)
+        with args[0].parts.store.joining(on):  # type: ignore[attr-defined]
+            return method(*args, **kwargs)
+
+    return call
+
+
 class Queue(Operators[T]):
     """A model that is a queue: what `upgrade` returns, and `Model.xq`.
 
     A method's argument `key` is a key (a tuple for a composite one), a mapping with it, or a task that a method
     returned. A method that changes a task returns the task as it is after the call; a deleted one as it was
     before. Each call is one transaction, or part of the application's. The options delay, ttl and ttr are seconds, or a
-    timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits.
+    timedelta. Where `delay` is an option, so is `at`: a datetime with a time zone, until which the task waits. A method
+    that changes tasks takes `on=`, a caller's transaction of which the change is part: a Session or a Connection of
+    SQLAlchemy, or a connection of the database's driver.
 
     A call raises FeatureOff, BadValue, BadType, NotFound, WrongState and NotOwner, in this order, and NotInstalled.
     Then it has changed nothing. What the database itself rejects is raised as the ORM's error.
@@ -117,17 +135,29 @@ class Queue(Operators[T]):
     # workers
 
     @overload
-    def worker(self, function: Callable[..., Any], **options: Unpack[WorkerOptions]) -> Worker[T]: ...
+    def worker(
+        self, function: Callable[..., Any], *, session: Any = ..., **options: Unpack[WorkerOptions]
+    ) -> Worker[T]: ...
 
     @overload
     def worker(self, **options: Unpack[WorkerOptions]) -> Callable[[Callable[..., Any]], Worker[T]]: ...
 
-    def worker(self, function: Any = None, **options: Unpack[WorkerOptions]) -> Any:
+    @overload
+    def worker(
+        self, *, session: Callable[..., S], **options: Unpack[ForEach]
+    ) -> Callable[[Callable[[T, S], object]], Worker[T]]: ...
+
+    @overload
+    def worker(
+        self, *, session: Callable[..., S], batch: int, **options: Unpack[ForEach]
+    ) -> Callable[[Callable[[Batch[T], S], object]], Worker[T]]: ...
+
+    def worker(self, function: Any = None, *, session: Any = None, **options: Unpack[WorkerOptions]) -> Any:
         """Make a function the queue's worker: `run` calls it with each task, `workers` at a time.
 
         `@Page.xq.worker(workers=4)`. Options: tube, workers (1), kind ("thread"), max_attempts, backoff, timeout,
-        prefetch (1), batch, concurrency. With `tube` it gets this tube's tasks (role tube); a function without `tube`
-        gets all other tubes' tasks. A second function for the same tasks is a ConfigurationError.
+        prefetch (1), batch, concurrency, session. With `tube` it gets this tube's tasks (role tube); a function without
+        `tube` gets all other tubes' tasks. A second function for the same tasks is a ConfigurationError.
 
         `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it by itself. When the function
         returns, the task is acked; the function may also finish it itself. When it raises, or the database rejects the
@@ -151,11 +181,15 @@ class Queue(Operators[T]):
 
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
+
+        With `session`, a sessionmaker of SQLAlchemy (for an `async def` an async_sessionmaker), the function gets the
+        task and a session that has it. What the function does there, the ack and the commit are one transaction, which
+        xq ends: the function may open savepoints. `xq.after_commit(call)` comes after the commit.
         """
         from xq.workers.options import Options
         from xq.workers.program import add_worker
 
-        return add_worker(self, function, Options(**options))
+        return add_worker(self, function, Options(session=session, **options))
 
     @property
     def handlers(self) -> dict[str | None, Worker[T]]:
@@ -203,6 +237,7 @@ class Queue(Operators[T]):
     @overload
     def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
+    @may_join
     def put(
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
@@ -219,6 +254,7 @@ class Queue(Operators[T]):
             return self.parts.inserts.put(brought, options)
         return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
 
+    @may_join
     def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
         """Put all of the tasks in one transaction, or none. Returns them in the same order."""
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
@@ -227,6 +263,7 @@ class Queue(Operators[T]):
 
     # consumers
 
+    @may_join
     def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         """Take the oldest ready task with the lowest priority: to T. Returns None when there is none.
 
@@ -241,6 +278,7 @@ class Queue(Operators[T]):
             taken = self.parts.waiting.take(1, timeout, tube, options)
         return taken[0] if taken else None
 
+    @may_join
     def take_many(self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> list[T]:
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         most = count_of(n)
@@ -260,10 +298,12 @@ class Queue(Operators[T]):
         parts, _ = self.parts.tasks.identify(key)
         return run_steps(self.parts.waiting.waiting_for(parts, seconds))
 
+    @may_join
     def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         """Finish a taken task: delete it, or keep it as D (keep) or Z (zombie, for `delay` seconds)."""
         return self.parts.named.one("ack", key, options, update)
 
+    @may_join
     def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         """Release a taken task: to R, or to W with `delay`. Options: delay, ttl, ttr, tube, attempts.
 
@@ -271,33 +311,44 @@ class Queue(Operators[T]):
         """
         return self.parts.named.one("release", key, options, update)
 
-    def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
+    @may_join
+    def bury(self, key: object, *, update: Mapping[str, Any] | None = None, on: object = None) -> T:
         """Bury a taken task until it is dug: to B. With buried="any", a task in any state, of any owner.
 
         A task that is in B already stays as it is, and no transition is counted, unless there is an `update`.
         """
         return self.parts.named.one("bury", key, {}, update)
 
-    def touch(self, key: object, increment: float | timedelta) -> T:
+    @may_join
+    def touch(self, key: object, increment: float | timedelta, *, on: object = None) -> T:
         """Extend a task's time in its state, and its deadline, by `increment` seconds."""
         seconds_of("increment", increment, ends=True)  # None is not left out here
         return self.parts.named.one("touch", key, {"increment": increment})
 
-    def touch_many(self, keys: Iterable[object], increment: float | timedelta) -> list[T]:
+    @may_join
+    def touch_many(self, keys: Iterable[object], increment: float | timedelta, *, on: object = None) -> list[T]:
         """Extend all of the tasks, or none, as `touch`."""
         seconds_of("increment", increment, ends=True)
         return self.parts.several.many("touch", keys, {"increment": increment})
 
+    @may_join
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
         """Finish all of the tasks, or none, as `ack`. `update` is one for all, or a list with one for each."""
         return self.parts.several.many("ack", keys, options, update)
 
+    @may_join
     def release_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Moves]) -> list[T]:
         """Release all of the tasks, or none, as `release`. `update` is one for all, or a list with one for each."""
         return self.parts.several.many("release", keys, options, update)
 
+    @may_join
     def bury_many(
-        self, keys: Iterable[object], *, update: Update = None, error: str | Sequence[str | None] | None = None
+        self,
+        keys: Iterable[object],
+        *,
+        update: Update = None,
+        error: str | Sequence[str | None] | None = None,
+        on: object = None,
     ) -> list[T]:
         """Bury all of the tasks, or none, as `bury`. `update` is one for all, or a list with one for each.
 
@@ -322,6 +373,7 @@ class Queue(Operators[T]):
     @overload
     def dig(self, *, n: int | None, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> list[T]: ...
 
+    @may_join
     def dig(
         self,
         key: object = MISSING,
@@ -342,21 +394,25 @@ class Queue(Operators[T]):
 
     kick = dig  # its older name; a number is a key here too
 
+    @may_join
     def plow(
         self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
     ) -> list[T]:
         """Dig the `n` oldest buried tasks (None: all). Options: as `dig`."""
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
-    def kill(self, key: object) -> T:
+    @may_join
+    def kill(self, key: object, *, on: object = None) -> T:
         """Delete a task in any state, of any owner."""
         return self.parts.named.one("kill", key, {})
 
-    def kill_many(self, keys: Iterable[object]) -> list[T]:
+    @may_join
+    def kill_many(self, keys: Iterable[object], *, on: object = None) -> list[T]:
         """Delete all of the tasks, or none."""
         return self.parts.several.many("kill", keys, {}, None)
 
-    def cancel(self, key: object, to: str | int | None = None) -> T:
+    @may_join
+    def cancel(self, key: object, to: str | int | None = None, *, on: object = None) -> T:
         """End a task that is ready, waiting or taken, whoever has it: delete it, or with `to="B"` bury it.
 
         The worker that has it learns it within a second: `xq.current().cancelled` is True, and `lost` is set. A
@@ -370,14 +426,17 @@ class Queue(Operators[T]):
             self.parts.tasks.options.refuse_option("cancel", "to")
         return self.parts.named.cancel(key, letter)
 
+    @may_join
     def snatch(self, key: object, **options: Unpack[Times]) -> T:
         """Take a task away from its owner: to R, or to W with `delay`."""
         return self.parts.named.one("snatch", key, options)
 
+    @may_join
     def restart(self, key: object, **options: Unpack[Times]) -> T:
         """Put a waiting or finished task back: to R, or to W with `delay`."""
         return self.parts.named.one("restart", key, options)
 
+    @may_join
     def switch(self, key: object, to: str | int, **options: Unpack[Times]) -> T:
         """Move a task that is not taken to another state of this queue: R, W (with delay), B, D or Z.
 
@@ -390,6 +449,7 @@ class Queue(Operators[T]):
             raise BadValue(f"switch moves tasks of {self.parts.store.name} to one of {known}, not to {shown(to)}")
         return self.parts.named.one("switch", key, options, to=letter)
 
+    @may_join
     def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         """Run an event of a feature of your own: `Page.xq.call("retry", page)`."""
         if not isinstance(event, str):
@@ -398,11 +458,13 @@ class Queue(Operators[T]):
             raise BadValue(f"{event} is not run by a key alone: use the method {event}()")
         return self.parts.named.one(event, key, options, update)
 
-    def release_all(self) -> int:
+    @may_join
+    def release_all(self, *, on: object = None) -> int:
         """Release all taken tasks, of any owner. Returns their number."""
         return self.parts.several.all("release", [TAKEN])
 
-    def truncate(self, event: str = "kill") -> int:
+    @may_join
+    def truncate(self, event: str = "kill", *, on: object = None) -> int:
         """Delete all tasks of the queue, counted as the event `event`. Returns their number."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.connections import Driver, OpenBlock, PipelineDriver, Sent
-from xq.core.errors import BadType, BadValue, shown
+from xq.core.connections import Driver, OpenBlock, PipelineDriver, Sent, Unit
+from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
 from xq.core.tokens import TOKEN_ATTRIBUTE
 
@@ -70,11 +71,19 @@ class BaseStore(ABC):
     def bookkeeping(self) -> AbstractContextManager[object]:
         return nullcontext()  # for those that record no statements
 
+    def on_one_connection(self) -> AbstractContextManager[object]:
+        return nullcontext()  # a thread keeps its connection
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection that this thread used last is lost."""
+        return self.driver.is_broken(self.in_use)
+
     def classify(self, error: BaseException) -> ErrorKind:
         if not isinstance(error, self.database_error):
             return ErrorKind.NOT_DATABASE
         kind = self.driver.classify(self.of_the_driver(error))
-        return ErrorKind.LOST if kind not in ANSWERS and self.driver.is_broken(self.in_use) else kind
+        return ErrorKind.LOST if kind not in ANSWERS and self.is_lost else kind
 
     def may_pass(self, error: BaseException) -> bool:
         return self.classify(error) in self.driver.retryable
@@ -100,6 +109,7 @@ class Connection:
         "context",
         "cursor",
         "database",
+        "depth",
         "driver",
         "gathers",
         "in_transaction",
@@ -118,6 +128,7 @@ class Connection:
         self.context: dict[str, Any] = {}
         self.in_transaction = False
         self.briefly = False
+        self.depth = 0  # of xq's savepoints
         self.open_block: OpenBlock = ""
         self.ahead: Ahead = []  # statements that are sent with the next one
         self.gathers = False  # whether the next statement is one of these
@@ -167,6 +178,21 @@ class Connection:
     def _control(self, sql: str) -> None:
         """Begin or end a transaction."""
         self.driver.execute(self.cursor(), sql, ())
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        self.depth += 1
+        name = f"xq_{self.depth}"  # of few texts: asyncpg prepares each one
+        try:
+            self._control(f"SAVEPOINT {name}")
+            yield
+            self._control(f"RELEASE SAVEPOINT {name}")
+        except BaseException:
+            with suppress(Exception):  # after a deadlock MariaDB has rolled back the transaction with its savepoints
+                self._control(f"ROLLBACK TO SAVEPOINT {name}")
+            raise
+        finally:
+            self.depth -= 1
 
     def atomically(self, values: dict[str, Any], work: Callable[[Any, dict[str, Any]], R]) -> R:
         if self.in_transaction:
@@ -269,6 +295,26 @@ class FileConnection(Connection):
         self.idle = cursor
 
 
+class JoinedConnection(Connection):
+    """The connection of a caller's transaction (`on=`), which the caller ends."""
+
+    __slots__ = ("after_commit",)
+
+    def __init__(
+        self, store: BaseStore, driver: Driver, raw: Any, database: object, after_commit: Callable[[Any], None]
+    ) -> None:
+        super().__init__(store, driver, raw, raw.cursor, database)
+        self.after_commit = after_commit  # has a call run after the commit
+        self.in_transaction = True
+
+    @property
+    def pipelines(self) -> bool:
+        return False
+
+    def interrupted(self) -> None:
+        """Have the caller roll the transaction back: a call was interrupted. The driver may have ended it already."""
+
+
 class PendingCalls:
     """One thread's calls, which wait until the application's own transaction ends.
 
@@ -289,7 +335,58 @@ class PendingCalls:
 class OrmConnections(BaseStore):
     """The base of all ORMs' connections. Implements `xq.core.connections.Connections`."""
 
+    name: str
     connected: Callable[[Any], bool]
+
+    def __init__(self) -> None:
+        self.connected = lambda connection: False
+        self._joined: ContextVar[JoinedConnection | None] = ContextVar("xq_joined", default=None)
+        self._left: list[tuple[Any, PendingCalls]] = []  # connections that were joined, and what waits for their commit
+
+    @contextmanager
+    def joining(self, on: object) -> Iterator[None]:
+        if self._left:
+            self._settle_left()
+        outer, joined = self._joined.get(), self._join(on)
+        joined.depth = outer.depth if outer else 0
+        token = self._joined.set(joined)
+        try:
+            if self.engine == "sqlite" and not joined.driver.in_transaction(joined.raw):
+                joined._control(joined.driver.begin)  # the driver begins one only before some statements
+            self._set_up(joined)
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                joined.interrupted()
+            raise
+        finally:
+            self._joined.reset(token)
+
+    def _join(self, on: Any) -> JoinedConnection:
+        """Return the connection of a caller's transaction. Raises BadType if it is none."""
+        if not (hasattr(on, "cursor") and hasattr(on, "commit")):
+            raise BadType(f"on is a connection of {self.engine}'s driver with an open transaction, not {shown(on)}")
+        self.driver.check(on)
+        calls = next((calls for raw, calls in self._left if raw is on), None)
+        if calls is None:
+            self._left.append((on, calls := PendingCalls()))
+        return JoinedConnection(self, self.driver, on, self.database, calls.add)
+
+    def _settle_left(self) -> None:
+        """Run what waits for the commit of connections that were joined: their transactions have ended."""
+        for entry in list(self._left):
+            raw, calls = entry
+            if not self.driver.in_transaction(raw):
+                self._left.remove(entry)
+                calls.settle()
+
+    @property
+    @abstractmethod
+    def engine(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def database(self) -> Any: ...
 
     @abstractmethod
     def in_transaction(self) -> bool: ...
@@ -303,7 +400,7 @@ class OrmConnections(BaseStore):
         block: OpenBlock = "" if not own else "savepoint" if self.in_transaction() else "transaction"
         ahead: Ahead = []
         try:
-            with self._atomic():
+            with self._atomic() if (joined := self._joined.get()) is None else joined.savepoint():
                 connection = self.ready()
                 before = connection.open_block
                 try:
@@ -331,6 +428,21 @@ class OrmConnections(BaseStore):
         finally:
             if not done:  # it raised, or the queue is not bound to this database yet
                 connection.set_up = before
+
+    def in_session(self, worker: Any) -> Callable[[Any], Any]:
+        if worker.options.session is not None:
+            raise ConfigurationError(
+                f"session= is a sessionmaker of SQLAlchemy, for its queues: {self.name} has none. Call ack in the "
+                "function's own transaction"
+            )
+        function: Callable[[Any], Any] = worker.function
+        return function
+
+    def under_test(self, session: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def check_apart(self, what: str) -> None:
+        return  # a call uses the function's own connection
 
     no_threads = ""
 
@@ -367,6 +479,7 @@ class OrmModel(ABC, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = ""
+    unit: Unit | None = None
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -155,6 +155,9 @@ class Driver(Protocol):
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         """Return a new connection in autocommit mode. Raises the driver's errors."""
 
+    def autocommit(self, connection: Any, value: Any) -> Any:
+        """Put a connection into autocommit mode (True) or into an earlier mode. Return the mode before."""
+
     def is_broken(self, connection: Any) -> bool:
         """Return whether the connection is known to be lost."""
 
@@ -324,6 +327,15 @@ class Connections(Protocol):
         `own`: the block is xq's alone and catches no error of a statement, so its statements have no savepoints.
         """
 
+    def joining(self, on: object) -> AbstractContextManager[None]:
+        """Have the calls within the block join the caller's transaction `on`, which the caller ends.
+
+        It is a connection of the driver, or what the ORM has for a transaction. Raises BadType for anything else.
+        """
+
+    def on_one_connection(self) -> AbstractContextManager[object]:
+        """Run the statements of the block on one connection: it takes a lock, or a setting, that the connection has."""
+
     def in_transaction(self) -> bool:
         """Return whether a transaction is open on this thread's connection, also one that the application began."""
 
@@ -361,6 +373,12 @@ class Connections(Protocol):
 
         Raises LeftOpen if the function left a transaction open, and rolls that back.
         """
+
+    def under_test(self, session: Any) -> AbstractContextManager[None]:
+        """Return the context in which a test runs a worker; `session` is its option. Raises ConfigurationError."""
+
+    def check_apart(self, what: str) -> None:
+        """Raise InTransaction for a call that would wait for a transaction of the worker's function that calls."""
 
     def forked(self) -> None:
         """Forget, in a child process, the inherited connection without using it: it belongs to the parent."""
@@ -405,6 +423,19 @@ class Connections(Protocol):
         """The driver's connection of this thread; None if none is open."""
 
 
+class Unit(Protocol):
+    """The unit of work of a session whose transaction a call joins."""
+
+    def put(self, tasks: Sequence[Any], asked: Any, trace: str | None) -> Sequence[Any] | None:
+        """Put new instances of the model with the session's other changes, and return them; None for other tasks.
+
+        Raises as `Inserts.put_many`.
+        """
+
+    def gone(self, task: Any) -> None:
+        """Note that the row of a returned task is deleted."""
+
+
 class TaskModel(Protocol[T]):
     """One model of one ORM: its fields, and instances made of rows."""
 
@@ -417,6 +448,10 @@ class TaskModel(Protocol[T]):
     advice: str  # how the table and what the queue needs come into the database
     installs: str  # how the latter does, where the table is there; "" for by Queue.install()
     needed: Mapping[str, str]  # by role, what fields the ORM has for it
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit of work that the running call joins; None if it joins none."""
 
     @property
     def may_fail_to_read(self) -> bool:
@@ -481,6 +516,13 @@ class TaskModel(Protocol[T]):
 
 class Store(TaskModel[T], Connections, Protocol[T]):
     """One model of one ORM, with its connections."""
+
+    def in_session(self, worker: Any) -> Callable[[Any], Any]:
+        """Return what calls a worker's function with its task, and with the option session in a session of its own.
+
+        There xq acks the task, and commits. It also raises LeftOpen for what it can see that `at_work` cannot. Raises
+        ConfigurationError if the ORM has no such sessions.
+        """
 
 
 class Runs(Protocol):

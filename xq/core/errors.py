@@ -203,26 +203,32 @@ class InTransaction(Error):
 
     `take` with a timeout, `put` with `wait` or `timeout`, `wait` and `run` raise it. Wait before or after the
     transaction, or call `take()` without a timeout. In Django's `TestCase`, which is a transaction, `take` with a
-    timeout polls.
+    timeout polls. A worker's function that has written in a session of SQLAlchemy, and not committed, gets it from
+    `ack(order)`, `release`, `bury` and `touch`, which would wait for that session: say `ack(order, on=session)`.
     """
 
-    def __init__(self, what: str, otherwise: str) -> None:
+    def __init__(self, what: str, otherwise: str, why: str = "") -> None:
         super().__init__(
-            f"{what} cannot wait within a transaction: other connections do not see what the transaction wrote, so "
+            why
+            or f"{what} cannot wait within a transaction: other connections do not see what the transaction wrote, so "
             f"the wait might never end. Wait before or after it{otherwise}"
         )
 
 
 class LeftOpen(Error):
-    """The worker's function returned and left a transaction open that it began.
+    """The worker's function returned and left a transaction open that it began, or closed it without a commit.
 
-    The worker rolled the transaction back, and the attempt has failed. End each transaction before the function
-    returns, for example by `with db.atomic():`.
+    The worker rolled the transaction back, or SQLAlchemy did as the session was closed, and the attempt has failed.
+    End each transaction before the function returns, for example by `with db.atomic():` or
+    `with Session.begin() as session:`. A `session.rollback()` says that it is meant.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, lost: bool = False) -> None:
         super().__init__(
-            f"the function returned and left a transaction on {what} open, so the worker rolled it back: end each "
+            f"the function returned, and what it wrote on {what} was rolled back: a session or connection was closed "
+            "without commit(). Commit before the function returns, for example by `with Session.begin() as session:`"
+            if lost
+            else f"the function returned and left a transaction on {what} open, so the worker rolled it back: end each "
             "transaction before the function returns, for example by `with`"
         )
 

@@ -38,6 +38,7 @@ class Times(TypedDict, total=False):
     at: datetime | None
     ttl: Span
     ttr: Span
+    on: object
 
 
 class Moves(Times, total=False):

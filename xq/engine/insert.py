@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, Generic, NoReturn
 
-from xq.core.compile import Selector
+from xq.core.compile import After, Given, Own, Selector, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
-from xq.core.kinds import REFUSALS, Row, T
-from xq.core.machine import ABSENT, REMEMBERED, TAKEN, Guard, Transition
-from xq.core.options import NONE, Spans
-from xq.core.values import New, Parts, Tasks, named
+from xq.core.kinds import REFUSALS, Field, Row, T
+from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Transition
+from xq.core.options import NONE, Spans, seconds_of
+from xq.core.values import New, Parts, Tasks, check_role, named
 from xq.engine.executor import Begun
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
@@ -23,6 +23,8 @@ PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it 
 # Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
 VALUES = 1_000
 PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
+
+BY_SQL = (After, Given, Own, Marker)  # what a statement writes that the database computes
 
 
 @dataclass(slots=True, eq=False)
@@ -47,17 +49,18 @@ class Inserts(Generic[T]):
         self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
-        self._plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options
+        self.plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options
 
     def put(self, task: object, options: Mapping[str, Any] = NONE) -> T:
         """Put one task, and return it. Raises as `put_many`."""
-        if options or self._unique or self.executor.observers.around_put is not None:
+        executor = self.executor
+        if options or self._unique or executor.observers.around_put is not None or executor.store.unit is not None:
             return self.put_many([task], options)[0]
         new = self.tasks.new(task)
         _, binding = begun = self.executor.begin(reviews=True)
         if binding.may_fail_to_read:
-            return self.executor.transaction(partial(self._put_part, self._plain, new), locks=False)[0]
-        rows, _ = self._insert(self._plain, new, begun)
+            return self.executor.transaction(partial(self._put_part, self.plain, new), locks=False)[0]
+        rows, _ = self._insert(self.plain, new, begun)
         return self.tasks.read(rows[0]) if rows else self._refuse()
 
     def put_many(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
@@ -70,12 +73,16 @@ class Inserts(Generic[T]):
         return around(lambda trace: self._put_many(tasks, options, trace), len(tasks))
 
     def _put_many(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
-        asked = self._plain
+        asked = self.plain
         if options:
             options = dict(options)
             conflict = self.tasks.options.on_conflict(options)
             seconds = self.tasks.options.check("put", options)
             asked = AskedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict)
+        if (unit := self.executor.store.unit) is not None:
+            with suppress(Duplicate) if asked.conflict != "raise" else nullcontext():
+                if (done := unit.put(tasks, asked, trace)) is not None:
+                    return list(done)
         brought = self.tasks.new_many(tasks)
         if trace is not None and (role := self.tasks.table.roles.get("trace")):
             brought = [new.with_default(role.name, trace) for new in brought]
@@ -200,6 +207,50 @@ class Inserts(Generic[T]):
                 raise
             return rows, complete
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
+
+    # rows that an ORM inserts by itself
+
+    def written(self, asked: AskedPut, values: Mapping[str, Any]) -> dict[Field, Any]:
+        """Return what put writes beside the values of a task that an ORM inserts, as the database has it.
+
+        The call is part of the same transaction. Raises BadValue and BadType.
+        """
+        roles, seconds = self.tasks.table.roles, dict(asked.seconds)
+        for role, field in roles.items():
+            if (value := values.get(field.name)) is not None and role not in MANAGED:
+                check_role(role, value)
+                if role in REMEMBERED:
+                    seconds[role] = seconds_of(role, value)
+        _, binding = self.executor.begin(reviews=True)
+        if self.machine.guard("limit"):
+            binding.dialect.one_at_a_time(self.executor.store.ready(), within=True)
+        row = change(self.machine, asked.transition, frozenset(seconds)).roles
+        by_sql = {role: value for role, value in row.items() if role in roles and isinstance(value, BY_SQL)}
+        found: Row = ()
+        if by_sql:
+            (found,) = self.executor.run(binding.dialect.moves.all_written(by_sql), self.executor.values(seconds))
+        word = self.executor.definition.words[asked.transition.target]
+        brought = {**row, **dict(zip(by_sql, found, strict=True)), **ROLE_DEFAULTS, "status": word}
+        made = {roles[role]: value for role, value in brought.items() if role in roles}
+        for role, make in self.machine.fill.items():
+            field = self.tasks.table.key[0] if role == "key" else roles[role]
+            if values.get(field.name) is None:
+                made[field] = field.to_database(make(values))
+        return made
+
+    @property
+    def looks_after(self) -> bool:
+        """Whether `inserted` has something to do."""
+        return self.machine.guard("limit") is not None or self.executor.observers.anybody
+
+    def inserted(self, parts: Parts, state: str) -> None:
+        """Raise Full if the queue had no room for a task that an ORM has inserted, else notify the observers."""
+        executor, limit = self.executor, self.machine.guard("limit")
+        if limit and not executor.run(executor.dialect.moves.has_room(limit), {"adding": 0}):
+            self._refuse()
+        if executor.observers.anybody:
+            rows = executor.run(executor.dialect.queries.look(), named(parts))
+            executor.observers.notify("put", ABSENT, state, [row[:-1] for row in rows])
 
     def _refuse(self) -> NoReturn:
         limit = self.machine.guard("limit")

@@ -15,7 +15,7 @@ from xq.core import time
 from xq.core.compile import Fence, Selector, Way
 from xq.core.errors import Error, NotFound, NotOwner, SessionLost, WrongState, shown
 from xq.core.kinds import ErrorKind, R, Row, T
-from xq.core.machine import TAKEN, Transition
+from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE, Spans
 from xq.core.tokens import lock_of, owner_of
 from xq.core.values import Parts, Taken, Tasks, chunks, named
@@ -124,6 +124,8 @@ class NamedMoves(Generic[T]):
         asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
         parts, token = self.tasks.identify(key)
         state = self._only.get(event) or self.only_source(asked)
+        if self.working:
+            self.check_apart(event, parts)
         if state is None:
             self.executor.begin(locks=True)
             state = self.find(asked, parts, token)
@@ -143,6 +145,11 @@ class NamedMoves(Generic[T]):
                 return moved[0]
             state = self.find(asked, parts, token)
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
+
+    def check_apart(self, event: str, parts: Parts) -> None:
+        """Raise InTransaction if the task is one of a worker's, whose function has written and not committed."""
+        if parts in self.working:
+            self.store.check_apart(event)
 
     def is_locked(self, error: BaseException) -> bool:
         """Return whether a call, not within a transaction, failed since its row has been locked for a second."""
@@ -173,6 +180,8 @@ class NamedMoves(Generic[T]):
         else:
             rows = self._move(begun, asked, "key", transition, token, named(parts))
             moved = [self.tasks.returned(rows[0])] if rows else []
+        if moved and transition.target == ABSENT and (unit := self.store.unit):
+            unit.gone(moved[0])
         if moved and self.working and transition.target != TAKEN:
             self.note_finished(asked.event, parts, token)
         return moved

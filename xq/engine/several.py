@@ -30,6 +30,8 @@ class SeveralMoves(Generic[T]):
         self.executor = moves.executor
         self.tasks = moves.tasks
         self.steps = moves.steps
+        rows = moves.machine.rows
+        self._deletes = {row.event for row in rows} - {row.event for row in rows if row.target != ABSENT}
         self._ends = frozenset(row.event for row in moves.machine.rows if row.source == TAKEN != row.target)
 
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
@@ -70,6 +72,8 @@ class SeveralMoves(Generic[T]):
         asked = Asked(event, *self.tasks.called(event, options, update if alike else None))
         by_key = self._identified(event, keys)
         held = list(by_key.values())
+        for parts, _ in held if self.moves.working else ():
+            self.moves.check_apart(f"{event}_many", parts)
         written = [] if alike and error is None else self._written(held, {} if alike else update, error)
 
         def move() -> list[T]:
@@ -79,7 +83,11 @@ class SeveralMoves(Generic[T]):
                 raise BadValue(
                     f"{event}_many: the database returns the key {missing[0]} as another value: {event} it alone"
                 )
-            return self.tasks.returned_all([moved[key] for key in by_key])
+            tasks = self.tasks.returned_all([moved[key] for key in by_key])
+            if (unit := self.moves.store.unit) and event in self._deletes:
+                for task in tasks:
+                    unit.gone(task)
+            return tasks
 
         tasks = self.executor.transaction(move)
         for parts, token in held if self.moves.working and event in self._ends else ():

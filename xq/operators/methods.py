@@ -235,7 +235,8 @@ class Operators(Generic[T]):
         installation = self.parts.executor.installation
         if plan:
             return installation.plan(online)
-        retried(self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
+        with self.parts.store.on_one_connection():
+            retried(self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
         if downgrade:
             retried(self.parts.store, lambda: self.parts.store.execute(installation.dialect.records.forget_schedules))
         self.parts.executor.close()

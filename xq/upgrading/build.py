@@ -85,11 +85,13 @@ def build(
     wording: Wording | None = None,
     schedules: Schedules | None = None,
     woken: Callable[[], None] = lambda: None,
+    kind: type[Queue[Any]] = Queue,
 ) -> Queue[T]:
     """Return a queue on any store: each ORM's `upgrade` calls this. Raises ConfigurationError.
 
     With `detached`, nothing is attached to the model, and the queue is not maintained. `wording` replaces words in
-    the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call.
+    the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call. `kind` is the class
+    of the queue.
     """
     fields, features = {} if fields is None else fields, {} if features is None else features
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
@@ -106,7 +108,7 @@ def build(
     definition = _define(store, table, chosen, words, tubes, wording, schedules, features)
     if not detached:
         check_that_ack_keeps(definition.machine, words)
-    queue = Queue(store, definition, clock, woken)
+    queue = kind(store, definition, clock, woken)
     if worker is not None:
         queue.worker(worker, workers=workers)
     if detached:
@@ -116,6 +118,19 @@ def build(
         store.with_the_table(partial(_create_by, queue.parts.executor), partial(queue.uninstall, keep_columns=True))
         store.guard(queue.roles.values())
     return queue
+
+
+def arguments_of(record: Mapping[str, Any], field: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return the arguments of `upgrade` for an installed definition, as a database records it."""
+    features = {**record["features"], **record.get(DURATIONS, {})}
+    if features.get("id") == "callable":  # the function that makes keys is known to its own program only
+        features["id"] = "required"
+    return {
+        "fields": {role: field(column) for role, column in record["roles"].items()},
+        "features": features,
+        "statuses": record["statuses"] and {**record["statuses"], **record["states"]},
+        "tube_stats": record["tube_stats"],
+    }
 
 
 def _create_by(executor: Executor, create: Callable[[], None]) -> None:

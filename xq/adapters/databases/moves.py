@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -143,6 +143,10 @@ class TaskMoves(ABC):
             own = own if value.default is None else f"COALESCE({own}, {self.terms.literal(value.default)})"
             return f"NULLIF({own}, {self.terms.never})"
         return self.terms.literal(value.default)
+
+    def all_written(self, values: Mapping[str, Any]) -> str:
+        """Return a query for the new values of roles' columns."""
+        return "SELECT " + ", ".join(self.written(role, value) for role, value in values.items())
 
     def written(self, role: str, value: Any) -> str:
         """Return the new value for a role's column, as SQL."""

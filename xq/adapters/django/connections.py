@@ -153,7 +153,7 @@ class DjangoConnections(OrmConnections):
         if vendor not in ENGINES:
             raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
         self._engine = ENGINES[vendor]
-        self.connected: Callable[[Any], bool] = lambda connection: False
+        super().__init__()
 
     def _speaks(self, connection: Any) -> bool:
         """Return whether a connection is, and by its settings still is, to a database from this store's vendor."""
@@ -193,6 +193,10 @@ class DjangoConnections(OrmConnections):
         return DRIVERS[self._engine]
 
     def ready(self) -> Connection:
+        if (joined := self._joined.get()) is not None:
+            return joined
+        if self._left:
+            self._settle_left()
         wrapper = connections[self.using or self.alias]
         driver, kept = self.driver, vars(wrapper).get("_xq_kept") or self._kept(wrapper)
         connection: Connection | None = kept.connections.get(self)
@@ -280,6 +284,8 @@ class DjangoConnections(OrmConnections):
         return block
 
     def in_transaction(self) -> bool:
+        if self._joined.get() is not None:
+            return True
         return self._within(self.connection, self.driver)
 
     @property
@@ -318,6 +324,9 @@ class DjangoConnections(OrmConnections):
         _abandon_transaction(connection)
 
     def after_commit(self, call: Callable[[], None]) -> None:
+        if (joined := self._joined.get()) is not None:
+            joined.after_commit(call)
+            return
         connection = self.connection
         if connection.in_atomic_block:
             transaction.on_commit(call, using=connection.alias)
@@ -423,6 +432,8 @@ class DjangoConnections(OrmConnections):
 
     @property
     def in_use(self) -> Any:
+        if (joined := self._joined.get()) is not None:
+            return joined.raw
         return self.connection.connection
 
 

@@ -142,6 +142,12 @@ class Pymysql(BaseDriver):
             return ErrorKind.CONFLICT  # a savepoint is missing because the server rolled the transaction back
         return KINDS.get(error.args[0], kind)
 
+    def autocommit(self, connection: Any, value: Any) -> Any:
+        before = connection.get_autocommit()
+        if before is not value:
+            connection.autocommit(value)
+        return before
+
     def number(self, connection: Any) -> int:
         return int(connection.thread_id())
 

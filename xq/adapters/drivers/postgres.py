@@ -164,12 +164,23 @@ class Psycopg(BaseDriver):
         kind = KINDS.get(state)
         if kind is None:
             return kind_by_class(error)
-        raised: Any = error.diag  # type: ignore[attr-defined]
+        context, function = self._told(error)
         # An error with a context was raised while the statement ran, for example by the application's own trigger.
-        otherwise = kind in (ErrorKind.BAD_TYPE, ErrorKind.DENIED) and raised.context
-        if otherwise or not str(raised.source_function).startswith(RAISED_BY.get(state, "")):
+        otherwise = kind in (ErrorKind.BAD_TYPE, ErrorKind.DENIED) and context
+        if otherwise or not str(function).startswith(RAISED_BY.get(state, "")):
             return kind_by_class(error)
         return kind
+
+    def _told(self, error: BaseException) -> tuple[str | None, str | None]:
+        """Return the context in which the server raised an error, and the function of PostgreSQL that did."""
+        raised: Any = error.diag  # type: ignore[attr-defined]
+        return raised.context, raised.source_function
+
+    def autocommit(self, connection: Any, value: Any) -> Any:
+        before = connection.autocommit
+        if before is not value:
+            connection.autocommit = value
+        return before
 
     def number(self, connection: Any) -> int:
         return int(connection.info.backend_pid)

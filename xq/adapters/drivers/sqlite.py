@@ -72,6 +72,11 @@ class Sqlite3:
             return ErrorKind.READ_ONLY
         return KINDS.get(code) or kind_by_class(error)
 
+    def autocommit(self, connection: Any, value: Any) -> Any:
+        before = connection.isolation_level
+        connection.isolation_level = None if value is True else value
+        return before
+
     def receive(self, connection: Any) -> bool:
         return False
 

@@ -177,7 +177,7 @@ class PeeweeConnections(OrmConnections):
         self._find = find
         self._local = _Local()
         self._engines: dict[type, str] = {}
-        self.connected: Callable[[Any], bool] = lambda connection: False
+        super().__init__()
 
     @property
     def _database(self) -> pw.Database | None:
@@ -217,6 +217,10 @@ class PeeweeConnections(OrmConnections):
         return DRIVERS[self.engine]
 
     def ready(self) -> Connection:
+        if (joined := self._joined.get()) is not None:
+            return joined
+        if self._left:
+            self._settle_left()
         mine = self._local.state
         database: Any = self._find()
         connection = mine.connection
@@ -306,6 +310,8 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def in_use(self) -> Any:
+        if (joined := self._joined.get()) is not None:
+            return joined.raw
         database = self._known_database
         return None if database.is_closed() else database.connection()
 
@@ -324,6 +330,8 @@ class PeeweeConnections(OrmConnections):
             _Transaction(database, self.driver).rollback(begin=False)
 
     def in_transaction(self) -> bool:
+        if self._joined.get() is not None:
+            return True
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
         connection, database = self._local.state.connection, self._known_database
         if connection is not None and connection.raw is database._state.conn:  # type: ignore[attr-defined]
@@ -335,6 +343,9 @@ class PeeweeConnections(OrmConnections):
         return not self.in_transaction()
 
     def after_commit(self, call: Callable[[], None]) -> None:
+        if (joined := self._joined.get()) is not None:
+            joined.after_commit(call)
+            return
         database = self._known_database
         transaction = database.top_transaction()
         if not self.in_transaction():

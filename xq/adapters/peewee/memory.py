@@ -17,7 +17,9 @@ def in_memory(models: Sequence[Any]) -> Iterator[pw.Database]:
     """Bind models to a fresh database in memory for the block, with their tables and queues."""
     for model in models:
         if not (isinstance(model, type) and issubclass(model, pw.Model)):
-            raise BadType(f"memory takes models of Peewee, not {shown(model)}: for one of Django use xq_clock")
+            raise BadType(
+                f"memory takes models of Peewee, not {shown(model)}: for Django use xq_clock, for SQLAlchemy xq_session"
+            )
     database = pw.SqliteDatabase(":memory:", thread_safe=False)
     with database.bind_ctx(models, bind_refs=False, bind_backrefs=False):
         database.connect()

@@ -78,7 +78,8 @@ class PeeweeModel(OrmModel[M]):
     def __init__(self, model: type[M]) -> None:
         if not (isinstance(model, type) and issubclass(model, pw.Model)):
             raise ConfigurationError(
-                f"xq.upgrade takes a Peewee model, not {shown(model)}; xq.adapters.django.upgrade takes one of Django"
+                f"xq.upgrade takes a Peewee model, not {shown(model)}; xq.adapters.django.upgrade takes one of Django, "
+                "and xq.adapters.sqlalchemy.upgrade a mapped class of SQLAlchemy or SQLModel"
             )
         if model is Task:
             raise ConfigurationError("xq.Task is abstract and has no table: upgrade the models that inherit from it")

@@ -12,6 +12,7 @@ import peewee as pw
 from xq.core.errors import BadValue, ConfigurationError
 
 SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*")  # in a URL
+OF_SQLALCHEMY = re.compile(r"^(sqlite|postgresql|mysql|mariadb)\+(?!pool:)\w+(?=:)")  # a scheme with a driver
 
 # By URL scheme: the driver's package, the xq extra that installs it, and the parameters with which Peewee uses this
 # driver and its SQL.
@@ -27,10 +28,12 @@ DRIVERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 def database(where: str) -> pw.Database:
     """Return a URL's database ("sqlite:///app.db", "postgresql://me@host/app").
 
-    Raises BadValue, and ConfigurationError without the driver.
+    The driver that a URL of SQLAlchemy names ("postgresql+asyncpg://me@host/app") is passed over. Raises BadValue, and
+    ConfigurationError without xq's own driver.
     """
     from playhouse import db_url  # here, because it imports every installed driver
 
+    where = OF_SQLALCHEMY.sub(r"\1", where)
     scheme, _, place = where.partition("://")
     url = f"the URL {scheme}://..." if place and SCHEME.fullmatch(scheme) else "the text given"  # no password in errors
     if scheme.startswith("sqlite") and not place.startswith(("/", ":memory:")):

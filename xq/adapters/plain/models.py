@@ -22,6 +22,7 @@ from xq.api import Queue
 from xq.core.errors import BadValue, ConfigurationError, Error, shown
 from xq.core.kinds import own_name
 from xq.core.schema import asks_for_own
+from xq.upgrading.build import arguments_of
 from xq.upgrading.verbs import VERBS
 
 # The declared types to which SQLite gives the affinity REAL, by its rules: the first ones are not in the name.
@@ -135,14 +136,7 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
     priority = model._meta.columns.get(record["roles"].get("priority"))
     if priority is not None and not (priority.null or priority.constraints):
         model._meta.defaults[priority] = 0  # Django's table has no DEFAULT
-    return upgrade(
-        model,
-        fields={role: _field(model, column) for role, column in record["roles"].items()},
-        features=_features(record["features"] | record.get("durations", {})),
-        statuses=record["statuses"] and record["statuses"] | record["states"],
-        tube_stats=record["tube_stats"],
-        methods=False,  # a column may have the name of a method
-    )
+    return upgrade(model, **arguments_of(record, partial(_field, model)), methods=False)  # a column may be called so
 
 
 def _field(model: type[pw.Model], column: str) -> str:
@@ -152,11 +146,6 @@ def _field(model: type[pw.Model], column: str) -> str:
             "back, or name the new one in the program's model, and install() there. Until then writes may fail"
         )
     return str(model._meta.columns[column].name)
-
-
-def _features(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features as `upgrade` takes them. A function that makes keys is known to its own program only."""
-    return {name: "required" if (name, value) == ("id", "callable") else value for name, value in recorded.items()}
 
 
 def words(where: str, table: str, column: str) -> dict[Any, int]:

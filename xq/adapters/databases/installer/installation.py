@@ -32,22 +32,34 @@ BLOCKED: Final = (
 class Installation(Findings):
     """One queue's installation in one database."""
 
-    def ddl(self, stale: Sequence[str] = ()) -> list[str]:
+    def ddl(self, stale: Sequence[str] = (), columns: bool = True) -> list[str]:
         """Return the statements that install the queue on a table. They may run twice, also in a transaction.
 
-        `stale`: what `refuse_if_reached` returns.
+        `stale`: what `refuse_if_reached` returns. `columns`: whether to add the columns that xq brings.
         """
         heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.queries.count_what_is_there, *heads, *filter(None, [self.queries.times_unowned])]
-        columns = self.installer.add_own(self.store) if self.store.adds_columns else []
-        statements = [*columns, *stale, *self._statements(), *filling, *self._recording]
+        added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
+        statements = [*added, *stale, *self._statements(), *filling, *self._recording]
         return [self.installer.in_a_script(sql) for sql in statements]
 
-    def ddl_to_uninstall(self) -> list[str]:
+    def ddl_to_uninstall(self, columns: bool = True) -> list[str]:
         """Return the statements that uninstall this definition's queue. The tables that all queues share stay."""
-        columns = self.installer.drop_own(self.installer.own) if self.store.adds_columns else []
-        statements = [*self._drops(), *self.dialect.records.forget_all.values(), *columns]
+        dropped = self.installer.drop_own(self.installer.own) if columns and self.store.adds_columns else []
+        statements = [*self._drops(), *self.dialect.records.forget_all.values(), *dropped]
         return [self.installer.in_a_script(sql) for sql in statements]
+
+    def ddl_to_replace(self, successor: Installation) -> list[str]:
+        """Return the statements that drop what another definition has not, or has otherwise; triggers first.
+
+        They leave the tables that both have, the history, and the record.
+        """
+        kept = {(item.name, item.create) for item in successor.installer.objects.mine() if item.kind == "index"}
+        kept |= {(item.name, ()) for item in successor.installer.objects.mine() if item.kind == "table"}
+        kept.add((self.dialect.name("history"), ()))
+        found = reversed(self.installer.objects.mine())
+        dropped = [item for item in found if (item.name, () if item.kind == "table" else item.create) not in kept]
+        return [self.installer.in_a_script(item.drop) for item in dropped]
 
     def _drops(self) -> list[str]:
         return [item.drop for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()])]
@@ -120,14 +132,14 @@ class Installation(Findings):
             return f"{steps.plan()}\nIt is refused: {error}"
         return steps.plan()
 
-    def refuse_all(self, online: bool = False) -> None:
+    def refuse_all(self, online: bool = False, downgrade: bool = False) -> None:
         """Raise ConfigurationError for all that install() refuses before it changes anything."""
         self.check_statuses()
         self.refuse()
         if online:
             self._refuse_online()
         else:
-            self._admit()
+            self._admit(downgrade=downgrade)
 
     def refuse_if_reached(self) -> list[str]:
         """Raise what install() raises, and return SQL that drops what an earlier definition had, but its history.

@@ -107,13 +107,14 @@ class MariadbLanguage(ServerLanguage):
     @contextmanager
     def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
         locks = [f"CONCAT('xq.', {self.literal(name)})" for name in self.to_lock(store, schema)]
-        try:
-            ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
-            if not locked:
-                raise ConfigurationError("another process has been installing for a minute: try again")
-            yield
-        finally:
-            store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
+        with store.on_one_connection():
+            try:
+                ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
+                if not locked:
+                    raise ConfigurationError("another process has been installing for a minute: try again")
+                yield
+            finally:
+                store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
 
     @staticmethod
     def literal(value: Any) -> str:

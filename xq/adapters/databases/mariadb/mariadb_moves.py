@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import ServerMoves
 from xq.adapters.drivers.mariadb import as_transaction
-from xq.adapters.stores import Connection as OpenConnection
 from xq.core.acting import PART
 from xq.core.compile import Change, Selector, Statement
 from xq.core.connections import Connection, Run
@@ -145,7 +144,7 @@ class MariadbMoves(ServerMoves):
             batches = (found[i : i + PER_CHANGE] for i in range(0, len(found), PER_CHANGE))
             return [row for batch in batches for row in change(connection, values, batch)]
 
-        return partial(OpenConnection.atomically, work=run)
+        return lambda connection, values: connection.atomically(values, run)
 
     def _in_a_block(self, statement: Statement) -> Run:
         """Return a function that runs a one-row statement's parts in a block: one round trip."""
