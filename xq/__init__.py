@@ -19,7 +19,7 @@ _NAMES = {
     "xq.engine.stats": "Stats",
     "xq.features": "Features",
     "xq.api": "Queue",
-    "xq.runtime.lease": "Lease current",
+    "xq.runtime.lease": "Lease after_commit current",
     "xq.runtime.schedules": "Schedule",
     "xq.workers.attempt": "Batch",
     "xq.workers.concurrency": "Concurrency",

@@ -29,7 +29,7 @@ from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, T
 from xq.database.sessions import Session
 from xq.engine.stats import Stats
 from xq.features import Features
-from xq.runtime.lease import Lease, current
+from xq.runtime.lease import Lease, after_commit, current
 from xq.runtime.schedules import Schedule
 from xq.tubes import Tubes
 from xq.workers.attempt import Batch
@@ -88,6 +88,7 @@ __all__ = [
     "WrongState",
     "Worker",
     "__version__",
+    "after_commit",
     "current",
     "queue",
     "run",

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec
 
 from xq.core import time
 from xq.core.connections import Connections
@@ -18,6 +19,8 @@ from xq.core.machine import TAKEN, Machine, Timer
 from xq.runtime.sleep import LONGEST_SLEEP
 
 log = logging.getLogger("xq")
+
+P = ParamSpec("P")
 
 LOST = (NotFound, WrongState, NotOwner)  # raised where this session does not own a task any more
 HEARTBEATS = 3  # in a ttr
@@ -45,6 +48,7 @@ class Lease:
     is_lost: bool = False
     cancelled: bool = False
     on_loss: Callable[[], object] | None = None
+    calls: list[Callable[[], Any]] | None = None  # after the commit of the function's session; None: it has none
     _lost: threading.Event | None = None  # made when the handler asks for it
     _token: Any = None
 
@@ -114,6 +118,22 @@ def current() -> Lease:
         raise ConfigurationError(
             "xq.current() is the lease of a worker's task: call it in the worker's function"
         ) from None
+
+
+def after_commit(call: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call `call` when the session of the running function is committed. Not at all if the attempt fails.
+
+    It is for the function of a worker with `session=`: there the task is acked by then, so an error of the call is
+    logged, and a lease that has ended cancels nothing. An `async def` is awaited in an asynchronous worker. It is
+    called once at most: not if the process dies between the two. Raises ConfigurationError elsewhere.
+    """
+    lease = _current.get(None)
+    if lease is None or lease.calls is None:
+        raise ConfigurationError(
+            "xq.after_commit() waits for the session of a worker's function: call it there, and give the worker "
+            "session=, a sessionmaker"
+        )
+    lease.calls.append(partial(call, *args, **kwargs))
 
 
 class Heartbeat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
@@ -69,6 +69,10 @@ class Batch(list[T]):
         super().__init__(tasks)
         self._given = tuple(tasks)  # the function may change the list
         self.failed: dict[int, BaseException] = {}  # by the place at which the task was given
+
+    def give(self, tasks: Sequence[T]) -> None:
+        """Have these instances of the tasks in place of those that were given."""
+        self[:], self._given = tasks, tuple(tasks)
 
     def fail(self, task: T, error: BaseException | str) -> None:
         """Mark one task as failed. It is released or buried, as if a handler of its own had raised the error."""

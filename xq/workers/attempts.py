@@ -12,7 +12,7 @@ from xq.core import time
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
-from xq.engine.one import LOCKED, Locked, cancelled
+from xq.engine.one import ACK, LOCKED, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
 from xq.workers.attempt import AGAIN, NONE_FAILED, Attempt, Batch, RetriedCalls, WorkerJob, line_of
@@ -220,13 +220,28 @@ class Attempts(Generic[T]):
                 self._log_done(job, *(each for each in job.taken if job.cancelled))
             elif error is not None:
                 for attempt in job.taken:
-                    self._fail(job, attempt, error)
+                    if self.options.session is None or not self._is_committed(attempt):
+                        self._fail(job, attempt, error)
+                    elif isinstance(error, Next):
+                        self._log_done(job, attempt, told=f"goes on in {error.tube!r}")
+                    else:
+                        told = "task %s is finished, and what ran after that has failed: %s"
+                        self.log.error(told, self.calls.key(attempt.taken), line_of(error), exc_info=error)
             else:
                 ended = self._ack_each(job)
         finally:
             if ended:
                 self.drop(job)
         return ended
+
+    def _is_committed(self, attempt: Attempt) -> bool:
+        """Return whether the session of a function that has failed was committed with the end of its task.
+
+        If its COMMIT failed, the database tells.
+        """
+        if attempt.in_doubt:
+            self.calls.finish(partial(self._moves.find, ACK, *attempt.taken), own=attempt)
+        return not attempt.is_open
 
     def end_each(self, jobs: Sequence[WorkerJob]) -> None:
         """Finish jobs whose functions have returned, one after the other."""

@@ -143,7 +143,7 @@ class Launch:
             made: BaseProcess = self.context.Process(target=_run, args=(shared, lambda: self.part, *self._run))
             return made
         part, worker = self.part, self.part.worker
-        options = replace(part.options, backoff=None)  # which may be any function
+        options = replace(part.options, backoff=None, session=None)  # which may not be pickled
         make = partial(_made, _names(worker), part.sources, options, part.kind, worker.in_child, _facts(worker))
         return _Process(target=_run, args=(shared, make, *self._run))
 
@@ -190,7 +190,7 @@ def _made(names: list[str], sources: Any, options: Options, kind: Any, prepare: 
             f"{named} cannot work in a process of its own ({type(error).__name__}: {error}). Set it up where its "
             "module is imported, not in main(); or choose multiprocessing.set_start_method('fork')"
         ) from error
-    options = replace(options, backoff=worker.options.backoff)
+    options = replace(options, backoff=worker.options.backoff, session=worker.options.session)
     return Assignment(worker, sources, options, kind)
 
 
@@ -199,7 +199,8 @@ def _facts(worker: Worker[Any]) -> str:
     address, hooks = worker.store.address(), [worker._around, *worker.hooks.values()]
     place = {name: each for name, each in address.parameters.items() if type(each) in (str, int)}
     backoff = "a function" if callable(worker.options.backoff) else worker.options.backoff
-    return f"the database {place}, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
+    session = "no" if worker.options.session is None else "a"
+    return f"the database {place}, {session} session, {sum(map(len, hooks))} hooks, and as its backoff {backoff}"
 
 
 def _names(worker: Worker[Any]) -> list[str]:

@@ -14,8 +14,8 @@ WorkerKind = Literal["thread", "process", "asyncio"]
 HIGHEST = 1_000_000  # what an option may count to
 
 
-class WorkerOptions(TypedDict, total=False):
-    """The same, for type checkers."""
+class ForEach(TypedDict, total=False):
+    """The options without batch and session, which decide the function's arguments, for type checkers."""
 
     tube: str | None
     workers: int
@@ -24,8 +24,13 @@ class WorkerOptions(TypedDict, total=False):
     backoff: Any
     timeout: float | None
     prefetch: int
-    batch: int | None
     concurrency: Concurrency | None
+
+
+class WorkerOptions(ForEach, total=False):
+    """The options without session, for type checkers."""
+
+    batch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Options:
     prefetch: int = 1
     batch: int | None = None
     concurrency: Concurrency | None = None
+    session: Any = None  # a sessionmaker of SQLAlchemy
 
     def __post_init__(self) -> None:
         for name in ("workers", "max_attempts", "prefetch", "batch"):

@@ -224,8 +224,8 @@ class Child:
             for job in self._jobs.values():
                 if job.cancelled and job in running:
                     attempts._log_done(job, *job.taken)
-                elif job.started_at == math.inf and not attempts.options.batch:
-                    attempts.end(job)  # its function has returned
+                elif job.started_at == math.inf and not attempts.options.batch and attempts.options.session is None:
+                    attempts.end(job)  # its function has returned; with a session it has acked before
                 for attempt in () if job.is_lost else job.taken:
                     if job in running and self.killed_by != "signal":
                         self._fail(attempt)

@@ -66,7 +66,7 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
     if options.kind not in [*KINDS]:
         raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
     queue.parts.tasks.tube(options.tube, "worker(tube=)")
-    _check_arguments(function)
+    _check_arguments(function, options.session is not None)
     machine = queue.machine
     attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
     lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
@@ -83,18 +83,19 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
     return replace(options, kind=name, prefetch=prefetch)
 
 
-def _check_arguments(function: Callable[..., Any]) -> None:
-    """Raise ConfigurationError unless a function can be called with one argument, as far as its signature is known."""
+def _check_arguments(function: Callable[..., Any], session: bool) -> None:
+    """Raise ConfigurationError unless a function can be called with its arguments, as far as its signature is known."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a built-in function
         return
     try:
-        signature.bind(None)
+        signature.bind(None, *[None] * session)
     except TypeError as error:
         name = getattr(function, "__name__", function)
         raise ConfigurationError(
-            f"a worker's function gets the task, or a batch of tasks: {name}{signature} cannot be called so ({error})"
+            f"a worker's function gets the task, or a batch of tasks{', and the session' * session}: {name}{signature} "
+            f"cannot be called so ({error})"
         ) from error
 
 

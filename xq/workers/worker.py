@@ -71,6 +71,7 @@ class Worker(Generic[T]):
         self.function = function
         self.options = options
         self.given = given
+        self._call = self.store.in_session(self)
         self.backoff = Backoff(options.backoff)
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
@@ -138,12 +139,12 @@ class Worker(Generic[T]):
     def call(self, task: Any) -> None:
         """Run the function with a task, within the context managers around it."""
         if not self._around:
-            check_returned(self.function(task))
+            check_returned(self._call(task))
             return
         with ExitStack() as stack:
             for around in self._around:
                 stack.enter_context(around(task))
-            check_returned(self.function(task))
+            check_returned(self._call(task))
 
     async def acall(self, task: Any) -> None:
         """Await the function with a task, within the context managers around it."""
@@ -154,7 +155,7 @@ class Worker(Generic[T]):
                     await stack.enter_async_context(context)
                 else:
                     stack.enter_context(context)
-            await self.function(task)
+            await self._call(task)
 
 
 def is_async(function: Any) -> bool:
