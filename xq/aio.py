@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 
 from xq.api import MISSING, Queue, steps_of_put
 from xq.core.connections import Connections
-from xq.core.errors import ConfigurationError, LeftOpen, NotInstalled
+from xq.core.errors import BadType, ConfigurationError, LeftOpen, NotInstalled, shown
 from xq.core.kinds import R, T
 from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
 from xq.core.values import Taken
@@ -74,7 +74,23 @@ def twin(method: Callable[Concatenate[Queue[T], P], R]) -> Callable[Concatenate[
 
     @wraps(method)
     async def call(self: Aio[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs.get("on") is not None:
+            return await self._joined(partial(method, self._queue, *args), kwargs)
         return await self._call(partial(method, self._queue, *args, **kwargs))
+
+    return call
+
+
+def may_join(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Have a method take `on=`, the caller's transaction, in which the queue's method of that name runs."""
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs.get("on") is None:
+            kwargs.pop("on", None)
+            return await method(*args, **kwargs)
+        aio, *given = args
+        return await aio._joined(partial(getattr(aio._queue, method.__name__), *given), kwargs)  # type: ignore
 
     return call
 
@@ -105,6 +121,7 @@ class Aio(Generic[T]):
     @overload
     async def put(self, task: object = ..., *, timeout: Span = ..., **options: Unpack[PutOptions]) -> T: ...
 
+    @may_join
     async def put(
         self, task: object = MISSING, *, wait: Span = MISSING, timeout: Span = MISSING, **options: Unpack[PutOptions]
     ) -> T | tuple[T, bool]:
@@ -117,10 +134,12 @@ class Aio(Generic[T]):
         put: T = await self._soon(kind("put", options), brought)
         return put
 
+    @may_join
     async def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         taken = await self._take(1, timeout, tube, options)
         return taken[0] if taken else None
 
+    @may_join
     async def take_many(
         self, n: int, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]
     ) -> list[T]:
@@ -143,21 +162,27 @@ class Aio(Generic[T]):
     def _look(self, alike: CallKind, n: int) -> Awaitable[list[TakenBy[T]]]:
         return self._soon(alike, n, self._turns.release)
 
+    @may_join
     async def ack(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Times]) -> T:
         return await self._finish("ack", key, update, options)
 
+    @may_join
     async def release(self, key: object, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]) -> T:
         return await self._finish("release", key, update, options)
 
-    async def bury(self, key: object, *, update: Mapping[str, Any] | None = None) -> T:
+    @may_join
+    async def bury(self, key: object, *, update: Mapping[str, Any] | None = None, on: object = None) -> T:
         return await self._finish("bury", key, update, {})
 
-    async def touch(self, key: object, increment: float | timedelta) -> T:
+    @may_join
+    async def touch(self, key: object, increment: float | timedelta, *, on: object = None) -> T:
         seconds_of("increment", increment, ends=True)
         return await self._finish("touch", key, None, {"increment": increment})
 
     async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
         alike, named = kind(event, options), self._turns.waiting.named
+        if named.working:
+            named.check_apart(event, named.tasks.identify(key)[0])
         try:
             moved: T = await self._soon(alike, (key, update))
             return moved
@@ -189,6 +214,7 @@ class Aio(Generic[T]):
     kick = dig
 
     # These two in full, as any name may be an option: a type checker takes `self` for one.
+    @may_join
     async def call(self, event: str, key: object, *, update: Mapping[str, Any] | None = None, **options: Any) -> T:
         return await self._call(partial(self._queue.call, event, key, update=update, **options))
 
@@ -417,6 +443,24 @@ class Aio(Generic[T]):
         call: Call[R] = Call(undo, dropped)
         run(partial(call.perform, partial(self._connected, work), must))
         return await call.wait(run)
+
+    async def _joined(self, work: Callable[..., R], options: Mapping[str, Any]) -> R:
+        """Run work as part of the caller's transaction `on`, whose connection awaits in this event loop."""
+        given, store = options["on"], self._queue.parts.store
+        if not hasattr(given, "run_sync"):
+            raise BadType(
+                f"aio takes on=, an AsyncSession or an AsyncConnection: a call that is part of {shown(given)} is "
+                f"that of the queue itself, as {store.name}'s put(task, on=...) without aio"
+            )
+        if self._queue.parts.executor.bound is None:
+            with suppress(NotInstalled):  # it may be installed by the same transaction
+                await self._call(self._queue.parts.executor.open)
+
+        def run(on: object) -> R:
+            return work(**{**options, "on": on})
+
+        done: R = await given.run_sync(run)
+        return done
 
     def _connected(self, work: Callable[[], R]) -> R:
         store = self._queue.parts.store

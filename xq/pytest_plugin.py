@@ -34,11 +34,28 @@ def xq_clock() -> Iterator[Callable[..., Clock]]:
 
 
 @pytest.fixture
+def xq_session() -> Iterator[Callable[..., Clock]]:
+    """`clock = xq_session(session)`: the queues of SQLAlchemy on the connection of a test's session until it ends."""
+    from xq.testing import session
+
+    with ExitStack() as stack:
+        yield lambda given: stack.enter_context(session(given))
+
+
+@pytest.fixture
 def run_pending() -> Callable[..., Any]:
     """`run_pending(fetch)`: see `xq.testing.run_pending`."""
     from xq.testing import run_pending
 
     return run_pending
+
+
+@pytest.fixture
+def run_pending_async() -> Callable[..., Any]:
+    """`await run_pending_async(fetch)`: see `xq.testing.run_pending_async`."""
+    from xq.testing import run_pending_async
+
+    return run_pending_async
 
 
 @pytest.fixture

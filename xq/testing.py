@@ -9,8 +9,9 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from xq.api import Queue, queue_of
@@ -30,18 +31,38 @@ def clock(*queues: Any) -> Iterator[Clock]:
 
     It begins now, at the next whole second: in frozen time (freezegun) at that time.
     """
-    found, clock = [queue_of(each) for each in queues], Clock(math.ceil(time.time()))
-    before = [queue.clock for queue in found]
-    for queue in found:
-        queue.clock = clock
-    try:
+    found = [queue_of(each) for each in queues]
+    with _by_clock(found) as clock:
         for queue in found:
             with suppress(NotInstalled):  # then `run_pending` stores them
                 queue.parts.maintenance.schedules.declare()
         yield clock
+
+
+@contextmanager
+def _by_clock(queues: list[Queue[Any]]) -> Iterator[Clock]:
+    clock, before = Clock(math.ceil(time.time())), [queue.clock for queue in queues]
+    for queue in queues:
+        queue.clock = clock
+    try:
+        yield clock
     finally:
-        for queue, own in zip(found, before, strict=True):
+        for queue, own in zip(queues, before, strict=True):
             queue.clock = own
+
+
+@contextmanager
+def session(given: Any) -> Iterator[Clock]:
+    """Have the queues of SQLAlchemy use the connection of a test's Session or AsyncSession for the block, by a clock.
+
+    The session is bound to a connection whose transaction the test rolls back, with
+    `join_transaction_mode="create_savepoint"`. All queues on that database use it: calls without `on=` (but those of
+    `aio`), and `run_pending`, in which a worker's `session=` makes sessions on it. Returns the clock, which begins now.
+    """
+    from xq.adapters.sqlalchemy.testing import in_session
+
+    with in_session(given) as queues, _by_clock(queues) as clock:
+        yield clock
 
 
 @contextmanager
@@ -66,24 +87,41 @@ def run_pending(*workers: Any, raises: bool = False) -> int:
     With `raises` the exception of a function is also raised here. Declared schedules are stored, and `sweep()` fires
     them. Raises ConfigurationError for an `async def` on a running event loop.
     """
+    return _run_all(workers, raises, None)
+
+
+async def run_pending_async(*workers: Any, raises: bool = False) -> int:
+    """Do as `run_pending`, with queues of SQLAlchemy: each `async def` is awaited on this event loop."""
+    from xq.adapters.sqlalchemy.testing import in_this_loop
+
+    return await in_this_loop(partial(_run_all, workers, raises))
+
+
+def _run_all(workers: Iterable[Any], raises: bool, awaited: Callable[[Any], object] | None) -> int:
     calls = 0
     for given in workers:
         found = [given] if isinstance(given, Worker) else [*queue_of(given).handlers.values()]
         if not found:
             raise ConfigurationError(f"{shown(given)} has no worker: decorate a function with @Page.xq.worker")
-        calls += sum(_run(worker, raises) for worker in found)
+        for worker in found:
+            with worker.queue.parts.store.under_test(worker.options.session):
+                calls += _run(worker, raises, awaited or _loop_for(worker))
     return calls
 
 
-def _run(worker: Worker[Any], raises: bool) -> int:
-    attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
+def _loop_for(worker: Worker[Any]) -> Callable[[Any], object]:
     if is_async(worker.function):
         with suppress(RuntimeError):  # no event loop runs in this thread
             asyncio.get_running_loop()
             raise ConfigurationError(
                 "run_pending runs an async def on an event loop of its own, and one runs here: call it in a thread, as "
-                "await asyncio.to_thread(run_pending, worker)"
+                "await asyncio.to_thread(run_pending, worker), or with SQLAlchemy await run_pending_async(worker)"
             )
+    return asyncio.run
+
+
+def _run(worker: Worker[Any], raises: bool, awaited: Callable[[Any], object]) -> int:
+    attempts: Attempts[Any] = Attempts(worker, threading.Event(), alone=True)
     calls, source, again = 0, source_of(worker, worker.options.tube), list[Any]()
     identify, tried = worker.queue.parts.named.tasks.identify, attempts.failures.tried
     worker.queue.parts.maintenance.schedules.declare()
@@ -91,7 +129,7 @@ def _run(worker: Worker[Any], raises: bool) -> int:
         while tasks := attempts.take(source, worker.options.batch or 1, 0):
             again += [task for task in tasks if identify(task)[0] in tried]
             for job in attempts.begin([task for task in tasks if task not in again]):
-                _call(attempts, job, raises)
+                _call(attempts, job, raises, awaited)
                 calls += 1
     finally:
         for job in attempts.begin(again):
@@ -100,13 +138,13 @@ def _run(worker: Worker[Any], raises: bool) -> int:
     return calls
 
 
-def _call(attempts: Attempts[Any], job: WorkerJob, raises: bool) -> None:
+def _call(attempts: Attempts[Any], job: WorkerJob, raises: bool, awaited: Callable[[Any], object]) -> None:
     worker = attempts.worker
     try:
         job.start()
         with job:
             if is_async(worker.function):
-                asyncio.run(worker.acall(job.task))
+                awaited(worker.acall(job.task))
             else:
                 worker.call(job.task)
     except Exception as error:
@@ -124,7 +162,9 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
     """
     handle = queue_of(queue)
     model: Any = handle.model
-    rows = model._default_manager if hasattr(model, "_default_manager") else model
+    rows: Any = getattr(model, "_default_manager", model)
+    if not hasattr(rows, "filter"):  # a mapped class of SQLAlchemy
+        rows = _Rows(handle.find(n=1_000).tasks)
     found = list(rows.filter(**(fields or {})))
     if len(found) != count:
         there = [handle.parts.store.data(task) for task in list(rows.filter())[: SHOWN + 1]]
@@ -132,3 +172,8 @@ def assert_put(queue: Any, fields: Mapping[str, Any] | None = None, *, count: in
         which = f"with {shown(fields)}" if fields else "in all"
         raise AssertionError(f"{handle.name} has {len(found)} tasks {which}, not {count}:{listed or ' none'}")
     return found
+
+
+class _Rows(list[Any]):
+    def filter(self, **fields: Any) -> list[Any]:
+        return [each for each in self if all(getattr(each, name) == value for name, value in fields.items())]

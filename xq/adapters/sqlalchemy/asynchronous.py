@@ -1,0 +1,293 @@
+"""An AsyncEngine: the engine that xq derives from it, and the drivers of its sessions' connections."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from inspect import isawaitable, signature
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from xq.adapters.drivers import DRIVERS
+from xq.adapters.drivers.mariadb import COLLECTIONS, Pymysql
+from xq.adapters.drivers.postgres import OLDEST, Psycopg
+from xq.adapters.drivers.sqlite import Sqlite3
+from xq.core.connections import Driver
+from xq.core.errors import ConfigurationError, shown
+from xq.core.kinds import ErrorKind, Row
+
+Parameters = tuple[list[Any], dict[str, Any]]  # of a driver's connect()
+
+SAME = ("host", "port", "user", "password", "passfile", "target_session_attrs", "krbsrvname")
+PSYCOPG: Mapping[str, str] = {"database": "dbname", **{name: name for name in SAME}}  # by asyncpg's names
+POOL: Mapping[str, Any] = {"pool_size": 4, "max_overflow": 9}  # callers' threads; their blocks, and maintenance
+INSTEAD = "give upgrade() an Engine of the same database beside: calls with on= join the sessions of this one as well"
+
+
+# the parameters that an engine connects by
+
+_asks: ContextVar[bool] = ContextVar("xq_asks", default=False)
+
+
+class _Told(Exception):
+    """What `parameters_of` asks for."""
+
+
+def _tell(dialect: sa.Dialect, record: object, arguments: list[Any], parameters: dict[str, Any]) -> None:
+    if _asks.get():
+        raise _Told(arguments, parameters)
+
+
+def listen(engine: sa.Engine) -> None:
+    """Have `parameters_of` know an engine."""
+    if not vars(engine.dialect).get("_xq_tells"):
+        vars(engine.dialect)["_xq_tells"] = True
+        sa.event.listen(engine, "do_connect", _tell)
+
+
+def parameters_of(engine: sa.Engine) -> Parameters:
+    """Return what an engine gives to its driver's connect(): by its URL, connect_args and listeners of do_connect.
+
+    Raises ConfigurationError if a function of the application's makes its connections.
+    """
+    token = _asks.set(True)
+    try:
+        engine.pool.recreate().connect().close()
+    except _Told as told:
+        arguments, parameters = told.args
+        return arguments, parameters
+    except exc.MissingGreenlet:
+        pass
+    finally:
+        _asks.reset(token)
+    raise ConfigurationError(
+        f"a function of yours makes the engine's connections, of which xq knows nothing: {INSTEAD}"
+    )
+
+
+# the engine that calls without on= use
+
+
+def engine_beside(engine: AsyncEngine) -> sa.Engine:
+    """Return the engine of the same database that xq's own threads use: one for each AsyncEngine."""
+    given, kept = engine.sync_engine, vars(engine.dialect)
+    if (found := kept.get("_xq_beside")) is not None:
+        beside: sa.Engine = found
+        return beside
+    url, name = given.url, given.dialect.driver
+    if name not in BESIDE:
+        raise ConfigurationError(f"xq knows the asynchronous drivers {', '.join(BESIDE)}, not {name}: {INSTEAD}")
+    if isinstance(given.pool, sa.StaticPool) or (name == "aiosqlite" and "mode=memory" in str(url.database)):
+        raise ConfigurationError("the AsyncEngine is in memory, where no other connection reaches it: take a file")
+    driver, translated = BESIDE[name]
+    pool = {"poolclass": sa.NullPool} if isinstance(given.pool, sa.NullPool) else POOL
+    made = sa.create_engine(url.set(drivername=f"{url.get_backend_name()}+{driver}", query={}), **pool)
+
+    def connecting(dialect: sa.Dialect, record: object, *before: Any) -> Any:
+        arguments, parameters = parameters_of(given)
+        parameters = translated(parameters)
+        _tell(dialect, record, arguments, parameters)
+        return dialect.connect(*arguments, **parameters)
+
+    def disposed(engine: sa.Engine) -> None:  # a forked child must not end what it has inherited
+        made.dispose(close=os.getpid() == process)
+
+    process = os.getpid()
+    listen(given)
+    sa.event.listen(made, "do_connect", connecting)
+    if name == "aiosqlite":  # the application's PRAGMA foreign_keys, say; its listeners know sqlite3's methods only
+        sa.event.listen(made, "connect", lambda *new: given.pool.dispatch.connect(*new))
+    parameters_of(made)  # raises if it cannot connect so
+    sa.event.listen(given, "engine_disposed", disposed)
+    kept["_xq_beside"], vars(made.dialect)["_xq_given"] = made, given
+    return made
+
+
+def _of_psycopg(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of asyncpg as those of psycopg."""
+    made = {PSYCOPG[name]: value for name, value in given.items() if name in PSYCOPG}
+    for name in {"host", "port"} & made.keys():
+        made[name] = ",".join(map(str, made[name])) if isinstance(made[name], (list, tuple)) else made[name]
+    if "timeout" in given:
+        made["connect_timeout"] = math.ceil(float(given["timeout"]))
+    if callable(password := given.get("password")):
+        made["password"] = password()
+    ssl = given.get("ssl")
+    if isawaitable(made.get("password")) or not (ssl is None or ssl is False or isinstance(ssl, str)):
+        named = f"ssl {shown(ssl)}" if ssl else "a password that is awaited"
+        raise ConfigurationError(f"the AsyncEngine has {named}, which psycopg does not take: {INSTEAD}")
+    if ssl is not None:
+        made["sslmode"] = ssl or "disable"
+    if settings := given.get("server_settings"):
+        texts = {name: str(value).replace("\\", "\\\\").replace(" ", "\\ ") for name, value in settings.items()}
+        made["options"] = " ".join(f"-c {name}={text}" for name, text in texts.items())
+    return made
+
+
+def _of_pymysql(given: Mapping[str, Any]) -> dict[str, Any]:
+    import pymysql
+
+    known, names = signature(pymysql.connect).parameters, {"db": "database", "passwd": "password"}
+    return {names.get(name, name): value for name, value in given.items() if name in known}
+
+
+def _alike(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a driver that is the synchronous one, too, without what only the other one knows."""
+    other = {"async_creator_fn", "cursor_factory", "row_factory", "iter_chunk_size", "loop"}
+    return {name: value for name, value in given.items() if name not in other}
+
+
+# the drivers of connections that SQLAlchemy has adapted: their calls await in the greenlet of the session
+
+
+class _Adapted:
+    """A driver's methods for adapted connections; what they only look at is in the driver's own."""
+
+    def check(self, connection: Any, advice: str = "") -> None:
+        super().check(connection.driver_connection, advice)  # type: ignore[misc]
+
+    def in_transaction(self, connection: Any) -> bool:
+        return bool(super().in_transaction(connection.driver_connection))  # type: ignore[misc]
+
+    def is_broken(self, connection: Any) -> bool:
+        return bool(super().is_broken(connection.driver_connection))  # type: ignore[misc]
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        cursor.execute(sql, values or None)
+
+    def rows(self, cursor: Any) -> list[Row]:
+        found: list[Row] = cursor.fetchall()
+        cursor.close()  # reads what follows
+        return found
+
+
+class Aiosqlite(_Adapted, Sqlite3):
+    """sqlite3 in a thread of aiosqlite."""
+
+    def transaction(self, connection: Any) -> bool | None:
+        try:
+            return bool(connection.in_transaction)
+        except (ValueError, sqlite3.ProgrammingError):  # it was closed
+            return None
+
+
+class AsyncPsycopg(_Adapted, Psycopg):
+    """psycopg's AsyncConnection."""
+
+
+class Asyncmy(_Adapted, Pymysql):
+    """asyncmy, or aiomysql."""
+
+    def in_transaction(self, connection: Any) -> bool:
+        return not self.is_broken(connection) and bool(connection.driver_connection.get_transaction_status())
+
+    def is_broken(self, connection: Any) -> bool:
+        raw = connection.driver_connection
+        return not raw.connected if hasattr(raw, "connected") else bool(raw.closed)
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # it would expand it into several SQL values
+            raise TypeError("a collection is no value")
+        super().execute(cursor, sql, values)
+
+
+class Asyncpg(_Adapted, Psycopg):
+    """asyncpg, given values of the types that psycopg would say."""
+
+    def check(self, connection: Any, advice: str = "") -> None:
+        version = connection.driver_connection.get_server_version()
+        if version[0] * 10_000 < OLDEST:
+            raise ConfigurationError(f"xq needs PostgreSQL {OLDEST // 10_000} or later, this is {version[0]}")
+
+    def in_transaction(self, connection: Any) -> bool:
+        return bool(connection.driver_connection.is_in_transaction())
+
+    def is_broken(self, connection: Any) -> bool:
+        return bool(connection.driver_connection.is_closed())
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        cursor.execute(_numbered(sql, tuple(map(_type, values))) if values else sql, tuple(values))
+
+    def rows(self, cursor: Any) -> list[Row]:
+        return list(map(tuple, super().rows(cursor)))
+
+    def classify(self, error: BaseException) -> ErrorKind:
+        kind, state = super().classify(error), getattr(error, "sqlstate", None)
+        if "invalid input for query argument" in str(error):  # it does not fit the type of its place
+            return ErrorKind.BAD_VALUE
+        if kind is ErrorKind.NOT_DATABASE and state:
+            return ErrorKind.TRANSIENT if state.startswith(TRANSIENT) else ErrorKind.PERMANENT
+        return kind
+
+    def _told(self, error: BaseException) -> tuple[str | None, str | None]:
+        cause: Any = error.__cause__
+        return getattr(cause, "context", None), getattr(cause, "server_source_function", None)
+
+
+TRANSIENT = ("08", "26", "28", "34", "40", "53", "54", "55", "57", "58", "F0")  # classes of sqlstates
+TYPES: Mapping[type, str] = {bool: "bool", float: "float8", Decimal: "numeric", UUID: "uuid", bytes: "bytea"}
+TIMES: Mapping[type, str] = {date: "date", time: "time", timedelta: "interval"}
+
+
+def _type(value: Any) -> str:
+    """Return the type by which psycopg sends a value; "" if the server finds it out."""
+    kind = type(value)
+    if kind is str or value is None:
+        return ""
+    if isinstance(value, int) and kind is not bool:
+        size = value.bit_length()
+        return "int4" if size < 32 else "int8" if size < 64 else "numeric"
+    if isinstance(value, datetime):
+        return "timestamptz" if value.tzinfo else "timestamp"
+    return next((name for each, name in {**TYPES, **TIMES}.items() if isinstance(value, each)), "")
+
+
+@lru_cache(2000)
+def _numbered(sql: str, types: tuple[str, ...]) -> str:
+    """Return SQL with %s as $1::type."""
+    first, *others = sql.split("%s")
+    placed = (f"${n}{kind and '::'}{kind}{text}" for n, (kind, text) in enumerate(zip(types, others, strict=True), 1))
+    return (first + "".join(placed)).replace("%%", "%")
+
+
+# By an asynchronous driver's name in SQLAlchemy: that of the engine beside, and how that takes the parameters.
+BESIDE: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "asyncpg": ("psycopg", _of_psycopg),
+    "psycopg": ("psycopg", _alike),
+    "aiosqlite": ("pysqlite", _alike),
+    "asyncmy": ("pymysql", _of_pymysql),
+    "aiomysql": ("pymysql", _of_pymysql),
+}
+ASYNCHRONOUS: Mapping[str, Driver] = {
+    "aiosqlite": Aiosqlite(),
+    "psycopg": AsyncPsycopg(),
+    "asyncpg": Asyncpg(),
+    "asyncmy": Asyncmy(),
+    "aiomysql": Asyncmy(),
+}
+SYNCHRONOUS: Mapping[str, Driver] = {
+    "pysqlite": DRIVERS["sqlite"],
+    "psycopg": DRIVERS["postgres"],
+    "pymysql": DRIVERS["mariadb"],
+}
+
+
+def driver_of(dialect: sa.Dialect) -> Driver:
+    """Return the driver for the connections of the caller's transactions. Raises ConfigurationError."""
+    known: Mapping[str, Driver] = ASYNCHRONOUS if dialect.is_async else SYNCHRONOUS
+    if dialect.driver not in known:
+        raise ConfigurationError(
+            f"on= takes no {'AsyncSession' if dialect.is_async else 'Session'} of the driver {dialect.driver}, "
+            f"only of {', '.join(known)}"
+        )
+    return known[dialect.driver]

@@ -1,0 +1,215 @@
+"""A session's unit of work: what it inserts is put with all features, and it moves no task by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import sqlalchemy as sa
+from sqlalchemy import exc, orm
+from sqlalchemy.orm import attributes
+
+from xq.core.errors import BadType, BadValue, Duplicate, NotFound, shown
+from xq.core.kinds import Field, Row
+from xq.core.machine import MANAGED, READY, TAKEN
+from xq.core.tokens import TOKEN_ATTRIBUTE
+
+INSTEAD: Final = ("ack", "release", "bury", "dig", "restart")  # the calls that move a task as an application would
+
+
+class Guard:
+    """What a queue does when sessions insert, change or merge instances of its class."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.parts = store, store.model.xq.parts
+        self.tasks, self.machine, self.executor = self.parts.tasks, self.parts.definition.machine, self.parts.executor
+        self.roles: Mapping[str, Field] = self.tasks.table.roles
+        self.letters = {word: letter for letter, word in self.parts.definition.words.items()}
+        self.asked: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()  # by `Unit.put`
+        self._entered: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # the states of the tasks of a flush
+        for role in MANAGED & self.roles.keys():
+            name = self.roles[role].name
+            for event in ("set", "remove"):
+                sa.event.listen(getattr(store.model, name), event, self._refusing(role), propagate=True)
+            prop: Any = store.mapper.attrs[name]
+            merging = {"__slots__": (), "inherit_cache": True, "merge": self._merging(type(prop).merge)}
+            prop.__class__ = type(type(prop).__name__, (type(prop),), merging)
+        if self.machine.settings.retval == "model":
+            self.tasks.read, self.tasks.read_all = self._reading(self.tasks.read, self.tasks.read_all)
+        sa.event.listen(store.mapper, "before_insert", self._before, propagate=True)
+        sa.event.listen(store.mapper, "after_insert", self._after, propagate=True)
+
+    def _reading(self, read: Callable[..., Any], read_all: Callable[..., list[Any]]) -> Any:
+        """Return functions that read tasks as these do, and return the instances of the session that a call joins."""
+
+        def one(row: Row, token: str | None = None) -> Any:
+            task = read(row, token)
+            return task if (unit := self.store.unit) is None else unit.present(task)
+
+        def several(rows: Iterable[Row], token: str | None = None) -> list[Any]:
+            tasks = read_all(rows, token)
+            return tasks if (unit := self.store.unit) is None else [unit.present(task) for task in tasks]
+
+        return one, several
+
+    def _letter(self, word: Any) -> str | None:
+        """Return the state that a status means; None if it is not one of the queue's."""
+        try:
+            return self.letters.get(self.roles["status"].to_database(word))
+        except Exception:  # an Enum has no such member
+            return None
+
+    def _refusing(self, role: str) -> Callable[..., None]:
+        """Return what refuses a new value of an attribute, unless the row is new or no task."""
+        name, status = self.roles[role].name, self.roles["status"].name
+
+        def refuse(task: Any, value: Any, *_: object) -> None:
+            # Also the same value: it may be old, and would not be written.
+            if sa.inspect(task).key is None or (old := self._letter(getattr(task, status))) is None:
+                return
+            new = self._letter(value) if role == "status" else None
+            event = "" if new is None else self.machine.usual_event(old, new)
+            calls = [call for call in INSTEAD if (event not in INSTEAD or call == event) and self.machine.sources(call)]
+            raise BadValue(
+                f"{name!r} is the queue's {role}, which only the queue writes in a task: in place of {shown(value)} "
+                f"call {' or '.join(f'{self.store.name}.xq.{call}(task, on=session)' for call in calls)}"
+            )
+
+        return refuse
+
+    def _merging(self, merge: Callable[..., None]) -> Callable[..., None]:
+        """Return an attribute's merge(), which leaves a row as the session has just read it."""
+
+        def merging(prop: Any, session: Any, source: Any, values: Any, merged: Any, other: Any, *load: Any) -> None:
+            if not load[0] or source.key is merged.key is None:
+                merge(prop, session, source, values, merged, other, *load)
+            elif merged.key is None:
+                gone = ": its row was deleted; put() puts a new one"
+                raise NotFound(self.store.name, self.tasks.app_key(source.key[1]), gone)
+
+        return merging
+
+    # inserts
+
+    def _before(self, mapper: object, connection: sa.Connection, task: Any) -> None:
+        """Write what put() writes into an instance that a flush inserts. Raises BadValue and BadType."""
+        state = sa.inspect(task)
+        values = {name: value for name, value in state.dict.items() if not isinstance(value, sa.ClauseElement)}
+        asked, trace = self.asked.get(state, (None, None))
+        if asked is None:
+            if self.roles["status"].name in state.dict.keys() - values or not self._is_ready(values):
+                return
+            asked, trace = self.parts.inserts.plain, self._trace(values)
+        with self.store.joining(connection):
+            written = self.parts.inserts.written(asked, values)
+        engine = connection.engine
+        if self.machine.guard("unique") and not sa.event.contains(engine, "handle_error", self._failed):
+            sa.event.listen(engine, "handle_error", self._failed)
+        if trace is not None and "trace" in self.roles:
+            written[self.roles["trace"]] = trace
+        for field, value in written.items():
+            read = field.from_database if value is not None else None
+            attributes.set_attribute(task, field.name, read(value) if read else value)
+        for field in self.tasks.table.own.values():
+            if field.name not in state.dict:
+                attributes.set_attribute(task, field.name, None)  # else it would be read by a query
+        self._entered[state] = asked.transition.target
+
+    def _is_ready(self, values: Mapping[str, Any]) -> bool:
+        """Return whether an instance is a ready task. Without one of the queue's words a row may be none."""
+        name = self.roles["status"].name
+        column = self.store.mapper.columns[name]
+        default = self.store.declared_defaults().get(name, getattr(column.server_default, "arg", None))
+        word = values[name] if name in values else default() if callable(default) else default
+        letter = self._letter(word)
+        if letter is None and not (word in (None, default) or isinstance(column.type, sa.Enum)):
+            words = ", ".join(map(str, self.letters))
+            raise BadValue(f"{shown(word)} is no status of {self.store.name}: there are {words}; NULL for no task")
+        if letter != READY and letter in self.machine.pending:
+            by = "take()" if letter == TAKEN else "put(task, on=session, delay=...)"
+            raise BadValue(f"a task has {shown(word)} in {name!r} by {by}, which also says when that ends")
+        return letter == READY
+
+    def _trace(self, values: Mapping[str, Any]) -> str | None:
+        around, found = self.executor.observers.around_put, list[str | None]([None])
+        if around is not None and "trace" in self.roles and values.get(self.roles["trace"].name) is None:
+            around(lambda trace: found.append(trace) or [], 1)  # type: ignore[func-returns-value]
+        return found[-1]
+
+    def _after(self, mapper: object, connection: sa.Connection, task: Any) -> None:
+        entered, inserts = self._entered.pop(sa.inspect(task), None), self.parts.inserts
+        if entered is not None and inserts.looks_after:
+            with self.store.joining(connection):
+                inserts.inserted(self.tasks.identify(task)[0], entered)
+
+    def _failed(self, context: Any) -> Duplicate | None:
+        """Return what is raised in place of the database's refusal of a unique value."""
+        unique, binding = self.machine.guard("unique"), self.executor.binding
+        refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and unique and binding
+        is_mine = refused and binding.dialect.moves.is_duplicate(unique, str(context.original_exception))
+        return Duplicate(self.store.name) if is_mine else None
+
+
+class Unit:
+    """The session whose transaction a call joins. Implements `xq.core.connections.Unit`."""
+
+    def __init__(self, store: Any, session: orm.Session) -> None:
+        self.store, self.session = store, session
+        self._flushed = False
+
+    def flush(self) -> None:
+        """Write what is pending, before the call's first statement."""
+        if not self._flushed:
+            self._flushed = True
+            self.session.flush()
+
+    def put(self, tasks: Sequence[Any], asked: Any, trace: str | None) -> Sequence[Any] | None:
+        guard = self.store.guarded
+        given = [sa.inspect(task) for task in tasks if isinstance(task, self.store.model)]
+        if not given or guard.machine.settings.retval != "model":
+            return None
+        if len(given) < len(tasks):
+            raise BadType("put_many(..., on=session) takes instances or mappings, not both at once")
+        for state, task in zip(given, tasks, strict=True):
+            if state.persistent or state.deleted:
+                raise BadValue(f"{shown(task)} has a row in the session already: put takes a new instance")
+            if state.detached:
+                orm.make_transient(task)
+            for field in (options := [guard.roles[name] for name in asked.seconds if name in guard.roles]):
+                if state.dict.get(field.name) is not None:
+                    raise BadValue(f"{field.name!r} stands both in the task and in the option: give one of them")
+        guard.asked.update(dict.fromkeys(given, (asked, trace)))
+        self._flushed = True
+        try:
+            with self.session.begin_nested():  # flushes what is pending
+                self.session.add_all(tasks)
+        except Exception:
+            for task, field in product(tasks, options):  # it may be put again
+                attributes.set_attribute(task, field.name, None)
+            raise
+        finally:
+            for state in given:
+                guard.asked.pop(state, None)
+        return tasks
+
+    def present(self, read: Any) -> Any:
+        """Return the session's instance of a task that was read, with its values and the token of its take."""
+        state: Any = sa.inspect(read)
+        if (found := self.session.identity_map.get(state.key)) is None:
+            self.session.add(read)
+            return read
+        for name, value in state.dict.items():
+            if name in state.mapper.column_attrs:
+                attributes.set_committed_value(found, name, value)
+        of_found: Any = sa.inspect(found)
+        of_found.manager.dispatch.refresh(of_found, None, [*of_found.mapper.column_attrs.keys()])
+        token, owner = getattr(read, TOKEN_ATTRIBUTE, None), state.dict[self.store.guarded.roles["owner"].name]
+        if token is not None or getattr(found, TOKEN_ATTRIBUTE, None) != owner:
+            setattr(found, TOKEN_ATTRIBUTE, token)
+        return found
+
+    def gone(self, task: Any) -> None:
+        if task in self.session:
+            self.session.expunge(task)  # its values can be read after the commit
