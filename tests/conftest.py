@@ -121,9 +121,12 @@ PLACES: Mapping[str, tuple[set[str], set[str]]] = {
     "inside/test_lease_steps.py": (SQLITE, ALL),
     "inside/test_round_trips.py": (SQLITE, ALL),
     "random": (set(), ALL),
+    "sqlalchemy": (SQLITE, ALL),
     "project/test_docs.py": (set(), SQLITE),
     "spark/core": (SQLITE, SQLITE),
 }
+# The same for the tests that are run on models of SQLAlchemy (--orm=sqlalchemy).
+ON_SQLALCHEMY: Mapping[str, tuple[set[str], set[str]]] = {"contract/core": (SQLITE, set(SHARED))}
 TIMED = ("guarantees", "spark/core")  # whose timing tests run there
 TIMING = pytest.StashKey[bool]()
 
@@ -136,16 +139,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the tests of this tier: of `make test`, `make test-rest` or `make test-long`; without it, all that "
         "the arguments name",
     )
+    parser.addoption("--orm", choices=("peewee", "sqlalchemy"), default="peewee", help="whose models `make` upgrades")
+    parser.addoption("--aio", metavar="DRIVER", help="with --orm=sqlalchemy: calls join a transaction of this driver's")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if driver := config.getoption("--aio"):
+        from tests.sqlalchemy.in_loop import have_calls_join
+
+        have_calls_join(driver)
 
 
 def _tier(item: pytest.Item) -> str:
     """Return the tier that a test belongs to: its folder, its databases and what it uses decide."""
     place, databases = item.path.relative_to(item.config.rootpath / "tests").as_posix(), _databases(item)
-    while place and place not in PLACES:
+    places = PLACES if item.config.getoption("--orm") == "peewee" else ON_SQLALCHEMY
+    while place and place not in places:
         place = place.rpartition("/")[0]
     if not place or (item.stash[TIMING] and place not in TIMED):
         return "long"
-    return next((tier for tier, on in zip(TIERS, PLACES[place]) if on and databases <= on), "long")
+    return next((tier for tier, on in zip(TIERS, places[place]) if on and databases <= on), "long")
 
 
 def _databases(item: pytest.Item) -> set[str]:
@@ -162,10 +175,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A database in memory is SQLite's as in a file, but for what a file of tests says `IN_MEMORY = True` of.
     """
     tiers, only = config.getoption("--tier"), os.environ.get("XQ_TEST_DB")
+    another = config.getoption("--orm") != "peewee"  # memory is for one connection; and see the mark of_peewee
 
     def is_wanted(item: pytest.Item) -> bool:
         databases = _databases(item)
-        if "memory" in databases and not getattr(getattr(item, "module", None), "IN_MEMORY", False):
+        in_memory = getattr(getattr(item, "module", None), "IN_MEMORY", False) and not another
+        if ("memory" in databases and not in_memory) or (another and item.get_closest_marker("of_peewee")):
             return False
         return (not tiers or _tier(item) in tiers) and (not only or not databases or only in databases)
 
@@ -273,17 +288,30 @@ class Maker:
     def create(self, model: Any) -> None:
         self.db.create_tables([model])
 
+    def close(self) -> None:
+        return
+
 
 @pytest.fixture
-def make(db: pw.Database) -> Maker:
+def make(request: pytest.FixtureRequest, db: pw.Database) -> Iterator[Maker]:
     """Makes queues whose clock is in the test's hand: `Task.xq.clock.tick(5)`."""
-    return Maker(db)
+    with closing(_maker(request)(db)) as maker:
+        yield maker
 
 
 @pytest.fixture
-def make_shared(shared_db: pw.Database) -> Maker:
+def make_shared(request: pytest.FixtureRequest, shared_db: pw.Database) -> Iterator[Maker]:
     """Makes queues by a clock in the test's hand which other threads and processes can open."""
-    return Maker(shared_db)
+    with closing(_maker(request)(shared_db)) as maker:
+        yield maker
+
+
+def _maker(request: pytest.FixtureRequest) -> Callable[..., Maker]:
+    if request.config.getoption("--orm") == "peewee":
+        return Maker
+    from tests.sqlalchemy.maker import SqlalchemyMaker
+
+    return SqlalchemyMaker
 
 
 @timing.is_for_timing

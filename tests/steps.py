@@ -242,7 +242,7 @@ def bring(Task: Any, state: str, brought: Any = None, **options: Any) -> Any:
 
 def row(Task: Any, key: Any) -> Any:
     """The row as the table has it, None where there is none. The queue is not asked."""
-    key = key.get_id() if isinstance(key, pw.Model) else key
+    key = key.get_id() if hasattr(key, "get_id") else key
     return Task.get_or_none(Task._meta.primary_key == key)
 
 

@@ -300,6 +300,7 @@ def test_an_operation_is_part_of_an_application_s_transaction_that_has_written_n
     assert logged(Task, caplog, acts)[-1] == "an operator: dig  is done: 2 tasks moved, 0 skipped"
 
 
+@pytest.mark.of_peewee("Peewee writes within a transaction of the queue's")
 def test_what_the_application_writes_what_falls_due_and_what_follows_a_block_has_no_actor(make):
     Task, Other = make(FULL), make(FULL, model=make.model(table_name="other"))
     Task.put(task(), delay=5)

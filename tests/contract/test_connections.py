@@ -21,6 +21,7 @@ from tests.steps import PATIENCE, another_process, eventually
 # autoconnect=False
 
 
+@pytest.mark.of_peewee("how Peewee keeps connections")
 def test_a_call_on_a_closed_connection_raises_and_opens_none_and_a_worker_opens_that_of_its_thread(make_shared):
     db, Task = make_shared.db, make_shared({"keep": True, "ttr": 60})
     put = Task.put(task())
@@ -92,6 +93,7 @@ class StateOfContext(pw._ConnectionState):
         return self.values.get()[name]
 
 
+@pytest.mark.of_peewee("how Peewee keeps connections")
 def test_a_state_of_connections_that_new_threads_share_is_refused_at_the_first_take_or_run(make_shared):
     Task = make_shared({"keep": True})
     db, own = make_shared.db, make_shared.db._state

@@ -24,6 +24,7 @@ def queue(make, key, role, named, **features) -> tuple[Any, list[Any]]:
     return Task, made
 
 
+@pytest.mark.of_peewee("a value is an instance of another model")
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("named", ["customer", "its_customer"])
 def test_one_task_of_each_related_row_runs_at_a_time(make, key, named):
@@ -40,6 +41,7 @@ def test_one_task_of_each_related_row_runs_at_a_time(make, key, named):
     assert Task.xq.check() == []
 
 
+@pytest.mark.of_peewee("a value is an instance of another model")
 @pytest.mark.parametrize("key", KEYS)
 def test_a_related_row_has_one_task_with_unique(make, key):
     Task, (ann, bob) = queue(make, key, "unique", "customer", unique=True)
@@ -48,6 +50,7 @@ def test_a_related_row_has_one_task_with_unique(make, key):
         Task.put({"customer": ann})
 
 
+@pytest.mark.of_peewee("a value is an instance of another model")
 def test_a_related_row_with_a_text_as_key_is_a_tube_and_one_with_a_number_is_not(make):
     Task, (ann, bob) = queue(make, "a text", "tube", "customer")
     Task.xq.put_many([{"customer": bob, "name": "1"}, {"customer": ann, "name": "2"}])

@@ -53,10 +53,10 @@ def test_every_move_is_told(Task, heard):
 
 def test_the_task_is_as_the_method_returns_it(Task):
     seen = []
-    Task.xq.on_change(lambda told, *_: seen.append((type(told), told.name, told.status)))
+    Task.xq.on_change(lambda told, *_: seen.append((type(told) is Task.xq.model, told.name, told.status)))
     Task.put({"name": "a"})
     Task.take().ack(update={"name": "b"})
-    assert seen == [(Task, "a", "R"), (Task, "a", "T"), (Task, "b", "D")]
+    assert seen == [(True, "a", "R"), (True, "a", "T"), (True, "b", "D")]
 
 
 def test_touch_is_not_told_and_neither_is_what_moved_nothing_or_what_others_write(Task, heard):

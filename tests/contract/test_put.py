@@ -53,6 +53,7 @@ def test_a_mapping_may_use_the_names_of_columns(make):
     assert Task.put({"link": "b"}).link == "b"
 
 
+@pytest.mark.of_peewee("a value is an instance of another model")
 def test_a_foreign_key_may_be_an_instance_or_a_key(make):
     class Author(pw.Model):
         class Meta:

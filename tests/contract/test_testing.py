@@ -107,7 +107,10 @@ def test_what_was_put_is_asserted_by_its_fields(make):
 def test_what_is_no_queue_and_has_no_worker_is_refused(make):
     with pytest.raises(xq.BadType):
         testing.run_pending(5)
-    with pytest.raises(xq.BadType, match="of Peewee, not 5: for one of Django use xq_clock"), testing.memory(5):
+    with (
+        pytest.raises(xq.BadType, match="of Peewee, not 5: for Django use xq_clock, for SQLAlchemy"),
+        testing.memory(5),
+    ):
         pass
     with pytest.raises(xq.ConfigurationError, match="worker"):
         testing.run_pending(make())

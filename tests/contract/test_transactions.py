@@ -232,6 +232,7 @@ def test_what_another_process_did_since_a_transaction_looked_is_known_to_its_cal
         assert is_exact(Task)
 
 
+@pytest.mark.of_peewee("Peewee writes within a transaction of the queue's")
 def test_what_a_transaction_writes_is_written_as_a_whole(queue):
     queue.xq.put_many(tasks(2))
     held = queue.xq.take_many(2)

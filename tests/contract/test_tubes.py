@@ -611,7 +611,7 @@ def test_a_url_leads_to_the_tubes_of_a_file(tmp_path):
     queue = Tubes(f"sqlite:///{tmp_path}/app.db")
     queue.create_tube("tube", "fifo").put("a")
     queue.database.close()
-    again: Any = Tubes(f"sqlite:///{tmp_path}/app.db")
+    again: Any = Tubes(f"sqlite+aiosqlite:///{tmp_path}/app.db")  # a URL of SQLAlchemy's
     assert again.tube.tube.take(0).data == "a"
     again.tube.tube.ack(1)
     again.database.close()

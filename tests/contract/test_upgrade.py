@@ -67,6 +67,7 @@ def test_a_model_is_upgraded_once(make):
 # save
 
 
+@pytest.mark.of_peewee("save() of Peewee's")
 def test_save_writes_what_it_wrote_before_and_never_moves_a_task_back(make):
     Task = make({"keep": True}, roles=("runat", "owner", "attempts"))
     put = Task.put(task(name="a"))

@@ -94,6 +94,12 @@ def test_effects_happen_exactly_once_on_a_server(kind, scheme, tmp_path):
         check("exactly_once", tmp_path, scheme + url[url.index("://") :])
 
 
+def test_the_tests_of_the_shop_on_fastapi_pass():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "fastapi_sqlalchemy"]
+    ran = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_the_demo_does_not_overwrite_a_file(tmp_path):
     file = tmp_path / "letters.db"
     file.write_text("dear diary")

@@ -11,6 +11,7 @@ import pytest
 
 import xq
 from tests.conftest import Maker
+from xq.adapters.peewee.urls import database
 from xq.core.kinds import Field
 from xq.pipeline.frames import as_stored, type_of
 
@@ -53,6 +54,23 @@ def test_what_else_is_secret_stands_apart_and_what_is_shown_is_without_it(databa
     assert b"secret" not in pickle.dumps(dict(address.shown.parameters))
     assert pickle.loads(pickle.dumps(address)) == address
     assert (address.shown.password, address.shown.secrets) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("postgresql+asyncpg", pw.PostgresqlDatabase),
+        ("postgresql+psycopg2", pw.PostgresqlDatabase),
+        ("postgresql+pool", pw.PostgresqlDatabase),
+        ("mysql+asyncmy", pw.MySQLDatabase),
+        ("mariadb+mysqldb", pw.MySQLDatabase),
+        ("mariadb+pool", pw.MySQLDatabase),
+    ],
+)
+def test_a_url_of_sqlalchemy_names_a_database_whatever_its_driver(url, kind):
+    found = database(f"{url}://me:secret@host:99/app")
+    assert (isinstance(found, kind), hasattr(found, "_max_connections")) == (True, url.endswith("pool"))
+    assert (found.database, found.connect_params["host"], found.connect_params["port"]) == ("app", "host", 99)
 
 
 @pytest.mark.parametrize("name", [":memory:", "", "file::memory:?cache=shared", "file:x?mode=memory"])

@@ -138,7 +138,7 @@ def test_a_definition_is_refused_and_leaves_the_model_as_it_was(make, subtests):
 
 def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
     for wrong in (None, 5, "Task", object, pw.Field):
-        with pytest.raises(xq.ConfigurationError, match="xq.adapters.django.upgrade takes one of Django"):
+        with pytest.raises(xq.ConfigurationError, match="Django, and xq.adapters.sqlalchemy.upgrade a mapped"):
             xq.upgrade(wrong, MAPPED)  # type: ignore[arg-type]
     with pytest.raises(xq.ConfigurationError, match="clock"):
         xq.upgrade(make.model(), MAPPED, clock="x")  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""The engine's pool: a call has one of its connections while a statement runs, and gives it back as it was."""
+
+# mypy: disable-error-code="valid-type,misc,arg-type,attr-defined,var-annotated,unused-ignore"
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import sqlalchemy as sa
+import xq
+from sqlalchemy import orm
+from tests.conftest import fresh
+from tests.sqlalchemy.maker import engine_of
+from tests.steps import STUCK
+from tests.support.life import end_threads
+from tests.timing import in_sequence
+from xq.adapters.sqlalchemy import upgrade
+
+db = fresh(["sqlite", "postgres", "mariadb"])
+
+
+def engine(db, **options):
+    of_test = engine_of(db)
+    return sa.create_engine(of_test.url, creator=of_test.pool._creator, **options)  # type: ignore[attr-defined]
+
+
+def queue_on(engine, **features):
+    base: Any = type("Base", (orm.DeclarativeBase,), {})
+    columns = {"id": sa.Column(sa.Integer, primary_key=True), "name": sa.Column(sa.String(20))}
+    queue = upgrade(type("Order", (base,), {"__tablename__": "orders", **columns}), features=features, engine=engine)
+    base.metadata.create_all(engine)
+    queue.install()
+    return queue
+
+
+def cycle(queue, name="a"):
+    queue.put({"name": name})
+    return queue.ack(queue.take())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pool_size": 1, "max_overflow": 0, "pool_timeout": STUCK},
+        {"poolclass": sa.NullPool},
+        {"pool_pre_ping": True},
+        {"isolation_level": "AUTOCOMMIT"},
+        {"pool_reset_on_return": None},
+        {"pool_recycle": 0},
+    ],
+    ids=["of one", "none", "pre-ping", "autocommit", "no reset", "recycle"],
+)
+def test_calls_use_any_pool_and_keep_no_connection(db, options):
+    made = engine(db, **options)
+    queue = queue_on(made)
+    assert cycle(queue).name == "a"
+    with in_threads(4) as pool:
+        done = list(pool.map(lambda n: cycle(queue, str(n)), range(40)))
+    assert sorted(int(each.name) for each in done) == [*range(40)]
+    end_threads()
+    assert getattr(made.pool, "checkedout", int)() == 0
+    assert queue.count() == 0
+    made.dispose()
+
+
+@in_sequence
+def in_threads(n):
+    return ThreadPoolExecutor(n)
+
+
+def test_a_session_gets_a_connection_that_begins_transactions_after_a_call_has_had_it(db):
+    made = engine(db, pool_size=1, max_overflow=0)
+    queue = queue_on(made)
+    for end in ("rollback", "commit", "rollback"):
+        cycle(queue)
+        with orm.Session(made) as session:
+            session.add(queue.model(name=end))
+            session.flush()
+            getattr(session, end)()
+    with orm.Session(made) as session:
+        assert session.scalars(sa.select(queue.model.name)).all() == ["commit"]
+    end_threads()
+    made.dispose()
+
+
+def test_an_error_leaves_the_connection_as_it_was(db):
+    made = engine(db, pool_size=1, max_overflow=0)
+    queue = queue_on(made)
+    for _ in range(3):
+        with pytest.raises(xq.NotFound):
+            queue.ack(99)
+        with pytest.raises(sa.exc.DatabaseError):
+            queue.parts.store.execute("SELECT nothing FROM nowhere")
+    assert cycle(queue).name == "a"
+    end_threads()
+    assert made.pool.checkedout() == 0  # type: ignore[attr-defined]
+    made.dispose()
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced(db):
+    made = engine(db, pool_size=1, max_overflow=0)
+    queue = queue_on(made)
+    with made.connect() as connection:
+        connection.connection.driver_connection.close()
+    assert cycle(queue).name == "a"
+    end_threads()
+    made.dispose()
+
+
+@pytest.mark.parametrize("kind", [sa.StaticPool, sa.pool.SingletonThreadPool])
+def test_a_call_does_not_end_the_transaction_of_a_session_with_the_same_connection(kind):
+    made = sa.create_engine("sqlite://", poolclass=kind, connect_args={"check_same_thread": False})
+    queue = queue_on(made)
+    cycle(queue)
+    with orm.Session(made) as session:
+        session.add(queue.model(name="mine"))
+        session.flush()
+        with pytest.raises(xq.ConfigurationError, match="on=session"):
+            queue.put({"name": "other"})
+        queue.put({"name": "joined"}, on=session)
+        session.rollback()
+    assert queue.count() == 0
+    assert cycle(queue).name == "a"
+    end_threads()
+    made.dispose()
