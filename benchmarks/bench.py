@@ -312,4 +312,6 @@ SECTIONS = [
 ]
 
 if __name__ == "__main__":
-    run(SECTIONS, "make bench")
+    from benchmarks.on_django import SECTIONS as ORMS  # it imports this module
+
+    run([*SECTIONS, *ORMS], "make bench")

@@ -14,7 +14,8 @@ INTRODUCTION = """
 
 Every error of xq is one of these classes of `xq`: `except xq.NotOwner`, or `except xq.Error` for all. A traceback ends
 with a note that names the section here; `str(error)` is the message alone. An error has its parts as attributes, and
-keeps them when it is pickled. An error that the database itself raises is that of the ORM, as `peewee.IntegrityError`.
+keeps them when it is pickled. An error that the database itself raises is that of the ORM, as
+`peewee.IntegrityError` or `sqlalchemy.exc.IntegrityError`.
 """
 
 OUTCOMES = """

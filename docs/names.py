@@ -38,7 +38,7 @@ SECTIONS = (
         "What `@Page.xq.worker` returns, and what its function uses. [workers.md](workers.md) explains them.",
         (
             *("Worker", "Running", "run", "current", "Lease", "Batch", "Concurrency"),
-            *("Retry", "Next", "Bury", "Discard", "ProcessDied"),
+            *("Retry", "Next", "Bury", "Discard", "ProcessDied", "after_commit"),
         ),
     ),
     Section("Sessions", "Who owns taken tasks: see [workers.md](workers.md#who-owns-a-taken-task).", ("Session",)),
@@ -66,9 +66,12 @@ SECTIONS = (
     ),
     Section(
         "Testing",
-        "Pytest has them as the fixtures `xq_memory`, `xq_clock`, `run_pending` and `assert_put`: see "
-        "[guide.md](guide.md#testing-your-own-program).",
-        ("testing.Clock", "testing.clock", "testing.memory", "testing.run_pending", "testing.assert_put"),
+        "Pytest has them as the fixtures `xq_memory`, `xq_clock`, `xq_session`, `run_pending`, `run_pending_async` and "
+        "`assert_put`: see [guide.md](guide.md#testing-your-own-program).",
+        (
+            *("testing.Clock", "testing.clock", "testing.memory", "testing.session", "testing.run_pending"),
+            *("testing.run_pending_async", "testing.assert_put"),
+        ),
     ),
     Section(
         "Django",
@@ -78,6 +81,11 @@ SECTIONS = (
             *("adapters.django.admin.QueueAdmin", "adapters.django.migrations.InstallQueue"),
             *("adapters.django.tasks.XQBackend", "adapters.django.console.console", "adapters.django.console.user_of"),
         ),
+    ),
+    Section(
+        "SQLAlchemy",
+        "Their module is `xq.adapters.sqlalchemy`. [The first steps](start/sqlalchemy.md) explain them.",
+        tuple(f"adapters.sqlalchemy.{name}" for name in ("upgrade", "queue", "SqlalchemyQueue")),
     ),
     Section(
         "Spark",
@@ -107,6 +115,7 @@ BARE |= {"xq.adapters.django.tasks.backend.XQBackend"}
 
 # What Python calls public and an application does not use, by class.
 INSIDE: Mapping[str, frozenset[str]] = {
+    "Batch": frozenset(("give",)),
     "Bury": frozenset(("outcome",)),
     "Discard": frozenset(("outcome",)),
     "Retry": frozenset(("outcome",)),
@@ -114,7 +123,7 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
     | {"before_take", "remembers", "accepts", "choose"},
     "Lease": frozenset(("start", "lose", "touched", "taken", "ttr", "finish", "is_lost", "on_loss"))
-    | {"started_at", "ends_at", "touched_at", "touch_at"},
+    | {"started_at", "ends_at", "touched_at", "touch_at", "calls"},
     "Session": frozenset(
         ("new_token", "token", "register", "acquire", "release", "enter", "hold", "note", "forget", "leave", "forked")
     ),
@@ -223,7 +232,7 @@ def public(found: griffe.Class) -> dict[str, griffe.Object]:
 def _bases(found: griffe.Class) -> Iterator[griffe.Class]:
     for base in found.bases:
         path = base.canonical_path if isinstance(base, griffe.Expr) else str(base)
-        if path.startswith("xq.") and ".adapters.django." not in path:
+        if path.startswith("xq.") and ".adapters.django." not in path and path != "xq.api.Queue":  # has a section
             each: Any = find(path.removeprefix("xq."))
             yield each
             yield from _bases(each)
