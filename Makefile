@@ -39,12 +39,14 @@ PYTEST = $(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python -m pytest -n $(LAN
 # A test that hangs ends after 120 s (pyproject.toml); some of those of `make test-long` take longer than that.
 SLOW   = -o faulthandler_timeout=600
 # Which tests: those that ARGS names by path; those of one database; or those of a tier (tests/conftest.py).
-TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest,--tier $(1)))
-# The core of the contract once more, on models of SQLAlchemy, unless ARGS chooses the tests. On the servers it takes 2
-# minutes, which .ci/run has not: it gives ARGS to make test-rest.
-ON_SQLALCHEMY = $(if $(2),,$(PYTEST) $(call TIERS,$(1)) --orm=sqlalchemy tests/contract/core)
+TIERS  = $(if $(findstring tests/,$(ARGS)),,$(if $(DB),--tier test --tier rest --tier more,--tier $(1)))
+# The contract once more, on models of SQLAlchemy, unless ARGS chooses the tests.
+ON_SQLALCHEMY = $(if $(filter-out --%,$(ARGS)),,$(PYTEST) $(call TIERS,$(1)) --orm=sqlalchemy tests/contract$(if $(filter test,$(1)),/core) $(ARGS))
+# The contract's core once more, each call in a transaction of an asynchronous driver.
+IN_LOOPS = $(if $(DB)$(ARGS),,$(foreach driver,aiosqlite asyncpg asyncmy,\
+	$(PYTEST) --orm=sqlalchemy --aio=$(driver) --tier test --tier more tests/contract/core &&) true)
 
-.PHONY: help demo test gate test-all test-rest test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo environment test gate test-all test-rest test-more test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -62,9 +64,11 @@ demo: $(DEMO) ## a first look: run examples/demo.py, have Spark report on that r
 	$(MAKE) --no-print-directory $(REPORT) && \
 	$(BIN)/python examples/demo.py --report "$$made/demo.db"
 
+environment: $(LINT) ## what the tests and lint need, installed
+
 test: $(TEST) ## the tests to run before each commit, 2 to 4 minutes
 	$(PYTEST) $(call TIERS,test) $(ARGS)
-	$(call ON_SQLALCHEMY,test,$(filter-out --%,$(ARGS)))
+	$(call ON_SQLALCHEMY,test)
 
 gate: ## what must pass before commits are handed in: .ci/run on a fresh clone of HEAD, 9 minutes
 	@git status --short | sed 's/^/not committed, so not in the gate: /'
@@ -73,12 +77,16 @@ gate: ## what must pass before commits are handed in: .ci/run on a fresh clone o
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES CI=true bash .ci/run </dev/null && \
 	git rev-parse HEAD >"$$passed" && rm -rf "$$clone" && cat "$$passed" || { echo "see $$clone"; exit 1; }
 
-test-all: $(if $(DB)$(ARGS),test,test test-rest) ## make test and make test-rest: all that must pass before a change lands, 7 minutes
+test-all: $(if $(DB)$(ARGS),test,test test-rest test-more) ## test, test-rest and test-more, 15 minutes
 
-test-rest: $(TEST) ## what test-all runs and test does not
+test-rest: $(TEST) ## what else must pass before a change lands: most of the contract on the servers, the documents
 	$(PYTEST) $(call TIERS,rest) $(ARGS)
-	$(call ON_SQLALCHEMY,rest,$(ARGS))
 	@$(MAKE) --no-print-directory wheel-test ARGS=
+
+test-more: $(TEST) ## what make gate has no time for
+	$(PYTEST) $(call TIERS,more) $(ARGS)
+	$(call ON_SQLALCHEMY,more)
+	$(IN_LOOPS)
 
 test-sqlite: export XQ_TEST_DB = sqlite
 test-sqlite: $(UNITS) ## the units and SQLite's contract, without Spark: make test-sqlite PYTHON=python3.13

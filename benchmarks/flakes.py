@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "--tier", "test", "--tier", "rest")
+TIERS = ("--tier", "test", "--tier", "rest", "--tier", "more")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *TIERS)
 
 
 @contextmanager

@@ -103,30 +103,40 @@ SHARED = [name for name in DATABASES if name != "memory"]  # those that another 
 
 # tiers
 
-TIERS = ("test", "rest", "long")
+TIERS = ("test", "rest", "more", "long")
 ALL, SQLITE = set(DATABASES), {"sqlite"}
+FAST = {"sqlite", "postgres"}  # MariaDB is slow to make tables and triggers
 
-# folder or file -> the databases on which `make test` runs its tests, and those on which `make test-rest` does; the
-# longest counts. What is not here, is of another database, or is a timing test, is left to `make test-long`.
-PLACES: Mapping[str, tuple[set[str], set[str]]] = {
-    "unit": (ALL, ALL),
-    "guarantees": (ALL, ALL),
+# folder or file -> the databases on which `make test` runs its tests, those on which `make test-rest` does, and those
+# on which `make test-more` does; the longest name counts. What is not here, is of another database, or is a timing
+# test, is left to `make test-long`.
+PLACES: Mapping[str, tuple[set[str], ...]] = {
+    "unit": (ALL,),
+    "guarantees": (ALL,),
     "contract": (SQLITE, ALL),
     "contract/core": (set(SHARED), ALL),
     "contract/test_bad_values.py": (SQLITE, SQLITE | {"memory"}),  # most is refused before a database is asked
     "contract/test_tubes_bad_values.py": (SQLITE, SQLITE | {"memory"}),
-    "django": (SQLITE, SQLITE),
-    "django/test_round_trips.py": (SQLITE, ALL),
+    "contract/test_act.py": (SQLITE, FAST, ALL),
+    "contract/test_cli.py": (SQLITE, FAST, ALL),
+    "contract/test_console.py": (SQLITE, FAST, ALL),
+    "contract/test_find.py": (SQLITE, FAST, ALL),
+    "contract/test_names.py": (SQLITE, FAST, ALL),
+    "django": (SQLITE,),
+    "django/test_round_trips.py": (SQLITE, FAST, ALL),
     "inside": (set(), SQLITE),
     "inside/test_lease_steps.py": (SQLITE, ALL),
-    "inside/test_round_trips.py": (SQLITE, ALL),
-    "random": (set(), ALL),
-    "sqlalchemy": (SQLITE, ALL),
+    "inside/test_round_trips.py": (SQLITE, FAST, ALL),
+    "random": (set(), FAST, ALL),
+    "sqlalchemy": (SQLITE, FAST, ALL),
     "project/test_docs.py": (set(), SQLITE),
-    "spark/core": (SQLITE, SQLITE),
+    "spark/core": (SQLITE,),
 }
 # The same for the tests that are run on models of SQLAlchemy (--orm=sqlalchemy).
-ON_SQLALCHEMY: Mapping[str, tuple[set[str], set[str]]] = {"contract/core": (SQLITE, set(SHARED))}
+ON_SQLALCHEMY: Mapping[str, tuple[set[str], ...]] = {
+    "contract": (set(), set(), SQLITE),
+    "contract/core": (SQLITE, set(), set(SHARED)),
+}
 TIMED = ("guarantees", "spark/core")  # whose timing tests run there
 TIMING = pytest.StashKey[bool]()
 
@@ -136,8 +146,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tier",
         choices=TIERS,
         action="append",
-        help="run the tests of this tier: of `make test`, `make test-rest` or `make test-long`; without it, all that "
-        "the arguments name",
+        help="run the tests of this tier: of `make test`, `make test-rest`, `make test-more` or `make test-long`; "
+        "without it, all that the arguments name",
     )
     parser.addoption("--orm", choices=("peewee", "sqlalchemy"), default="peewee", help="whose models `make` upgrades")
     parser.addoption("--aio", metavar="DRIVER", help="with --orm=sqlalchemy: calls join a transaction of this driver's")
@@ -147,7 +157,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if driver := config.getoption("--aio"):
         from tests.sqlalchemy.in_loop import have_calls_join
 
-        have_calls_join(driver)
+        os.environ["XQ_TEST_DB"] = have_calls_join(driver)
 
 
 def _tier(item: pytest.Item) -> str:
@@ -175,12 +185,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A database in memory is SQLite's as in a file, but for what a file of tests says `IN_MEMORY = True` of.
     """
     tiers, only = config.getoption("--tier"), os.environ.get("XQ_TEST_DB")
-    another = config.getoption("--orm") != "peewee"  # memory is for one connection; and see the mark of_peewee
+    another = config.getoption("--orm") != "peewee"  # memory is for one connection
+    foreign = ["of_peewee"] * another + ["apart"] * bool(config.getoption("--aio"))
 
     def is_wanted(item: pytest.Item) -> bool:
         databases = _databases(item)
         in_memory = getattr(getattr(item, "module", None), "IN_MEMORY", False) and not another
-        if ("memory" in databases and not in_memory) or (another and item.get_closest_marker("of_peewee")):
+        if ("memory" in databases and not in_memory) or any(map(item.get_closest_marker, foreign)):
             return False
         return (not tiers or _tier(item) in tiers) and (not only or not databases or only in databases)
 

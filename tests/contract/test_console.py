@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
 
@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 import xq
 from tests.conftest import Maker
 from tests.servers import Postgres
-from tests.steps import eventually
+from tests.steps import PATIENCE, eventually
 from tests.support.console import SAME, visitor
 from xq import serve
 
@@ -62,10 +62,14 @@ def post(here: TestClient, page: str, **form: Any) -> Any:
     return here.post(f"/q/Task/{page}", data=form, headers=SAME)
 
 
-def room_of(here: TestClient) -> Any:
-    """What operations of the console need: while it is held twice, none begins."""
+@contextmanager
+def full_room(here: TestClient) -> Iterator[None]:
+    """Have no operation of the console begin in the block, and each have ended after it."""
     (look,) = vars(here.app)["look"].values()
-    return look.operations
+    with look.operations, look.operations:
+        yield
+    for begun in vars(here.app)["operations"].values():
+        begun.ended.exception(PATIENCE)
 
 
 def buried(queue: Any, n: int, error: str = "TimeoutError: no answer") -> list[Any]:
@@ -116,6 +120,7 @@ def test_the_overview_has_the_exact_numbers_of_models_handles_and_tubes(pages, m
     assert "ann" in shown(here, "/q/a-b-quoted-i")
 
 
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # what no database decides
 def test_the_overview_finds_queues_orders_them_and_folds_what_is_more_than_fifty(make_shared):
     tubes = xq.Tubes(make_shared.db)
     many = [tubes.create_tube(f"tube {place}", "fifo") for place in range(52)]
@@ -257,7 +262,7 @@ HIDDEN = {
 @pytest.mark.parametrize(("hide", "fields"), HIDDEN.values(), ids=HIDDEN)
 def test_what_is_hidden_is_shown_nowhere(pages, hide, fields):
     (key,) = buried(pages, 1)
-    pages.model.update(**fields).where(pages.model.id == key).execute()
+    pages.model.update(**fields).execute()
 
     def found(here: TestClient) -> list[str]:
         answers = [shown(here, path) for path in ("/q/Task", f"/q/Task/task?key={key}", "/q/Task/failures")]
@@ -415,7 +420,7 @@ def test_a_second_click_begins_no_second_operation(pages):
     buried(pages, 3)
     here = browse(pages)
 
-    with (room := room_of(here)), room:  # so that none ends
+    with full_room(here):
         for filter in ("", "", "tube:mail"):
             begin(here, "dig", filter=filter)
         assert operations(here) == [("Dig", "waits for others")] * 2
@@ -438,10 +443,10 @@ def test_selected_tasks_are_moved_in_one_step_and_others_are_named(pages):
 def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages):
     buried(pages, 5)
     here = browse(pages)
-    with (room := room_of(here)), room:  # so that it does not begin
+    with full_room(here):
         begin(here, "dig", filter="state:buried")
         assert post(here, "cancel", filter="state:buried", verb="dig").status_code == 303
-    eventually(lambda: operations(here) == [("Dig", "cancelled")])
+    assert operations(here) == [("Dig", "cancelled")]
     assert 'href="/q/Task?filter=state%3Aburied"' in shown(here, "/q/Task/part")
     assert (run(here, "dig", filter="state:buried"), pages.count("R")) == ("done", 5)
     assert post(here, "cancel", filter="state:ready", verb="dig").status_code == 404
@@ -449,10 +454,9 @@ def test_an_operation_is_cancelled_and_the_same_filter_moves_what_it_left(pages)
 
 def test_an_operation_that_fails_says_why(pages):
     here = browse(pages)
-    with (room := room_of(here)), room:
+    with full_room(here):
         begin(here, "dig", filter="")
         pages.uninstall(keep_columns=True)
-    eventually(lambda: next(iter(vars(here.app)["operations"].values())).ended.done())
     pages.install()
     assert operations(here)[0][1].startswith("failed: ")
     assert "The queue Task is not installed" in shown(here, "/q/Task/part")
@@ -518,7 +522,7 @@ def test_the_verb_of_an_operation_is_its_own_not_the_one_that_a_form_names(pages
     rights = {"ann": "admin", "*": ["dig"]}
     here = browse(pages, user=lambda scope: dict(scope["headers"])[b"by"].decode(), rights=rights)
     here.headers["by"] = "ann"
-    with (room := room_of(here)), room:
+    with full_room(here):
         begin(here, "kill", filter="state:buried", sure="Task")
         here.headers["by"] = "ben"
         for verb, status in (("dig", 404), ("kill", 403)):

@@ -5,31 +5,36 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-import peewee as pw
 import pytest
 
 import xq
 from tests.factories import task, tasks
 
+pytestmark = pytest.mark.of_peewee("a queue of SQLAlchemy joins its sessions and connections")
 
-def begun(db, queue):
+
+def begun(queue):
     """A connection beside those of the ORM, with a transaction open."""
-    is_file = isinstance(db, pw.SqliteDatabase)
-    raw = sqlite3.connect(db.database) if is_file else queue.parts.store.connector().open()
+    store = queue.parts.store
+    raw = (
+        sqlite3.connect(store.address().parameters["database"])
+        if store.engine == "sqlite"
+        else store.connector().open()
+    )
     raw.cursor().execute("BEGIN")
     return closing(raw)
 
 
-def test_what_calls_do_is_part_of_the_transaction(make_shared):
-    queue = make_shared({"keep": True, "limit": 2}).xq
+def test_what_calls_do_is_part_of_the_transaction(make):
+    queue = make({"keep": True, "limit": 2}).xq
     seen = []
     queue.on_change(lambda task, event, source, target: seen.append(event))
-    with begun(make_shared.db, queue) as raw:
+    with begun(queue) as raw:
         queue.put(task(), on=raw)
         raw.rollback()
         assert (queue.count(), queue.stats().transition) == (0, {})
     seen.clear()
-    with begun(make_shared.db, queue) as raw:
+    with begun(queue) as raw:
         queue.put(task(), on=raw)
         assert (queue.count(), seen) == (0, [])
         with pytest.raises(xq.Full):  # in a savepoint

@@ -20,6 +20,7 @@ ROLES = ("runat", "attempts", "error")
 ERROR = {"error": pw.TextField(null=True)}
 
 
+@pytest.mark.of_peewee("the block binds Peewee's models")
 def test_models_are_on_a_database_in_memory_for_the_block_and_back_on_their_own_after_it(make):
     Task = make({"delayed": True}, roles=("runat",))
     own = Task.put(task())

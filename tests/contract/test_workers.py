@@ -153,8 +153,10 @@ class End(NamedTuple):
     error: str = ""
     name: str = "first"
     options: dict[str, Any] = {}
+    marks: Any = ()
 
 
+OF_PEEWEE = pytest.mark.of_peewee("the connection is Peewee's")
 ENDS = {
     "returns": End(lambda Task, found: None, "D"),
     "raises": End(raises(Failed("as it must")), "B", "Failed: as it must"),
@@ -177,13 +179,15 @@ ENDS = {
     "acks it, and writes a field that is not": End(
         lambda Task, found: found.ack(update={"nmae": "z"}), "B", "BadValue"
     ),
-    "closes the connection behind the ORM": End(lambda Task, found: Task._meta.database.connection().close(), "D"),
-    "leaves a block open": End(leave_open(lambda db: db.atomic().__enter__()), "B", "LeftOpen:"),
-    "leaves a transaction open": End(leave_open(lambda db: db.execute_sql("BEGIN")), "B", "LeftOpen:"),
+    "closes the connection behind the ORM": End(
+        lambda Task, found: Task._meta.database.connection().close(), "D", marks=OF_PEEWEE
+    ),
+    "leaves a block open": End(leave_open(lambda db: db.atomic().__enter__()), "B", "LeftOpen:", marks=OF_PEEWEE),
+    "leaves a transaction open": End(leave_open(lambda db: db.execute_sql("BEGIN")), "B", "LeftOpen:", marks=OF_PEEWEE),
 }
 
 
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("end", [pytest.param(end, id=what, marks=end.marks) for what, end in ENDS.items()])
 def test_whatever_a_function_does_its_task_ends_and_the_next_one_is_done(make_shared, shared_db, end):
     Task, told = with_errors(make_shared), list[int]()
     first, second = Task.xq.put_many([task(name="first"), task(name="second")])

@@ -10,7 +10,7 @@ from django.db import connection, models
 from tests.django.conftest import Maker
 from tests.django.on_tasks import backend, install
 from tests.django.shop import jobs
-from tests.support.trips import ALL, JOBS, Counter, counter_of, job, job_of, measured, table
+from tests.support.trips import ALL, Counter, counter_of, job, job_of, measured, table
 from tests.timing import in_sequence
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import run
@@ -128,7 +128,7 @@ def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
 
     found = {"a model": measured(counter, queue({})), "a model, all": measured(counter, queue(dict(ALL)))}
     code = make({}, model=django_db.model("Code", x=models.UUIDField(null=True))).xq
-    found["a model"]["a thread's job, UUIDField"] = job_of(counter, code, lambda task: None, JOBS)
+    found["a model"]["a thread's job, UUIDField"] = job_of(counter, code, lambda task: None)
     with backend():
         install(django_db)
         found["django.tasks"] = of_tasks(counter)

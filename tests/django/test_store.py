@@ -22,6 +22,7 @@ from django.db.models.signals import post_save, pre_save
 from django.test.utils import CaptureQueriesContext, override_settings
 
 import xq
+from tests.contract.test_on import test_what_calls_do_is_part_of_the_transaction  # noqa: F401 (runs here as well)
 from tests.steps import PATIENCE, eventually
 from xq.adapters.django import queue, upgrade
 from xq.adapters.django.connections import database_of

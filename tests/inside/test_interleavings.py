@@ -42,7 +42,7 @@ def test_the_first_take_of_a_process_finds_what_a_dead_one_held(make_live):
 
     with another_process(make_live.db, child) as other:
         assert next(other) == put.id
-        proof = database_of(make_live.db).liveness
+        proof = database_of(make_live.db).find_liveness()
         assert proof is not None
         eventually(proof.renew)  # beside a new lock file nobody is taken for dead
         name = next(other)

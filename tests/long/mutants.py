@@ -820,7 +820,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="these only (default: all of the tiers)")
     tiers = "as for pytest; again for more (default: test)"
-    parser.add_argument("--tier", action="append", choices=("test", "rest", "long"), help=tiers)
+    parser.add_argument("--tier", action="append", choices=("test", "rest", "more", "long"), help=tiers)
     parser.add_argument("--from", dest="first", type=int, default=1, metavar="NUMBER", help="the first one to judge")
     parser.add_argument("--hints-only", action="store_true", help="run the most likely tests, and not the whole tier")
     return parser.parse_args()

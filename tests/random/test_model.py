@@ -13,5 +13,5 @@ IN_MEMORY = True  # the tests run on a database in memory as well, whose threads
 @pytest.mark.parametrize("kind", DATABASES)
 def test_random_calls_leave_what_the_model_says(kind, tmp_path_factory):
     check_random_calls(
-        lambda: PeeweeApplication(kind, tmp_path_factory.mktemp("model")), programs=150 if kind == "sqlite" else 20
+        lambda: PeeweeApplication(kind, tmp_path_factory.mktemp("model")), programs=100 if kind == "sqlite" else 12
     )

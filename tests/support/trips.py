@@ -18,6 +18,7 @@ import peewee as pw
 import pytest
 
 import xq
+from tests.steps import PATIENCE
 from tests.support.life import die, threads
 from tests.timing import in_sequence
 from xq.adapters.databases import file_notifier
@@ -181,9 +182,8 @@ def counter_of(patch: pytest.MonkeyPatch) -> Counter:
 
 ALL: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60, "history": True}
 MANY = 100  # tasks of a list
-LEFT, DEAD = 2_500, 250  # tasks and sessions of which a take looks after a part
-JOBS = 100  # of the shorter run of a worker; the longer one has three times as many
-FEW = 20  # jobs that each are alike
+LEFT, DEAD = 250, 250  # tasks and sessions of which a take looks after a part
+FEW = 20  # jobs of the shorter run of a worker; the longer one has three times as many
 MINUTE = 60.0
 
 
@@ -323,7 +323,7 @@ def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
     found, queues = trips_of(counter, lists(db, kinds)), kinds | {"on_change": task_of(db, {}, "Observed")}
     queues["on_change"].on_change(lambda *change: None)
     for name, queue in queues.items():
-        found[f"a thread's job, {name}"] = job_of(counter, queue, lambda task: None, JOBS)
+        found[f"a thread's job, {name}"] = job_of(counter, queue, lambda task: None)
     queue = timed(db, "utubes", {"utube": True})
     queue.worker(lambda task: None)
     for utubes, n in (("one utube", 1), ("5 utubes", 5)):
@@ -381,9 +381,9 @@ def awaited_ack(counter: Counter, queue: Any) -> dict[str, str]:
     return {"a job that awaits its ack": job_of(counter, queue, ack)}
 
 
-def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any], jobs: int = FEW) -> str:
+def job_of(counter: Counter, queue: Any, function: Callable[[Any], Any]) -> str:
     queue.worker(function)
-    found = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run, jobs)
+    found = job(counter, queue, lambda n: queue.put_many([{}] * n), queue.run)
     queue.handlers.clear()
     return found
 
@@ -501,10 +501,19 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
             pause = thread._cycle()
             counter.now = max(counter.now + pause, 0.0 if thread._notified else thread._next_at)
 
+    def rest() -> bool:
+        rests.set()
+        return over.wait()
+
     for queue in queues:
         queue.take()
     thread = queues[0].parts.maintenance._duties
-    with pytest.MonkeyPatch.context() as patch, counter.alone(), ExitStack() as waiting:
+    rests, over = threading.Event(), threading.Event()
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as waiting:
+        patch.setattr(thread, "_wait_and_work", rest)  # else it polls beside this one
+        waiting.callback(over.set)
+        thread.call_for(thread.look)
+        assert rests.wait(PATIENCE)
         patch.setattr(sleeping, "_sleep", sleep)
         patch.setattr(file_notifier, "QUIET", 0.0)  # of the real time, which the files have
         pass_by()
@@ -517,9 +526,7 @@ def idle(counter: Counter, queues: Sequence[Any]) -> Trips:
 
 
 @in_sequence
-def job(
-    counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object], jobs: int = JOBS
-) -> str:
+def job(counter: Counter, queue: Any, put: Callable[[int], object], run: Callable[..., object], jobs: int = FEW) -> str:
     """Return what a job sends: by how much a run of many sends more than one of fewer."""
     runs = []
     for n in (jobs, jobs, 3 * jobs):

@@ -14,6 +14,7 @@ from tests.factories import task
 from tests.steps import fail_for, fail_no_more, names
 
 IN_MEMORY = True
+APART = pytest.mark.apart("in the caller's transaction a take raises")
 
 Json: Any = type("Json", (pw.TextField,), {"python_value": lambda self, value: value and json.loads(value)})
 BURIES = {"buried": True, "history": True}
@@ -30,6 +31,7 @@ def unreadable(make, features: Any = BURIES) -> Any:
     return Task, found, wrong
 
 
+@APART
 def test_a_row_that_cannot_be_read_is_buried_with_the_reason_and_the_others_go_on(make, caplog):
     Task, (bad, *_), wrong = unreadable(make)
     assert names([Task.take(), *Task.xq.take_many(5)]) == ["b", "c"]
@@ -41,12 +43,14 @@ def test_a_row_that_cannot_be_read_is_buried_with_the_reason_and_the_others_go_o
     assert Task.xq.check() == []
 
 
+@APART
 def test_a_batch_goes_on_around_a_row_that_cannot_be_read(make):
     Task, (bad, *_), _ = unreadable(make)
     assert names([each for _ in range(3) for each in Task.xq.take_many(2)]) == ["b", "c"]
     assert Task.xq.peek(bad.id).status == "B"
 
 
+@APART
 def test_without_buried_takes_pass_over_a_row_that_cannot_be_read_and_log_it_once(make, caplog):
     Task, (bad, *_), _ = unreadable(make, {})
     assert names([Task.take(), Task.take()]) == ["b", "c"]
@@ -55,6 +59,7 @@ def test_without_buried_takes_pass_over_a_row_that_cannot_be_read_and_log_it_onc
     assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 1
 
 
+@APART
 def test_a_row_that_cannot_be_read_is_found_shown_and_moved_by_its_key(make):
     Task, (bad, *_), wrong = unreadable(make, {"buried": "any"})
     queue = Task.xq
@@ -75,6 +80,7 @@ def test_within_the_transaction_of_the_application_the_take_raises_and_changes_n
     assert Task.xq.peek(bad.id).status == "R"
 
 
+@APART
 def test_takes_pass_over_a_task_that_the_database_refuses_to_move_and_doctor_names_it(make, caplog):
     Task = make(BURIES, roles=ROLES, attributes={"error": pw.TextField(null=True)})
     bad, *_ = Task.xq.put_many([task(name=name, tube="x") for name in "abc"])
@@ -88,6 +94,7 @@ def test_takes_pass_over_a_task_that_the_database_refuses_to_move_and_doctor_nam
     assert Task.kill(bad.id).name == "a"
 
 
+@APART
 def test_in_a_utube_the_tasks_behind_one_that_the_database_refuses_to_move_wait_and_the_other_utubes_go_on(make):
     Task = make({"utube": True}, roles=("utube", "attempts"))
     bad, *_ = Task.xq.put_many([task(name=name, utube=utube) for name, utube in (("a", "x"), ("b", "x"), ("c", None))])

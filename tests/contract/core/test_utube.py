@@ -129,6 +129,7 @@ def test_tasks_of_utubes_are_taken_as_their_story_says(queue, story):
     assert is_exact(queue)
 
 
+@pytest.mark.apart("in the caller's transaction a take looks at few groups of others")
 def test_what_may_be_taken_is_found_behind_any_number_of_utubes_that_may_not(make):
     Task = make({"utube": True, "ttl": True}, roles=("utube", "tube", "runat"))
     Task.xq.put_many([task(tube="x", utube=f"{i}") for i in range(1_500)], ttl=5)
@@ -187,6 +188,7 @@ def test_a_table_with_rows_becomes_such_a_queue_unless_too_many_are_taken(make):
     assert taken(model, 9) == ["b0"]
 
 
+@pytest.mark.apart("in the caller's transaction a take looks at few groups of others")
 def test_heads_that_are_wrong_are_found_and_repaired(queue):
     put(queue, "a0", "a1", "b0")
     a0 = queue.take()
