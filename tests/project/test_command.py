@@ -57,6 +57,29 @@ def plain(page):
     print("plain", page.id, flush=True)
 """
 
+MAPPED = """
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from xq.adapters.sqlalchemy import upgrade
+
+class Base(DeclarativeBase):
+    pass
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+engine = sa.create_engine("sqlite:///shop.db")
+orders = upgrade(Order, None, {"keep": True}, engine=engine)
+
+@orders.worker(session=sessionmaker(engine))
+def ship(order, session):
+    print("shipped", order.id, order in session, flush=True)
+
+Base.metadata.create_all(engine)
+orders.install()
+"""
+
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
@@ -139,6 +162,14 @@ def test_a_worker_is_a_handler_a_queue_or_a_plain_function(app):
     )
     assert xq(app, "worker", "app:plain")[0] == 1
     assert xq(app, "worker", "app:work", "--kind", "fibre")[0] == 1
+
+
+def test_a_worker_s_class_may_be_one_of_sqlalchemy(tmp_path):
+    (tmp_path / "shop.py").write_text(MAPPED)
+    for n, target in enumerate(["shop:Order", "shop:orders", "shop:ship"], 1):
+        assert xq(tmp_path, "put", "shop:Order", "{}")[1] == f"{n}\n"
+        code, out, err = xq(tmp_path, "worker", target, "--until-empty")
+        assert (code, out) == (0, f"shipped {n} True\n"), err
 
 
 def test_tail_follows_the_transitions_and_its_reader_may_end_early(app):

@@ -16,6 +16,7 @@ import peewee as pw
 import sqlalchemy as sa
 import xq
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from tests.sqlalchemy.maker import with_pragmas
 
 # driver -> the database that it is for
 ASYNCHRONOUS: Mapping[str, type[pw.Database]] = {
@@ -23,7 +24,6 @@ ASYNCHRONOUS: Mapping[str, type[pw.Database]] = {
     "asyncpg": pw.PostgresqlDatabase,
     "psycopg": pw.PostgresqlDatabase,
     "asyncmy": pw.MySQLDatabase,
-    "aiomysql": pw.MySQLDatabase,
 }
 SCHEMES = {pw.SqliteDatabase: "sqlite", pw.PostgresqlDatabase: "postgresql", pw.MySQLDatabase: "mariadb"}
 JOINING = ("put", "put_many", "take", "take_many", "ack", "release", "bury", "touch", "ack_many", "release_many")
@@ -35,7 +35,9 @@ def engine(db: Any, driver: str, **options: Any) -> AsyncEngine:
     scheme = SCHEMES[ASYNCHRONOUS[driver]]
     if scheme == "sqlite":
         url = sa.URL.create("sqlite+aiosqlite", database=str(db.database))
-        return create_async_engine(url, connect_args={"timeout": 20}, **options)
+        made = create_async_engine(url, connect_args={"timeout": 20}, **options)
+        with_pragmas(made.sync_engine, db._pragmas)
+        return made
     given = {name: db.connect_params.get(name) for name in ("host", "port", "password")}
     user = db.connect_params.get("user")
     return create_async_engine(
@@ -43,10 +45,11 @@ def engine(db: Any, driver: str, **options: Any) -> AsyncEngine:
     )
 
 
-def have_calls_join(driver: str) -> None:
-    """Have the queue's methods run in loops from now on."""
+def have_calls_join(driver: str) -> str:
+    """Have the queue's methods run in loops from now on. Return the database that the driver is for."""
     for name in (*JOINING, *MORE):
         setattr(xq.Queue, name, _in_a_loop(name, getattr(xq.Queue, name), driver))
+    return SCHEMES[ASYNCHRONOUS[driver]].replace("postgresql", "postgres")
 
 
 def _in_a_loop(name: str, method: Callable[..., Any], driver: str) -> Callable[..., Any]:

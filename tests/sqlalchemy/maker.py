@@ -54,7 +54,7 @@ class Converted(sa.TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
         value = self.field.db_value(value)
-        return value.value if isinstance(value, pw.Value) else value
+        return value.value if isinstance(value, pw.Value) else getattr(value, "obj", value)  # of a Binary
 
     def process_result_value(self, value: Any, dialect: Any) -> Any:
         return self.field.python_value(value)
@@ -97,6 +97,9 @@ class Row:
         return hash(self._pk)
 
 
+WRITES = ("_meta", "update")  # of the Peewee model's, by which tests write
+
+
 def mapped(model: Any) -> Any:
     meta = model._meta
     keys = {field.name for field in meta.get_primary_keys()}
@@ -112,7 +115,7 @@ def mapped(model: Any) -> Any:
         )
         for field in meta.sorted_fields
     ]
-    found = type(model.__name__, (Row,), {})
+    found = type(model.__name__, (Row,), {name: getattr(model, name) for name in WRITES})
     orm.registry().map_imperatively(found, sa.Table(meta.table_name, sa.MetaData(), *columns, schema=meta.schema))
     return found
 
@@ -130,14 +133,16 @@ def engine_of(db: Any) -> sa.Engine:
 
 @cache
 def _engine(url: str, parameters: Any, pragmas: Any) -> sa.Engine:
-    made = sa.create_engine(url, connect_args=dict(parameters))
+    return with_pragmas(sa.create_engine(url, connect_args=dict(parameters)), pragmas)
 
-    @sa.event.listens_for(made, "connect")
+
+def with_pragmas(engine: sa.Engine, pragmas: Any) -> sa.Engine:
+    @sa.event.listens_for(engine, "connect")
     def connected(raw: Any, _: Any) -> None:
         for name, value in pragmas:
-            raw.execute(f"PRAGMA {name} = {value}")
+            raw.cursor().execute(f"PRAGMA {name} = {value}")
 
-    return made
+    return engine
 
 
 @cache

@@ -23,6 +23,7 @@ from tests.factories import task
 from tests.sqlalchemy.in_loop import engine as engine_of
 from tests.steps import STUCK
 from xq.adapters.sqlalchemy import upgrade
+from xq.adapters.sqlalchemy.asynchronous import engine_beside, parameters_of
 
 on_each_driver = pytest.mark.parametrize(
     ("shared_db", "driver"),
@@ -31,7 +32,6 @@ on_each_driver = pytest.mark.parametrize(
         ("postgres", "asyncpg"),
         ("postgres", "psycopg"),
         ("mariadb", "asyncmy"),
-        ("mariadb", "aiomysql"),
     ],
     indirect=["shared_db"],
 )
@@ -265,6 +265,31 @@ async def test_a_wait_within_the_session_s_transaction_is_refused(shared_db, dri
 
 @on_each_driver
 @in_a_loop
+async def test_a_session_in_autocommit_mode_is_refused(shared_db, driver):
+    async with shop(shared_db, driver, isolation_level="AUTOCOMMIT") as made, AsyncSession(made.engine) as session:
+        with pytest.raises(xq.ConfigurationError, match="AUTOCOMMIT"):
+            await made.aio.put({"cents": 1}, on=session)
+        assert await made.counts() == {}
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@in_a_loop
+async def test_a_connection_that_the_server_has_closed_leaves_the_pool(shared_db, driver):
+    async with shop(shared_db, driver) as made, AsyncSession(made.engine) as session:
+        own = await session.scalar(sa.text("SELECT pg_backend_pid()"))
+        async with made.engine.connect() as other:
+            await other.execute(sa.text(f"SELECT pg_terminate_backend({own})"))
+        with pytest.raises(sa.exc.DBAPIError):
+            await made.aio.put({"cents": 1}, on=session)
+        await session.rollback()
+        await made.aio.put({"cents": 1}, on=session)
+        await session.commit()
+        assert await made.counts() == {"R": 1}
+
+
+@on_each_driver
+@in_a_loop
 async def test_a_session_is_for_its_own_kind_of_call_and_for_its_own_database(shared_db, driver, tmp_path):
     async with shop(shared_db, driver) as made, AsyncSession(made.engine) as session:
         with pytest.raises(xq.BadType, match="await orders.aio.put"):
@@ -323,8 +348,10 @@ def test_parameters_of_asyncpg_are_translated():
         "connect_timeout": 3,
         "options": r"-c search_path=a\ b -c jit=off",
     }
-    several = beside("postgresql+asyncpg:///shop?host=a:1&host=b:2", connect_args={"password": lambda: "made"})
-    assert (several["host"], several["port"], several["password"]) == ("a,b", "1,2", "made")
+    url, options = "postgresql+asyncpg:///shop?host=a:1&host=b:2", {"statement_cache_size": 0}
+    several = create_async_engine(url, connect_args=options)
+    _, found = parameters_of(engine_beside(several))
+    assert (found["host"], found["port"], found["prepare_threshold"]) == ("a,b", "1,2", None)
     assert beside("postgresql+asyncpg://here/shop", connect_args={"ssl": False})["sslmode"] == "disable"
     found = beside("mysql+asyncmy://here/shop?charset=utf8mb4", connect_args={"echo": True, "connect_timeout": 3})
     assert (found["charset"], found["connect_timeout"], "echo" in found) == ("utf8mb4", 3, False)
@@ -353,7 +380,18 @@ def test_what_an_aiosqlite_engine_sets_when_it_connects_holds_beside_it_too(tmp_
     [
         ("sqlite+aiosqlite://", {}, "in memory"),
         ("postgresql+asyncpg://here/shop", {"async_creator": lambda: None}, "a function of yours"),
-        ("postgresql+asyncpg://here/shop", {"connect_args": {"ssl": ssl.create_default_context()}}, "SSLContext"),
+        (
+            "postgresql+asyncpg://here/shop",
+            {"connect_args": {"ssl": ssl.create_default_context()}},
+            "ssl <ssl",
+        ),
+        (
+            "postgresql+asyncpg://here/shop",
+            {"connect_args": {"password": lambda: "made"}},
+            "a password that",
+        ),
+        ("postgresql+asyncpg://here/shop?gsslib=sspi", {}, "gsslib, which xq cannot say to psycopg"),
+        ("mysql+aiomysql://here/shop", {}, "asyncmy, not aiomysql"),
     ],
 )
 def test_an_engine_of_which_xq_can_make_none_beside_is_refused(url, options, words):

@@ -80,6 +80,16 @@ def test_the_function_cannot_end_the_transaction(shop, end):
     assert f"calls {end}() of its session" in shop.why()
 
 
+def test_a_status_that_is_not_loaded_is_not_the_functions_to_write_either(shop):
+    async def write(order: Any, session: Any) -> None:
+        session.expire(order)
+        order.xq_status = "D"
+
+    pays(shop, write)
+    assert (runs(shop), shop.paid()) == ("B", [])
+    assert "'xq_status' is the queue's status, which only the queue writes" in shop.why()
+
+
 def test_the_function_may_finish_the_task_in_its_session(shop):
     async def release(order: Any, session: Any) -> None:
         await shop.orders.aio.release(order, delay=60, on=session)

@@ -16,6 +16,7 @@ from tests.conftest import fresh
 from tests.sqlalchemy.maker import engine_of
 from tests.steps import STUCK
 from tests.support.life import end_threads
+from tests.support.trips import counter_of
 from tests.timing import in_sequence
 from xq.adapters.sqlalchemy import upgrade
 
@@ -38,7 +39,7 @@ def queue_on(engine, **features):
 
 def cycle(queue, name="a"):
     queue.put({"name": name})
-    return queue.ack(queue.take())
+    return queue.ack(queue.take(STUCK))  # another thread may have locked what this one sees
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,40 @@ def test_a_connection_that_the_server_has_closed_is_replaced(db):
     assert cycle(queue).name == "a"
     end_threads()
     made.dispose()
+
+
+def test_a_call_sends_only_its_statement(db, monkeypatch):
+    counter, made = counter_of(monkeypatch), engine(db)
+    queue = queue_on(made)
+    cycle(queue)  # the first calls look at the installation
+    key = queue.put({"name": "a"}).id
+    for call in (lambda: queue.put({"name": "b"}), queue.take, lambda: queue.ack(key)):
+        with counter.counting() as sent:
+            call()
+        assert str(sent) == "1/1/1", sent.texts
+    end_threads()
+    made.dispose()
+
+
+def test_the_maintenance_thread_uses_no_connection_of_the_pool(db):
+    made = engine(db, pool_size=1, max_overflow=0, pool_timeout=0)
+    queue = queue_on(made)
+    store: Any = queue.parts.executor.database.store
+    with made.connect(), in_threads(1) as pool:
+        assert pool.submit(lambda: [store.connect_unpooled(), queue.parts.store.execute("SELECT 1")]).result()
+        pool.submit(store.disconnect).result()
+    end_threads()
+    assert made.pool.checkedin() == 1  # type: ignore[attr-defined]
+    made.dispose()
+
+
+def test_a_session_of_another_database_in_memory_is_refused():
+    mine, other = (sa.create_engine("sqlite://", poolclass=sa.StaticPool) for _ in "ab")
+    queue = queue_on(mine)
+    with orm.Session(other) as session, pytest.raises(xq.ConfigurationError, match="on= is on sqlite://"):
+        queue.put({"name": "a"}, on=session)
+    for each in (mine, other):
+        each.dispose()
 
 
 @pytest.mark.parametrize("kind", [sa.StaticPool, sa.pool.SingletonThreadPool])

@@ -17,13 +17,6 @@ from tests.sqlalchemy.shop import Shop
 
 
 @pytest.fixture
-def shop(shared_db):
-    made = Shop(shared_db)
-    yield made
-    made.engine.dispose()
-
-
-@pytest.fixture
 def session(shop):
     """The session of a test, whose connection is rolled back at its end."""
     with shop.engine.connect() as connection:
@@ -117,8 +110,6 @@ async def _coroutines(shared_db: Any, xq_session: Any, run_pending_async: Any, f
 
     async with engine.connect() as connection:
         outer = await connection.begin()
-        if driver == "aiosqlite":  # whose sqlite3 begins no transaction before a savepoint
-            await connection.exec_driver_sql("BEGIN")
         async with AsyncSession(connection, join_transaction_mode="create_savepoint") as session:
             clock = xq_session(session)
             await shop.orders.aio.put({"cents": 1}, on=session, delay=60)

@@ -16,6 +16,7 @@ from sqlmodel.main import default_registry
 import sqlalchemy as sa
 import xq
 from sqlalchemy import orm
+from sqlalchemy.dialects import mysql
 from tests.conftest import fresh
 from tests.sqlalchemy.maker import engine_of
 from tests.support.life import end_threads
@@ -32,15 +33,17 @@ class State(enum.Enum):
     FAILED = "failed!"
 
 
-class Cents(sa.TypeDecorator[float]):
-    impl = sa.Integer
-    cache_ok = True
+def converted(impl: Any, bind: Any, result: Any) -> Any:
+    """A type of the application."""
+    way = {"process_bind_param": lambda _, value, dialect: bind(value)}
+    way |= {"process_result_value": lambda _, value, dialect: result(value)}
+    return type("Converted", (sa.TypeDecorator,), {"impl": impl, "cache_ok": False, **way})
 
-    def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        return value and round(value * 100)
 
-    def process_result_value(self, value: Any, dialect: Any) -> Any:
-        return value and value / 100
+Cents = converted(sa.Integer, lambda value: value and round(value * 100), lambda value: value and value / 100)
+Names = converted(sa.JSON, lambda names: {"names": names}, lambda found: found["names"])
+Bytes = sa.BINARY(16).with_variant(sa.LargeBinary(), "postgresql")
+Binary = converted(Bytes, lambda key: key and key.bytes, lambda found: found and uuid.UUID(bytes=found))
 
 
 @pytest.fixture
@@ -89,16 +92,35 @@ def test_values_come_back_as_the_application_s_types(engine, base):
         paid: orm.Mapped[bool] = orm.mapped_column(default=True)
         rest: orm.Mapped[Any] = orm.mapped_column(sa.Numeric(10, 2), default=2)
         raw: orm.Mapped[bytes] = orm.mapped_column(sa.LargeBinary)
+        packed: orm.Mapped[Any] = orm.mapped_column(sa.PickleType)
+        names: orm.Mapped[list[str]] = orm.mapped_column(Names)
         secret: orm.Mapped[int] = orm.mapped_column("hidden", default=lambda: 7)
 
     moment, key = datetime(2030, 1, 2, 3, 4, 5), uuid.uuid4()
     at = moment if engine.dialect.name != "postgresql" else moment.replace(tzinfo=UTC)
     queue = queue_of(engine, Order)
-    new = Order(price=1.25, more={"a": [1]}, other=key, made=moment, at=at, raw=b"\0\xff")
+    new = Order(price=1.25, more={"a": [1]}, other=key, made=moment, at=at, raw=b"\0\xff", packed={1: 2}, names=["a"])
     for found in done(queue, new):
         assert (found.price, found.more, found.other) == (1.25, {"a": [1]}, key)
         assert (found.made, found.at, found.paid, found.rest) == (moment, at, True, 2)
         assert (found.raw, found.secret, type(found.id)) == (b"\0\xff", 7, uuid.UUID)
+        assert (found.packed, found.names) == ({1: 2}, ["a"])
+
+
+def test_a_key_may_be_a_uuid_in_bytes_and_people_name_it_as_a_uuid(engine, base):
+    class Order(base):
+        __tablename__ = "orders"
+        id: orm.Mapped[uuid.UUID] = orm.mapped_column(Binary, primary_key=True)
+
+    queue, keys = (
+        queue_of(engine, Order, features={"buried": "any", "history": True}),
+        [uuid.UUID(int=n) for n in range(3)],
+    )
+    queue.put_many([Order(id=key) for key in keys])
+    assert [found.id for found in queue.find(f"key:{keys[1]}").tasks] == [keys[1]]
+    assert queue.act("bury", "", chunk=1).run().done == 3
+    assert {row.key for row in queue.history()} == {key.hex for key in keys}
+    assert [queue.dig(key).id for key in keys] == keys
 
 
 def test_states_are_stored_as_the_enum_s_names(engine, base):
@@ -112,7 +134,7 @@ def test_states_are_stored_as_the_enum_s_names(engine, base):
     assert [found.state for found in done(queue, {})] == [State.OPEN, State.SENDING, State.SENT, State.SENT]
     with engine.connect() as connection:
         assert connection.scalars(sa.text("SELECT state FROM orders")).all() == ["SENT"]
-    assert queue.check() == []
+    assert (queue.check(), queue.count(State.SENT)) == ([], 1)
 
 
 def test_an_enum_s_values_are_stored_if_it_says_so(engine, base):
@@ -126,7 +148,7 @@ def test_an_enum_s_values_are_stored_if_it_says_so(engine, base):
     states = {"R": State.OPEN, "T": State.SENDING, "D": State.SENT, "B": State.FAILED}
     queue = queue_of(engine, Order, {"status": "state"}, statuses=states)
     assert [found.state for found in done(queue, {})] == [State.OPEN, State.SENDING, State.SENT, State.SENT]
-    assert queue.statuses["R"] == "open!"
+    assert (queue.statuses["R"], queue.count(State.SENT)) == ("open!", 1)
 
 
 def test_the_server_s_defaults_and_computed_columns_come_back(engine, base):
@@ -269,6 +291,45 @@ def test_what_cannot_be_a_queue_is_refused_by_name(engine, base):
         upgrade(Gift)
     with pytest.raises(xq.ConfigurationError, match=r"schema_translate_map.*__table_args__"):
         upgrade(Order).parts.store.bind(engine.execution_options(schema_translate_map={None: "other"}))
+
+
+def test_a_class_that_adds_a_column_to_a_queue_later_is_refused(base):
+    class Order(base):
+        __tablename__ = "orders"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+        kind: orm.Mapped[str] = orm.mapped_column(sa.String(20))
+        __mapper_args__ = {"polymorphic_on": "kind"}
+
+    queue = upgrade(Order)
+
+    class Gift(Order):  # has the columns of all
+        __mapper_args__ = {"polymorphic_identity": "gift"}
+
+    assert queue.parts.store.is_mine(Gift)
+    with pytest.raises(xq.ConfigurationError, match=r"Card adds columns.*upgrade\(Order, \.\.\.\) below"):
+
+        class Card(Order):
+            card: orm.Mapped[str | None]
+            __mapper_args__ = {"polymorphic_identity": "card"}
+
+
+def test_a_queue_that_is_bound_later_has_the_types_of_its_database(engine):
+    def order():
+        class Order(type("Base", (orm.DeclarativeBase,), {})):
+            __tablename__ = "orders"
+            id: orm.Mapped[uuid.UUID] = orm.mapped_column(primary_key=True)
+            at: orm.Mapped[datetime] = orm.mapped_column(
+                sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+            )
+            raw: orm.Mapped[bytes] = orm.mapped_column(sa.LargeBinary)
+
+        return Order
+
+    early, later = upgrade(order(), engine=engine), upgrade(order())
+    later.bind(engine)
+    its, wanted = (each.parts.tasks.table for each in (later, early))
+    assert [field.type for field in its.fields] == [field.type for field in wanted.fields]
+    assert [field.type for field in its.key] == [field.type for field in wanted.key]
 
 
 def test_a_native_enum_as_status_is_refused_where_the_database_has_one(engine, base):

@@ -8,8 +8,10 @@ import pytest
 
 import sqlalchemy as sa
 import xq
+import xq.otel
 from sqlalchemy import orm
 from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
+from tests.contract.test_otel import Traced
 from tests.sqlalchemy.maker import engine_of as engine
 from xq.adapters.sqlalchemy import upgrade
 from xq.testing import Clock
@@ -157,8 +159,17 @@ def test_on_a_connection_the_instance_is_of_no_session(desk):
 def test_a_row_of_the_session_is_not_put_again(desk, session):
     orders = desk.queue(**KEEPS)
     order = orders.put(desk.Order(), on=session)
-    with pytest.raises(xq.BadValue, match="has a row"):
+    with pytest.raises(xq.BadValue, match="is a task already"):
         orders.put(order, on=session)
+
+
+def test_what_is_put_in_a_session_carries_the_trace_of_the_put(desk, session):
+    orders, traced = desk.queue({"trace": "trace"}, **KEEPS), Traced()
+    xq.otel.instrument(orders, traced.provider)
+    put = [orders.put(desk.Order(), on=session), *orders.put_many([{}, {}], on=session)]
+    session.commit()
+    one, several = (f"{span.context.trace_id:032x}" for span in traced.spans("put Order"))
+    assert [order.trace.split("-")[1] for order in put] == [one, several, several]
 
 
 # features of what a session adds
@@ -276,6 +287,71 @@ def test_a_row_that_is_no_task_gets_its_status(desk, session):
     order.state = "open"
     session.commit()
     assert orders.take().id == order.id
+
+
+def test_a_row_that_gets_its_status_is_put_with_all_features(desk, session):
+    orders = desk.queue({"unique": "number"}, **KEEPS, lifetime=100, limit=2, unique=True)
+    session.add_all(drafts := [desk.Order(number=number) for number in "abcb"])
+    session.commit()
+    drafts[1].state = "open"
+    session.commit()
+    assert (desk.rows(desk.Order.xq_deadline)[1], desk.seen) == ((1_100,), ["put X-R"])
+    drafts[3].state = "open"
+    with pytest.raises(xq.Duplicate):
+        session.flush()
+    session.rollback()
+    drafts[0].state = drafts[2].state = "open"
+    with pytest.raises(xq.Full):
+        session.flush()
+    session.rollback()
+    assert orders.stats().counts["R"] == 1
+
+
+def test_a_row_of_the_session_that_is_no_task_is_put_with_options(desk, session):
+    orders = desk.queue(**KEEPS, limit=1)
+    session.add_all(drafts := [desk.Order(cents=8), desk.Order()])
+    session.commit()
+    assert orders.put(drafts[0], on=session, delay=60) is drafts[0]
+    with pytest.raises(xq.Full):
+        orders.put(drafts[1], on=session)
+    session.commit()
+    assert desk.rows(desk.Order.state, desk.Order.cents, desk.Order.xq_runat) == [("later", 8, 1_060), (None, 0, None)]
+    with pytest.raises(xq.BadValue, match="is a task already"):
+        orders.put(drafts[0], on=session)
+
+
+@pytest.mark.parametrize("word", ["sending", "later"])
+def test_a_row_does_not_become_a_task_that_nothing_moves(desk, session, word):
+    desk.queue(**KEEPS)
+    session.add(order := desk.Order())
+    session.flush()
+    order.state = word
+    with pytest.raises(xq.BadValue, match=f"a task has '{word}'"):
+        session.flush()
+
+
+def test_a_stale_row_is_not_put_a_second_time(desk):
+    orders = desk.queue(**KEEPS)
+    with Session(desk.engine, expire_on_commit=False) as first, Session(desk.engine) as second:
+        first.add(stale := desk.Order())
+        first.commit()
+        second.get_one(desk.Order, 1).state = "open"
+        second.commit()
+        orders.ack(orders.take())
+        stale.state = "open"
+        with pytest.raises(xq.BadValue, match="has become a task since"):
+            first.commit()
+    assert desk.rows(desk.Order.state) == [("sent",)]
+
+
+def test_a_status_is_taken_back_before_the_flush(desk, session):
+    orders = desk.queue(**KEEPS)
+    session.add(order := desk.Order())
+    session.flush()
+    order.state = "open"
+    order.state = None
+    session.commit()
+    assert orders.stats().counts["R"] == 0
 
 
 def test_merge_of_a_stale_instance_leaves_the_queues_columns_out(desk, session):

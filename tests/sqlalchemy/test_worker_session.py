@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,17 +10,9 @@ import pytest
 import sqlalchemy as sa
 import xq
 from sqlalchemy.ext.asyncio import async_sessionmaker
-from sqlalchemy.orm import Session, sessionmaker
-from tests.sqlalchemy.shop import Shop
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from xq.testing import run_pending
 from xq.testing import session as xq_session
-
-
-@pytest.fixture
-def shop(shared_db):
-    made = Shop(shared_db)
-    yield made
-    made.engine.dispose()
 
 
 def pays(shop: Any, then: Any = lambda order, session: None, **options: Any) -> Any:
@@ -323,12 +316,31 @@ def test_a_forgotten_commit_fails_the_attempt(shop):
     assert "what it wrote on the engine of Order was rolled back" in shop.why()
 
 
-def test_a_forgotten_commit_of_a_connection_fails_the_attempt(shop):
+WRITES = {"insert": "INSERT INTO payments (order_id) VALUES (1)"}
+WRITES["with"] = "WITH a AS (SELECT id FROM orders) UPDATE orders SET cents = 2 WHERE id IN (SELECT id FROM a)"
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_forgotten_commit_of_a_connection_fails_the_attempt(shop, write):
+    sql = WRITES["insert" if write == "with" and shop.engine.name == "mariadb" else write]  # it has no such UPDATE
+
     def forget(order: Any) -> None:
         with shop.engine.connect() as connection:
-            connection.execute(sa.text("INSERT INTO payments (order_id) VALUES (1)"))
+            connection.execute(sa.text(sql))
 
     assert (runs(shop, forget), shop.paid()) == ("B", [])
+
+
+@pytest.mark.parametrize("end", ["rollback()", "an error"])
+def test_a_rollback_of_a_connection_that_is_asked_for_is_none(shop, end):
+    def roll_back(order: Any) -> None:
+        with suppress(ValueError), shop.engine.begin() as connection:
+            connection.execute(sa.insert(shop.Payment).values(order_id=order.id))
+            if end == "an error":
+                raise ValueError
+            connection.rollback()
+
+    assert (runs(shop, roll_back), shop.paid()) == ("D", [])
 
 
 def test_a_forgotten_commit_of_an_ack_fails_the_attempt(shop):
@@ -381,6 +393,29 @@ def test_a_rollback_after_which_the_work_is_done_again_is_none(shop):
     assert (runs(shop, retry), shop.paid()) == ("D", [1])
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_of_the_thread_brings_nothing_of_a_task_into_the_next_one(shop, fails, flushed):
+    sessions = scoped_session(shop.Session)
+
+    @shop.orders.worker(max_attempts=1)
+    def pay(order: Any) -> None:
+        session = sessions()
+        session.add(shop.Payment(order_id=order.id))
+        if order.id == 1:
+            if flushed:
+                session.flush()
+            if fails:
+                raise ValueError("no money")
+            return  # without a commit
+        session.commit()
+
+    shop.orders.put_many([{}, {}])
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid()) == ("BD", [2])
+    assert ("no money" if fails else "LeftOpen") in shop.why()
+
+
 def test_what_only_reads_may_be_left_as_it_is(shop):
     def read(order: Any) -> None:
         with shop.Session() as session:
@@ -390,6 +425,16 @@ def test_what_only_reads_may_be_left_as_it_is(shop):
 
 
 # what fits
+
+
+def test_sessions_without_an_engine_are_refused_before_a_task_is_taken(shop):
+    shop.orders.worker(lambda order, session: None, session=(make := sessionmaker()), max_attempts=1)
+    shop.orders.put({})
+    with pytest.raises(xq.ConfigurationError, match="without an engine for Order"):
+        shop.orders.run(until_empty=True)
+    make.configure(bind=shop.engine)
+    shop.orders.run(until_empty=True)
+    assert shop.states() == "D"
 
 
 def test_the_session_is_made_as_the_function_needs_it(shop, make):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -11,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 from weakref import ref
 
-from xq.core.connections import Driver, OpenBlock, PipelineDriver, Sent, Unit
+from xq.core.connections import Address, Driver, OpenBlock, PipelineDriver, Sent, Unit
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.kinds import REFUSALS, ErrorKind, Field, R, Row, S
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -96,6 +97,12 @@ class BaseStore(ABC):
         raise error
 
 
+def in_memory(name: Any) -> bool:
+    """Return whether an SQLite database is in memory. One without a name (None) is not known yet."""
+    path = os.fspath("later" if name is None else name)
+    return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
+
+
 class NoPipelineError(Exception):
     """The first call needs its rows before the second begins. It has sent nothing."""
 
@@ -112,6 +119,7 @@ class Connection:
         "depth",
         "driver",
         "gathers",
+        "idle",
         "in_transaction",
         "open_block",
         "raw",
@@ -131,6 +139,7 @@ class Connection:
         self.depth = 0  # of xq's savepoints
         self.open_block: OpenBlock = ""
         self.ahead: Ahead = []  # statements that are sent with the next one
+        self.idle: Any = None  # a cursor of a FileConnection that no statement uses
         self.gathers = False  # whether the next statement is one of these
         self.set_up: bool | None = False  # None: in a transaction, which may be rolled back: again after it
 
@@ -147,7 +156,7 @@ class Connection:
             return self.driver.rows(made)
         except BaseException as error:
             if not self.in_transaction:
-                self._undo(error)
+                self.undo(error)
             self.store.failed(error)
 
     @property
@@ -177,7 +186,20 @@ class Connection:
 
     def _control(self, sql: str) -> None:
         """Begin or end a transaction."""
-        self.driver.execute(self.cursor(), sql, ())
+        try:
+            self.driver.execute(self.cursor(), sql, ())
+        except BaseException as error:
+            self.store.failed(error)
+
+    @contextmanager
+    def transaction(self, how: str = "") -> Iterator[None]:
+        try:
+            self._control(self.driver.begin + how)
+            yield
+            self._control("COMMIT")
+        except BaseException as error:
+            self.undo(error)
+            raise
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -213,7 +235,7 @@ class Connection:
         except BaseException as error:
             for *_, rows in ahead:
                 rows.clear()
-            self._undo(error)
+            self.undo(error)
             self.store.failed(error)
         finally:
             self.in_transaction, self.open_block = False, ""
@@ -231,7 +253,7 @@ class Connection:
         try:
             return run()
         except BaseException as error:
-            self._undo(error)
+            self.undo(error)
             self.store.failed(error)
 
     def _in_a_pipeline(self, first: Callable[[], S], then: Callable[[], R]) -> tuple[S, R]:
@@ -246,7 +268,7 @@ class Connection:
         finally:
             self.gathers, self.ahead = False, []
 
-    def _undo(self, error: BaseException) -> None:
+    def undo(self, error: object = None) -> None:
         """Roll back, unless the database has already done so or the connection is lost."""
         driver = self.driver
         try:
@@ -265,13 +287,7 @@ class FileConnection(Connection):
     so others do not get a cursor in use.
     """
 
-    __slots__ = ("idle",)
-
-    idle: Any  # a cursor that no statement uses; None if there is none
-
-    def __init__(self, store: BaseStore, driver: Driver, raw: Any, cursor: Callable[[], Any], database: object) -> None:
-        super().__init__(store, driver, raw, cursor, database)
-        self.idle = None
+    __slots__ = ()
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         cursor, self.idle = self.idle, None
@@ -288,11 +304,7 @@ class FileConnection(Connection):
         return rows
 
     def _control(self, sql: str) -> None:
-        cursor, self.idle = self.idle, None
-        if cursor is None:
-            cursor = self.cursor()
-        cursor.execute(sql)
-        self.idle = cursor
+        self.execute(sql)
 
 
 class JoinedConnection(Connection):
@@ -337,6 +349,15 @@ class OrmConnections(BaseStore):
 
     name: str
     connected: Callable[[Any], bool]
+
+    # what each ORM has beside
+    connect: Callable[[], None]
+    disconnect: Callable[[], None]
+    errors: Callable[[], AbstractContextManager[object]]  # in which the driver's errors are raised as the ORM's
+    _atomic: Callable[[], AbstractContextManager[object]]  # opens its transaction, or its savepoint
+    _within: Callable[[], bool]  # whether a transaction is open on this thread's connection
+    _after_commit: Callable[[Callable[[], None]], None]
+    _parameters: Callable[[], dict[str, Any]]  # those of the driver's connect() that other processes know, too
 
     def __init__(self) -> None:
         self.connected = lambda connection: False
@@ -388,12 +409,46 @@ class OrmConnections(BaseStore):
     @abstractmethod
     def database(self) -> Any: ...
 
-    @abstractmethod
-    def in_transaction(self) -> bool: ...
+    @property
+    def in_use(self) -> Any:
+        return self._raw if (joined := self._joined.get()) is None else joined.raw
 
+    @property
     @abstractmethod
-    def _atomic(self) -> AbstractContextManager[object]:
-        """Open the ORM's transaction, or its savepoint."""
+    def _raw(self) -> Any:
+        """The driver's connection that the ORM has for this thread; None if none is open."""
+
+    def in_transaction(self) -> bool:
+        return self._joined.get() is not None or self._within()
+
+    @property
+    def may_wait(self) -> bool:
+        return not self.in_transaction()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        joined = self._joined.get()
+        (self._after_commit if joined is None else joined.after_commit)(call)
+
+    def failed(self, error: BaseException) -> NoReturn:
+        try:
+            with self.errors():
+                raise error
+        except BaseException as raised:
+            super().failed(raised)
+
+    def address(self) -> Address:
+        engine, given = self.engine, self._parameters()
+        if engine == "sqlite":
+            if in_memory(given["database"]):
+                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
+            file = os.fspath(given["database"])
+            given["database"] = file if file.startswith("file:") else os.path.abspath(file)
+        for ours, theirs in (("database", "db"), ("password", "passwd")):
+            if theirs in given:
+                given[ours] = given.pop(theirs)
+        password = given.pop("password", None)
+        secrets = {name: given.pop(name) for name in SECRETS & given.keys()}
+        return Address(engine, given, password, secrets)
 
     @contextmanager
     def atomic(self, own: bool = False) -> Iterator[None]:
@@ -438,6 +493,9 @@ class OrmConnections(BaseStore):
         function: Callable[[Any], Any] = worker.function
         return function
 
+    def check_session(self, maker: Any) -> None:
+        return
+
     def under_test(self, session: Any) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -452,12 +510,6 @@ class OrmConnections(BaseStore):
 
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         return None
-
-    @abstractmethod
-    def connect(self) -> None: ...
-
-    @abstractmethod
-    def disconnect(self) -> None: ...
 
     @contextmanager
     def briefly_connected(self) -> Iterator[None]:

@@ -524,6 +524,9 @@ class Store(TaskModel[T], Connections, Protocol[T]):
         ConfigurationError if the ORM has no such sessions.
         """
 
+    def check_session(self, maker: Any) -> None:
+        """Raise ConfigurationError, as workers start, if what makes their sessions has no engine."""
+
 
 class Runs(Protocol):
     """How SQL runs, and is repeated after a conflict: a `Database`, or the `Executor` of a queue."""

@@ -220,7 +220,7 @@ class LeftOpen(Error):
 
     The worker rolled the transaction back, or SQLAlchemy did as the session was closed, and the attempt has failed.
     End each transaction before the function returns, for example by `with db.atomic():` or
-    `with Session.begin() as session:`. A `session.rollback()` says that it is meant.
+    `with Session.begin() as session:`. A `rollback()` by hand says that it is meant.
     """
 
     def __init__(self, what: str, lost: bool = False) -> None:

@@ -30,8 +30,7 @@ Kind = Literal[
 INTEGERS: Final[tuple[Kind, ...]] = ("auto", "bigauto", "integer", "bigint")
 NUMBERS: Final[tuple[Kind, ...]] = ("integer", "bigint", "float", "double", "decimal", "auto", "bigauto")
 TIMES: Final[tuple[Kind, ...]] = ("datetime", "timestamptz")
-# The types of columns of bytes. People, and the history, have such a key in hexadecimal digits.
-BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")
+BYTES: Final = ("BLOB", "BYTEA", "BINARY", "VARBINARY", "UUIDB")  # the history has such keys in hexadecimal digits
 HISTORY: Final[Mapping[str, Kind]] = {  # the table of transitions of a queue with the feature `history`
     "id": "bigauto",  # in the order of the commits
     "at_us": "bigint",  # microseconds since 1970
@@ -79,6 +78,7 @@ class Field:
     native: object  # the type of values that need no conversion either way, if there is one
     digits: tuple[int, int] | None = None  # of a decimal: in total, and after the point
     computed: bool = False  # the database computes it from other columns, so no statement writes it
+    reads_sent: bool = True  # whether from_database reads what to_database returns, as it does the driver's values
     declared: str = ""  # its type in the database, where a model that was made of the table has none; for messages
 
 

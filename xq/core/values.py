@@ -490,7 +490,7 @@ class Tasks(Generic[T]):
             return value
         try:
             converted = field.to_database(value)
-            if field.from_database:
+            if field.from_database and field.reads_sent:
                 field.from_database(converted)  # a value that cannot be read back must not be written
         except BadValue:
             raise

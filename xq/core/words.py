@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar, Final
 
 NAMES: Final[Mapping[str, str]] = {
@@ -55,7 +56,13 @@ class Wording:
         return "".join(self._parts(letter))
 
     def letter(self, named: object, letters: Collection[str]) -> str | None:
-        """Return the letter for a state named by its stored status, else its letter, else its name; or None."""
+        """Return the letter for a state named by its stored status, else its letter, else its name; or None.
+
+        A member of an Enum stands for its value, else for its name.
+        """
+        if isinstance(named, Enum):
+            found = (self.letter(text, letters) for text in (named.value, named.name) if not isinstance(text, Enum))
+            return next((letter for letter in found if letter), None)
         if isinstance(named, bool) or not isinstance(named, (str, int)):
             return None
         if isinstance(named, int) and named.bit_length() > 64:  # str() of a longer one may raise

@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from xq.core.errors import BadValue, shown
@@ -17,10 +18,9 @@ def key_in_text(tasks: Tasks[Any], text: str) -> Any:
     """Return the key that a person wrote, as methods take it: several parts are a JSON array. Raises BadValue."""
     fields, given = tasks.table.key, [text]
     if len(fields) > 1:
-        try:
+        given = []
+        with suppress(ValueError, RecursionError):
             given = json.loads(text)
-        except (ValueError, RecursionError):
-            given = []
         if not isinstance(given, list) or len(given) != len(fields):
             names = ", ".join(field.name for field in fields)
             raise BadValue(f"a key of {tasks.store.name} is a JSON array of {names}, not {shown(text)}")
@@ -40,12 +40,12 @@ def part_as_text(part: Any) -> Any:
 
 
 def _part_in_text(field: Field, text: str) -> Any:
-    if (kind := field.type.upper().partition("(")[0]) in BYTES:
-        read, wanted = (uuid.UUID, "a UUID") if kind == "UUIDB" else (bytes.fromhex, "hexadecimal digits, as 00FF27")
-        try:
-            return read(text)
-        except ValueError:
-            raise BadValue(f"the key {field.name!r} is {wanted}, not {shown(text)}") from None
+    if field.type.upper() in BYTES:
+        for read in (bytes.fromhex, uuid.UUID):
+            with suppress(Exception):  # the application's own type converts what it knows
+                if not isinstance(field.to_database(part := read(text)), uuid.UUID):
+                    return part
+        raise BadValue(f"the key {field.name!r} is hexadecimal digits, as 00FF27, or a UUID, not {shown(text)}")
     if field.kind not in INTEGERS:
         return text
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):

@@ -204,6 +204,9 @@ class Coroutines(Pool):
         if error is not None or job.failed:
             await self._call(partial(self.attempts.end, job, error), self._waiting)
             return
+        if not (self.attempts.slots or any(attempt.is_open for attempt in job.taken)):
+            self.attempts.ack_and_take([job])  # which has nothing to ask the database
+            return
         self._finished[job] = None
         if not self._joins:
             await self._ack(job)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.shared import OBJECTS, QUEUES
+from xq.adapters.databases.shared import QUEUES
 
 RECORDS = f"SELECT name, fingerprint FROM {QUEUES}"  # the queues' definitions
-MADE = f"SELECT queue, name FROM {OBJECTS}"  # what install() has made for each
 # on SQLite
 OF_TABLE = "SELECT name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger')"
 WAL = "PRAGMA journal_mode = WAL"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
@@ -19,11 +18,10 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
+from xq.adapters.stores import Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
-from xq.core.connections import Address, Connector, Driver, OpenBlock, keep
+from xq.core.connections import Connector, Driver, OpenBlock, keep
 from xq.core.errors import ConfigurationError, LeftOpen
-from xq.core.kinds import R, Row
 from xq.database.database import Database
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
@@ -98,18 +96,41 @@ class _Kept(PendingCalls):
         self.connections: dict[DjangoConnections, Connection] = {}
 
 
-class _WatchedConnection(Connection):
-    """A connection with observers: `execute_wrapper`, or `connection.queries`."""
+class _Seen:
+    """A driver whose statements have observers: `execute_wrapper`, or `connection.queries`."""
 
+    batching = ""  # each statement is seen by itself
+
+    def __init__(self, driver: Driver, connection: Any) -> None:
+        self.driver, self.connection = driver, connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        """Run a statement as Django runs its own."""
+        connection = self.connection
+
+        def execute(sql: str, values: Any, many: bool, context: Any) -> None:
+            self.driver.execute(cursor, sql, values)
+
+        for wrapper in reversed(connection.execute_wrappers):
+            execute = partial(wrapper, execute)
+        begun = time.monotonic()
+        try:
+            execute(sql, values, False, {"connection": connection, "cursor": cursor})
+        finally:
+            if connection.queries_logged:
+                seconds = time.monotonic() - begun
+                connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
+                extra = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
+                log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=extra)
+
+
+class _SeenConnection(Connection):
     __slots__ = ("kept",)
 
-    store: DjangoConnections
-
-    @property
-    def pipelines(self) -> bool:
-        return False  # each statement is seen by itself
-
-    def __init__(self, store: DjangoConnections, driver: Driver, kept: Connection) -> None:
+    def __init__(self, store: DjangoConnections, driver: Any, kept: Connection) -> None:
         self.kept, open_block = kept, kept.open_block
         super().__init__(store, driver, kept.raw, kept.cursor, kept.database())
         self.in_transaction, self.context, self.open_block = kept.in_transaction, kept.context, open_block
@@ -122,21 +143,8 @@ class _WatchedConnection(Connection):
     def open_block(self, open_block: OpenBlock) -> None:
         self.kept.open_block = open_block
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._seen(sql, values, self.driver.rows)
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        return self._seen(sql, values, lambda made: int(made.rowcount))
-
-    def _seen(self, sql: str, values: Sequence[Any], found: Callable[[Any], R]) -> R:
-        try:
-            made = self.cursor()
-            _execute_seen(self.store.connection, made, sql, values, self.driver)
-            return found(made)
-        except BaseException as error:
-            if not self.in_transaction:
-                self._undo(error)
-            self.store.failed(error)
+    def _control(self, sql: str) -> None:
+        self.kept._control(sql)
 
 
 class DjangoConnections(OrmConnections):
@@ -203,7 +211,7 @@ class DjangoConnections(OrmConnections):
         within = None if connection is None else self._transaction(wrapper, kept, driver)
         if within is None or connection is None or connection.raw is not wrapper.connection:
             connection = self._open()
-            within = self._within(wrapper, driver)
+            within = self._within()
         if "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
             wrapper.cursor().close()
         if not within and not wrapper.autocommit and self._engine != "postgres":
@@ -219,15 +227,11 @@ class DjangoConnections(OrmConnections):
         if kept.calls and not within:
             kept.settle()
         if wrapper.execute_wrappers or wrapper.queries_logged:
-            return _WatchedConnection(self, driver, connection)
+            return _SeenConnection(self, _Seen(driver, wrapper), connection)
         return connection
 
-    def failed(self, error: BaseException) -> NoReturn:
-        try:
-            with self.connection.wrap_database_errors:
-                raise error
-        except BaseException as raised:
-            super().failed(raised)
+    def errors(self) -> Any:
+        return self.connection.wrap_database_errors
 
     @staticmethod
     def _kept(wrapper: Any) -> _Kept:
@@ -283,10 +287,12 @@ class DjangoConnections(OrmConnections):
         block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)
         return block
 
-    def in_transaction(self) -> bool:
-        if self._joined.get() is not None:
+    def _within(self) -> bool:
+        # Django detects no transaction begun by a plain BEGIN, and the driver none before its first statement.
+        connection = self.connection
+        if connection.in_atomic_block:
             return True
-        return self._within(self.connection, self.driver)
+        return connection.connection is not None and self.driver.in_transaction(connection.connection)
 
     @property
     def may_wait(self) -> bool:
@@ -294,13 +300,6 @@ class DjangoConnections(OrmConnections):
         return not self.in_transaction() or (
             bool(blocks := self.connection.atomic_blocks) and all(block._from_testcase for block in blocks)
         )
-
-    @staticmethod
-    def _within(connection: Any, driver: Driver) -> bool:
-        # Django detects no transaction begun by a plain BEGIN, and the driver none before its first statement.
-        if connection.in_atomic_block:
-            return True
-        return connection.connection is not None and driver.in_transaction(connection.connection)
 
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
@@ -318,19 +317,14 @@ class DjangoConnections(OrmConnections):
             super()._set_up(connection)
 
     def undo_interrupted(self) -> None:
-        connection = self.connection
-        if not connection.in_atomic_block and not self.in_transaction():
-            return
-        _abandon_transaction(connection)
+        if self._within():
+            _abandon_transaction(self.connection)
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        if (joined := self._joined.get()) is not None:
-            joined.after_commit(call)
-            return
+    def _after_commit(self, call: Callable[[], None]) -> None:
         connection = self.connection
         if connection.in_atomic_block:
             transaction.on_commit(call, using=connection.alias)
-        elif self.in_transaction():
+        elif self._within():
             self._kept(connection).add(call)
         else:
             call()
@@ -406,22 +400,9 @@ class DjangoConnections(OrmConnections):
         errors = (DjangoError, self.connection.Database.Error)
         return Connector(connect, SERVERS[self._engine], nullcontext, errors)
 
-    def address(self) -> Address:
-        connection, engine = self.connection, self._engine
-        given = connection.get_connection_params()
-        parameters = {name: value for name, value in given.items() if name not in OF_DJANGO}
-        if engine == "sqlite":
-            file = os.fspath(parameters["database"])
-            if connection.is_in_memory_db():
-                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
-            parameters["database"] = file if file.startswith("file:") else os.path.abspath(file)
-        elif engine == "mariadb":
-            for ours, theirs in (("database", "db"), ("password", "passwd")):
-                if theirs in parameters:
-                    parameters[ours] = parameters.pop(theirs)
-        password = parameters.pop("password", None)
-        secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
-        return Address(engine, parameters, password, secrets)
+    def _parameters(self) -> dict[str, Any]:
+        given = self.connection.get_connection_params()
+        return {name: value for name, value in given.items() if name not in OF_DJANGO}
 
     database_error = DjangoError
 
@@ -431,9 +412,7 @@ class DjangoConnections(OrmConnections):
         return cause if isinstance(error, DjangoError) and isinstance(cause, self.connection.Database.Error) else error
 
     @property
-    def in_use(self) -> Any:
-        if (joined := self._joined.get()) is not None:
-            return joined.raw
+    def _raw(self) -> Any:
         return self.connection.connection
 
 
@@ -449,22 +428,3 @@ def _abandon_transaction(connection: Any) -> None:
         connection.set_autocommit(connection.settings_dict["AUTOCOMMIT"])
     except Exception:
         connection.close()
-
-
-def _execute_seen(connection: Any, cursor: Any, sql: str, values: Sequence[Any], driver: Driver) -> None:
-    """Run a statement as Django runs its own, visible to `execute_wrapper` and `connection.queries`."""
-
-    def execute(sql: str, values: Any, many: bool, context: Any) -> None:
-        driver.execute(cursor, sql, values)
-
-    for wrapper in reversed(connection.execute_wrappers):
-        execute = partial(wrapper, execute)
-    begun = time.monotonic()
-    try:
-        execute(sql, values, False, {"connection": connection, "cursor": cursor})
-    finally:
-        if connection.queries_logged:
-            seconds = time.monotonic() - begun
-            connection.queries_log.append({"sql": sql, "time": f"{seconds:.3f}"})
-            extra = {"duration": seconds, "sql": sql, "params": values, "alias": connection.alias}
-            log.debug("(%.3f) %s; args=%s; alias=%s", seconds, sql, values, connection.alias, extra=extra)

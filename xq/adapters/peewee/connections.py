@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
-from typing import Any, NoReturn
+from typing import Any
 from weakref import ref
 
 import peewee as pw
@@ -15,8 +15,8 @@ from playhouse import pool
 
 from xq.adapters.databases.dialects import SHARED
 from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import SECRETS, Connection, FileConnection, OrmConnections, PendingCalls
-from xq.core.connections import Address, Connector, Driver, keep
+from xq.adapters.stores import Connection, FileConnection, OrmConnections, PendingCalls, in_memory
+from xq.core.connections import Connector, Driver, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.database.database import Database
 
@@ -46,89 +46,8 @@ UNSUPPORTED: Mapping[str, str] = {
 PRAGMAS: Mapping[str, Collection[str]] = {"journal_mode": ("wal",), "locking_mode": ("normal",)}
 
 
-class _Watched:
-    """A mixin for Peewee's transactions and savepoints: it closes a connection whose statement was interrupted."""
-
-    db: Any
-
-    def __init__(self, database: pw.Database, driver: Driver, *begin: str) -> None:
-        super().__init__(database, *begin)  # type: ignore[call-arg]
-        self._driver = driver
-
-    def _begin(self) -> None:
-        self._run(super()._begin)  # type: ignore[misc]
-
-    def commit(self, begin: bool = True) -> None:
-        self._run(super().commit, begin)  # type: ignore[misc]
-
-    def rollback(self, begin: bool = True) -> None:
-        self._run(super().rollback, begin)  # type: ignore[misc]
-
-    def _run(self, statement: Callable[..., None], *values: object) -> None:
-        connection = self.db.connection()
-        try:
-            statement(*values)
-        except BaseException as error:
-            self._driver.close_if_unfinished(connection, _of_the_driver(error))
-            raise
-
-
-class _Transaction(_Watched, pw._transaction):
-    """Peewee's transaction, but it always raises the error that ended it, not a failed rollback's error.
-
-    When SQLite cannot write the file, it rolls back by itself, and a second rollback fails. A lost connection has
-    rolled back as well.
-    """
-
-    def __init__(self, database: pw.Database, driver: Driver) -> None:
-        super().__init__(database, driver, *driver.begin.split()[1:])
-
-    def __enter__(self) -> _Transaction:
-        self._begin()
-        self.db.push_transaction(self)
-        return self
-
-    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        self.db.pop_transaction()  # below may be a `manual_commit` in which the application has begun no transaction
-        if exc_type:
-            self.rollback(False)
-            return
-        try:
-            self.commit(False)
-        except Exception:
-            self.rollback(False)
-            raise
-
-    def rollback(self, begin: bool = True) -> None:
-        connection = self.db.connection()
-        try:
-            if self._driver.in_transaction(connection) and not self._driver.is_broken(connection):
-                super().rollback(begin)
-                return
-        except pw.PeeweeException:
-            if not self._driver.is_broken(connection):
-                raise
-        if self._driver.in_transaction(connection):
-            self._driver.receive(connection)  # detects that it is lost; else it would still count as in the transaction
-        self.db._clear_commit_callbacks()
-
-
-class _Savepoint(_Watched, pw._savepoint):
-    """Peewee's savepoint, but it always raises the error that ended it, not a failed rollback's error.
-
-    After a deadlock MariaDB rolls back the whole transaction with its savepoints; a rollback to a savepoint fails.
-    """
-
-    def commit(self, begin: bool = True) -> None:
-        try:
-            super().commit(begin)
-        except BaseException:  # Peewee rolls back for an Exception only
-            self.rollback(begin=False)
-            raise
-
-    def rollback(self, begin: bool = True) -> None:
-        with suppress(pw.PeeweeException):
-            super().rollback(begin)
+class _Own(pw._transaction):
+    """A transaction of xq's own on Peewee's stack, for which the application's blocks within it are savepoints."""
 
 
 def database_of(found: Any) -> Database:
@@ -244,15 +163,13 @@ class PeeweeConnections(OrmConnections):
             mine.settle()
         return connection
 
-    def failed(self, error: BaseException) -> NoReturn:
-        try:
-            with pw.__exception_wrapper__:  # type: ignore[attr-defined]
-                raise error
-        except BaseException as raised:
-            super().failed(raised)
+    @staticmethod
+    def errors() -> Any:
+        return pw.__exception_wrapper__  # type: ignore[attr-defined]
 
     def of_the_driver(self, error: BaseException) -> BaseException:
-        return _of_the_driver(error)
+        inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None  # maybe wrapped twice
+        return self.of_the_driver(inner) if isinstance(inner, BaseException) else error
 
     def _checked(self) -> Connection:
         """Return this thread's connection, opened if necessary.
@@ -309,46 +226,53 @@ class PeeweeConnections(OrmConnections):
             state.ctx = contexts
 
     @property
-    def in_use(self) -> Any:
-        if (joined := self._joined.get()) is not None:
-            return joined.raw
+    def _raw(self) -> Any:
         database = self._known_database
         return None if database.is_closed() else database.connection()
 
-    def _atomic(self) -> AbstractContextManager[object]:
-        database = self._known_database
-        if _is_manual(database.top_transaction()) and not self.in_transaction():
-            self._connection()
-            return _Transaction(database, self.driver)
-        return _Savepoint(database, self.driver)
+    @contextmanager
+    def _atomic(self) -> Iterator[None]:
+        connection, database = self.ready(), self._known_database
+        if connection.in_transaction or not _is_manual(database.top_transaction()):
+            with connection.savepoint():
+                yield
+            return
+        level = getattr(database, "_isolation_level", None)
+        begin = f" ISOLATION LEVEL {database._adapter.isolation_level_str(level)}" if level else ""  # type: ignore[attr-defined]
+        try:
+            with connection.transaction(begin):
+                database.push_transaction(_Own(database))
+                try:
+                    yield
+                finally:
+                    database.pop_transaction()
+        except BaseException:
+            database._clear_commit_callbacks()  # type: ignore[attr-defined]
+            raise
+        database._run_commit_callbacks()  # type: ignore[attr-defined]
 
     def undo_interrupted(self) -> None:
         database = self._known_database
-        while isinstance(database.top_transaction(), _Transaction):
+        while isinstance(database.top_transaction(), _Own):
             database.pop_transaction()
-        if _is_manual(database.top_transaction()) and self.in_transaction():
-            _Transaction(database, self.driver).rollback(begin=False)
+        if _is_manual(database.top_transaction()) and self._within():
+            self._roll_back()
 
-    def in_transaction(self) -> bool:
-        if self._joined.get() is not None:
-            return True
+    def _roll_back(self) -> None:
+        self._checked().undo()
+        self._known_database._clear_commit_callbacks()  # type: ignore[attr-defined]
+
+    def _within(self) -> bool:
         # The driver, unlike Peewee, also sees a transaction that a plain BEGIN has opened.
         connection, database = self._local.state.connection, self._known_database
         if connection is not None and connection.raw is database._state.conn:  # type: ignore[attr-defined]
             return connection.driver.in_transaction(connection.raw)  # the usual case, in fewer steps
         return not database.is_closed() and self.driver.in_transaction(self._checked().raw)
 
-    @property
-    def may_wait(self) -> bool:
-        return not self.in_transaction()
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        if (joined := self._joined.get()) is not None:
-            joined.after_commit(call)
-            return
+    def _after_commit(self, call: Callable[[], None]) -> None:
         database = self._known_database
         transaction = database.top_transaction()
-        if not self.in_transaction():
+        if not self._within():
             call()
         elif _is_manual(transaction):
             self._local.state.add(call)
@@ -389,7 +313,7 @@ class PeeweeConnections(OrmConnections):
             if database.thread_safe and (left := bool(database._state.transactions or self.in_transaction())):
                 while database.top_transaction() is not None:
                     database.pop_transaction()
-                _Transaction(database, self.driver).rollback(begin=False)
+                self._roll_back()
         if left:
             raise LeftOpen(f"the database of {self.name}")
 
@@ -424,7 +348,7 @@ class PeeweeConnections(OrmConnections):
         remedy = "take a file, or call the worker in this thread by xq.testing.run_pending"
         if self.engine == "sqlite" and not self.has_threads and database.connect_params.get("check_same_thread", True):
             return f"on a connection of one thread: give its database check_same_thread=False, {remedy}"
-        if self.engine == "sqlite" and self.has_threads and _is_in_memory(database.database):
+        if self.engine == "sqlite" and self.has_threads and in_memory(database.database):
             if "cache=shared" not in os.fspath(database.database):
                 return f"in memory, where each thread has a database of its own: {remedy}"
         return ""
@@ -432,7 +356,7 @@ class PeeweeConnections(OrmConnections):
     @property
     def is_private(self) -> bool:
         database: Any = self._known_database
-        return not database.thread_safe or (self.engine == "sqlite" and _is_in_memory(database.database))
+        return not database.thread_safe or (self.engine == "sqlite" and in_memory(database.database))
 
     def connector(self) -> Connector:
         database: Callable[[], Any] = ref(self._known_database)
@@ -448,36 +372,18 @@ class PeeweeConnections(OrmConnections):
             own.connect()
             return own.connection()
 
-        def errors() -> Any:
-            return pw.__exception_wrapper__  # type: ignore[attr-defined]
+        return Connector(connect, SERVERS[self.engine], self.errors, (pw.PeeweeException,))
 
-        return Connector(connect, SERVERS[self.engine], errors, (pw.PeeweeException,))
-
-    def address(self) -> Address:
+    def _parameters(self) -> dict[str, Any]:
         database: Any = self._known_database
-        name, parameters, engine = os.fspath(database.database), dict(database.connect_params), self.engine
-        if engine == "sqlite":
-            if _is_in_memory(name):
-                raise ConfigurationError(f"{self.name} is in memory, where no other process sees it: use a file")
-            parameters |= {"database": name if name.startswith("file:") else os.path.abspath(name)}
-            return Address(engine, parameters | {"timeout": database._timeout})
-        if engine == "postgres":
-            from psycopg.conninfo import conninfo_to_dict
+        name, given, engine = os.fspath(database.database), database.connect_params, self.engine
+        if engine != "postgres":
+            return {**given, "database": name, **({"timeout": database._timeout} if engine == "sqlite" else {})}
+        from psycopg.conninfo import conninfo_to_dict
 
-            named = {name: value for name, value in parameters.items() if name not in OF_PSYCOPG}
-            is_url = name.startswith(("postgresql://", "postgres://"))
-            parameters = dict(conninfo_to_dict(name, **named) if is_url else {"dbname": name, **named})
-        else:
-            parameters["database"] = name
-        password, passwd = (parameters.pop(name, None) for name in ("password", "passwd"))
-        secrets = {name: parameters.pop(name) for name in SECRETS & parameters.keys()}
-        return Address(engine, parameters, password or passwd, secrets)
-
-
-def _is_in_memory(name: Any) -> bool:
-    """Return whether an SQLite database is in memory. One without a name (None) is not known yet."""
-    path = os.fspath("later" if name is None else name)
-    return path in ("", ":memory:") or "mode=memory" in path or path.startswith("file::memory:")
+        named = {name: value for name, value in given.items() if name not in OF_PSYCOPG}
+        is_url = name.startswith(("postgresql://", "postgres://"))
+        return dict(conninfo_to_dict(name, **named) if is_url else {"dbname": name, **named})
 
 
 def _is_shared(state: Any) -> bool:
@@ -493,9 +399,3 @@ def _is_shared(state: Any) -> bool:
         thread.start()
         thread.join()
     return bool(seen)
-
-
-def _of_the_driver(error: BaseException) -> BaseException:
-    """Return the driver's error if Peewee has wrapped it in its own, once or twice, else `error`."""
-    inner = getattr(error, "orig", None) if isinstance(error, pw.PeeweeException) else None
-    return _of_the_driver(inner) if isinstance(inner, BaseException) else error

@@ -55,15 +55,10 @@ class PlainStore(BaseStore):
     @contextmanager
     def atomic(self, own: bool = True) -> Iterator[None]:
         """Open a transaction. Rolls back if the block raises. It cannot be nested: no caller needs that."""
-        self.execute(self.driver.begin)
         self._connection.open_block = "transaction"
         try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            if self.in_transaction() and not self.driver.is_broken(self.connection):
-                self.execute("ROLLBACK")
-            raise
+            with self._connection.transaction():
+                yield
         finally:
             self._connection.open_block = ""
 

@@ -7,9 +7,9 @@ leaves out what install() has made beside the tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import util
@@ -23,40 +23,37 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xq.adapters.databases.dialects import DIALECTS, SHARED
 from xq.adapters.databases.installer.findings import OWN
 from xq.adapters.databases.installer.installation import Installation
-from xq.adapters.databases.migrated import MADE, OF_TABLE, RECORDS, beside_writers
-from xq.adapters.databases.shared import OBJECTS, QUEUES, TUBES
-from xq.adapters.sqlalchemy.connections import ENGINES
+from xq.adapters.databases.migrated import OF_TABLE, RECORDS, beside_writers
+from xq.adapters.databases.shared import QUEUES, TUBES
+from xq.adapters.sqlalchemy.engines import ENGINES
 from xq.adapters.sqlalchemy.store import SqlalchemyStore
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import beside
 from xq.upgrading.build import arguments_of, build
 
 Sql = Mapping[str, Sequence[str]]  # the statements, by database
-Key = tuple[str | None, str]  # a schema, and a name in it
+Key = tuple[str | None, str]  # a schema, and a table in it
 
+NAMES = {engine: name for name, engine in ENGINES.items()}  # as SQLAlchemy calls them
 # Alembic before 1.18 has no priorities, and runs comparators in the order of their registration.
 LAST: Any = {"priority": util.DispatchPriority.LAST} if hasattr(util, "DispatchPriority") else {}
 
 ischema_names.setdefault("xid8", sa.BigInteger)  # of a table of xq's, which Alembic reads, and SQLAlchemy does not know
 
 
+@Operations.register_operation("install_queue")
+@Operations.register_operation("uninstall_queue")
 class QueueOp(MigrateOperation):
-    """An operation on a queue, by SQL that was written with its revision."""
+    """Installs a queue, or without a definition uninstalls it, by SQL that was written with the revision."""
 
-    called: ClassVar[str]
     undo: QueueOp
 
-    def __init__(self, table_name: str, sql: Sql, definition: Any = None, schema: Any = None, online: bool = False):
+    def __init__(
+        self, table_name: str, sql: Sql, definition: Any = None, schema: str | None = None, online: bool = False
+    ) -> None:
         self.table_name, self.sql, self.definition = table_name, sql, definition
         self.schema, self.online = schema, online
-
-    def reverse(self) -> MigrateOperation:
-        return self.undo
-
-
-@Operations.register_operation("install_queue")
-class InstallQueueOp(QueueOp):
-    called = "install_queue"
+        self.name = "uninstall_queue" if definition is None else "install_queue"
 
     @classmethod
     def install_queue(
@@ -74,56 +71,47 @@ class InstallQueueOp(QueueOp):
         """
         operations.invoke(cls(table_name, sql, definition, schema, online))
 
-
-@Operations.register_operation("uninstall_queue")
-class UninstallQueueOp(QueueOp):
-    called = "uninstall_queue"
-
     @classmethod
     def uninstall_queue(cls, operations: Operations, table_name: str, sql: Sql, schema: str | None = None) -> None:
         """Remove what installing has made, or what the next definition replaces. The columns are `op.drop_column`'s."""
         operations.invoke(cls(table_name, sql, schema=schema))
 
+    def reverse(self) -> MigrateOperation:
+        return self.undo
+
+    def to_diff_tuple(self) -> tuple[str, ...]:
+        return self.name, self.table_name
+
 
 class Definition:
     """A queue's definition on a mapped class, for each kind of database."""
 
-    def __init__(self, model: type[Any], arguments: Mapping[str, Any], record: str = "") -> None:
-        self._model, self._arguments, self._record = model, arguments, record
+    def __init__(self, key: Key, model: type[Any], arguments: Mapping[str, Any], record: str = "") -> None:
+        self._key, self._model, self._arguments, self._record = key, model, arguments, record
 
     @classmethod
-    def recorded(
-        cls, connection: sa.Connection, key: Key, record: str, of: Mapping[str, Any], today: sa.Table | None = None
-    ) -> Definition:
-        """Return an installed definition, on the table as it is; `today` knows the types of columns better.
+    def recorded(cls, connection: sa.Connection, key: Key, record: str, of: Mapping[str, Any]) -> Definition:
+        """Return an installed definition, on the table as it is.
 
         `of`: features, which may be the application's own. Raises ConfigurationError.
         """
-        known = () if today is None else today.columns
-        columns = [sa.Column(each.name, each.type, primary_key=each.primary_key) for each in known]
+        (schema, name), listeners = key, [("column_reflect", _see_uuid)]
         table = sa.Table(
-            key[1],
-            sa.MetaData(),
-            *columns,
-            schema=key[0],
-            autoload_with=connection,
-            resolve_fks=False,
-            listeners=[("column_reflect", _see_uuid)],
+            name, sa.MetaData(), schema=schema, autoload_with=connection, resolve_fks=False, listeners=listeners
         )
-        model: type[Any] = type(key[1], (), {})
+        model: type[Any] = type(name, (), {})
         orm.registry().map_imperatively(model, table)
         arguments = arguments_of(found := json.loads(record))
         if unknown := found.get(OWN, {}).keys() - of.keys():
             raise ConfigurationError(
-                f"{key[1]} was installed with features of its own program, {', '.join(sorted(unknown))}, so no way "
+                f"{name} was installed with features of its own program, {', '.join(sorted(unknown))}, so no way "
                 "back can be written: leave them in features= for this revision"
             )
         arguments["features"].update((name, of[name]) for name in found.get(OWN, ()))
-        return cls(model, arguments, record)
+        return cls(key, model, arguments, record)
 
     def installation(self, engine: str) -> Installation:
-        name = next(name for name, of in ENGINES.items() if of == engine)  # as SQLAlchemy calls it
-        store = SqlalchemyStore(self._model, sa.make_url(f"{name}://").get_dialect()())
+        store = SqlalchemyStore(self._model, sa.make_url(f"{NAMES[engine]}://").get_dialect()())
         of = build(store, **self._arguments, detached=True).parts.definition
         dialect = of.dialects[engine](of.table, of.machine, of.words, of.tube_stats)
         made = Installation(store, dialect, of.structure, of.wording)
@@ -136,18 +124,23 @@ class Definition:
         made.store.bind(AsyncEngine(engine) if engine.dialect.is_async else engine)  # type: ignore[attr-defined]
         return made
 
-    def install(self, key: Key) -> InstallQueueOp:
+    def install(self) -> QueueOp:
         definition = json.loads(self._record or self.installation("sqlite").fingerprint)
-        return InstallQueueOp(
-            key[1], _each(lambda engine: self.installation(engine).ddl(columns=False)), definition, key[0]
-        )
+        return self._op(lambda engine: self.installation(engine).ddl(columns=False), definition)
 
-    def uninstall(self, key: Key, successor: Definition | None) -> UninstallQueueOp:
+    def uninstall(self, successor: Definition | None) -> QueueOp:
         def drops(engine: str) -> list[str]:
             made = self.installation(engine)
             return made.ddl_to_replace(successor.installation(engine)) if successor else made.ddl_to_uninstall(False)
 
-        return UninstallQueueOp(key[1], _each(drops), schema=key[0])
+        return self._op(drops)
+
+    def _op(self, statements: Callable[[str], list[str]], definition: Any = None) -> QueueOp:
+        sql, (schema, table) = {}, self._key
+        for engine in DIALECTS:
+            with suppress(ConfigurationError):  # not each kind of database can have each definition
+                sql[engine] = statements(engine)
+        return QueueOp(table, sql, definition, schema)
 
 
 def _see_uuid(inspector: object, table: object, column: Any) -> None:
@@ -156,50 +149,41 @@ def _see_uuid(inspector: object, table: object, column: Any) -> None:
         column["type"] = sa.Uuid()
 
 
-def _each(sql: Callable[[str], list[str]]) -> Sql:
-    found = {}
-    for engine in DIALECTS:
-        with suppress(ConfigurationError):  # not each kind of database can have each definition
-            found[engine] = sql(engine)
-    return found
-
-
 # in a revision
 
 
-@Operations.implementation_for(UninstallQueueOp)
-def _run(operations: Operations, op: QueueOp, only: Callable[[str], str] = str) -> None:
-    """Run SQL as it is: neither `:name` nor `%` is read as the place of a value."""
-    context = operations.migration_context
+@Operations.implementation_for(QueueOp)
+def _run(operations: Operations, op: QueueOp) -> None:
+    context, made = operations.migration_context, None
     if (engine := ENGINES[context.dialect.name]) not in op.sql:
         raise ConfigurationError(
             f"{op.table_name} has no SQL for {engine} in this revision, as it cannot be a queue there"
         )
-    for sql in filter(None, map(only, op.sql[engine])):
+    if op.definition is not None and not context.as_sql:
+        connection, record = operations.get_bind(), json.dumps(op.definition, sort_keys=True)
+        with suppress(ConfigurationError):  # a definition that this xq, without the application's features, cannot have
+            made = Definition.recorded(connection, (op.schema, op.table_name), record, {}).on(connection)
+        if made is not None:
+            with made.store.joining(connection):
+                made.refuse_all(downgrade=True)  # the order of revisions says which definition is newer
+    if op.online and engine == "postgres":
+        with context.autocommit_block():
+            _execute(operations, filter(None, (beside_writers(sql, op.table_name) for sql in op.sql[engine])))
+    _execute(operations, op.sql[engine])
+    if made is not None:
+        with made.store.joining(operations.get_bind()):
+            if not made.missing():  # else it is the SQL of another version of xq
+                made.recount()  # other rows may be tasks now
+
+
+def _execute(operations: Operations, statements: Iterable[str]) -> None:
+    """Run SQL as it is: neither `:name` nor `%` is read as the place of a value."""
+    context = operations.migration_context
+    for sql in statements:
         if context.as_sql:
             context.impl.static_output(sql + context.impl.command_terminator)
         else:
             operations.get_bind().exec_driver_sql(sql, None, {"no_parameters": True})
-
-
-@Operations.implementation_for(InstallQueueOp)
-def _install(operations: Operations, op: InstallQueueOp) -> None:
-    context, key, made = operations.migration_context, (op.schema, op.table_name), None
-    if not context.as_sql:
-        connection, record = operations.get_bind(), json.dumps(op.definition, sort_keys=True)
-        with suppress(ConfigurationError):  # a definition that this xq, without the application's features, cannot have
-            made = Definition.recorded(connection, key, record, {}).on(connection)
-        if made is not None:
-            with made.store.joining(connection):
-                made.refuse_all(downgrade=True)  # the order of revisions says which definition is newer
-    if op.online and context.dialect.name == "postgresql":
-        with context.autocommit_block():
-            _run(operations, op, lambda sql: beside_writers(sql, op.table_name))
-    _run(operations, op)
-    if made is not None:
-        with made.store.joining(operations.get_bind()):
-            if made.is_unchanged():  # else it is the SQL of another version of xq
-                made.recount()  # other rows may be tasks now
 
 
 # autogenerate
@@ -207,7 +191,7 @@ def _install(operations: Operations, op: InstallQueueOp) -> None:
 
 @renderers.dispatch_for(QueueOp)
 def _render(context: object, op: QueueOp) -> str:
-    lines = [f"op.{op.called}(", f"    {op.table_name!r},"]
+    lines = [f"op.{op.name}(", f"    {op.table_name!r},"]
     lines += [f"    {name}={value!r}," for name in ("schema", "definition") if (value := getattr(op, name))]
     lines.append("    sql={")
     for engine, sql in op.sql.items():
@@ -219,64 +203,67 @@ def _render(context: object, op: QueueOp) -> str:
 def _compare(context: Any, upgrade_ops: ops.UpgradeOps, schemas: object) -> None:
     connection, found = context.connection, upgrade_ops.ops
     records = _records(connection)
-    _leave_out(found, {*_made(connection, records)})
+    _leave_out(found, _made(ENGINES[connection.dialect.name], records))
     tables: dict[Key, Any] = {(op.schema, op.table_name): None for op in found if isinstance(op, ops.DropTableOp)}
     tables |= {(each.schema, each.name): each for each in context.sorted_tables}
+    altered = [each for op in found for each in getattr(op, "ops", ()) if isinstance(each, ops.AlterColumnOp)]
+    # PostgreSQL alters no column that a trigger names.
+    retyped = {(each.schema, each.table_name) for each in altered if each.modify_type is not None}
     for key, table in tables.items():
         if table is not None and not context.run_object_filters(table, table.name, "table", False, None):
             continue
         queue, new, before, features = getattr(table, "xq", None), None, None, {}
         if queue is not None:
             arguments = queue.parts.definition.arguments
-            new, features = Definition(queue.model, arguments), arguments["features"]
+            new, features = Definition(key, queue.model, arguments), arguments["features"]
             here = new.on(connection)
             with here.store.joining(connection):
-                if here.is_whole():
+                if not (key in retyped or here.missing_objects() or here.changed()):
                     continue
                 if not here.missing_columns():
                     here.refuse_all(downgrade=True)
         if key in records:
-            before = Definition.recorded(connection, key, records[key], features, table)
+            before = Definition.recorded(connection, key, records[key], features)
             before.on(connection)  # raises, if it cannot be made anew
-            found.insert(0, first := before.uninstall(key, new))  # columns that triggers name cannot be dropped
-            first.undo = before.install(key)
+            found.insert(0, first := before.uninstall(new))  # columns that triggers name cannot be dropped
+            first.undo = before.install()
+            if new is None and table is not None:
+                util.warn(f"{table.name} is no queue any more; if it is one, import the module that says so in env.py")
         if new is not None:
-            found.append(last := new.install(key))
-            last.undo = new.uninstall(key, before)
+            found.append(last := new.install())
+            last.undo = new.uninstall(before)
 
 
 def _records(connection: sa.Connection) -> dict[Key, str]:
     """Return the definitions of the queues that a database has, but for tubes."""
-    if not sa.inspect(connection).has_table(QUEUES):
-        return {}
-    rows = connection.exec_driver_sql(RECORDS)
-    return {_key(name): record for name, record in rows if not name.startswith(TUBES)}
+    found: dict[Key, str] = {}
+    if sa.inspect(connection).has_table(QUEUES):
+        for name, record in connection.exec_driver_sql(RECORDS):
+            schema, _, table = name.rpartition(".")
+            if not table.startswith(TUBES):
+                found[schema or None, table] = record
+    return found
 
 
-def _key(queue: str, name: str = "") -> Key:
-    """Return the key of a queue, or of what has this name beside it."""
-    schema, _, table = queue.rpartition(".")
-    return schema or None, name or table
+def _made(engine: str, records: Iterable[Key]) -> Callable[[Any, str], bool]:
+    """Return what tells of a table, an index or a column, by schema and name, whether installing has made it."""
+    shared, longest = SHARED[engine]().tables, DIALECTS[engine].longest_name
+    prefixes = [(None, TUBES), *((schema, beside(table, "", longest)) for schema, table in records)]
+
+    def is_made(schema: Any, name: str) -> bool:
+        is_shared = schema is None and name in shared
+        return is_shared or any(schema == of and name.startswith(prefix) for of, prefix in prefixes)
+
+    return is_made
 
 
-def _made(connection: sa.Connection, records: Mapping[Key, str]) -> Iterator[Key]:
-    """Yield the tables, indexes and columns that installing has made."""
-    engine = ENGINES[connection.dialect.name]
-    yield from ((None, name) for name in [*SHARED[engine]().tables, TUBES])
-    for schema, name in records:  # a table that is made late, and columns of MariaDB
-        yield from ((schema, beside(name, of, DIALECTS[engine].longest_name)) for of in ("put", "held", "turn"))
-    if sa.inspect(connection).has_table(OBJECTS):
-        for queue, name in connection.exec_driver_sql(MADE):
-            yield from (_key(queue, name), *([_key(queue)] * queue.startswith(TUBES)))
-
-
-def _leave_out(found: list[Any], made: set[Key]) -> None:
+def _leave_out(found: list[Any], is_made: Callable[[Any, str], bool]) -> None:
     """Remove the operations on what installing has made."""
     for op in list(found):
         if isinstance(op, ops.ModifyTableOps):
-            _leave_out(op.ops, made)
+            _leave_out(op.ops, is_made)
         names = (getattr(op, name, None) for name in ("table_name", "index_name", "column_name"))
-        if any((op.schema, name) in made for name in names if name) or getattr(op, "ops", True) == []:
+        if any(is_made(op.schema, name) for name in names if name) or getattr(op, "ops", True) == []:
             found.remove(op)
 
 
@@ -284,20 +271,18 @@ class SqliteWithQueues(SQLiteImpl):
     """SQLite, where batch_alter_table makes a table anew: with the indexes and triggers of its queue."""
 
     __dialect__ = "sqlite"
-    _dropped: Mapping[str, str] = {}  # the SQL of those, by name
+    _made: Mapping[str, str] = {}  # the SQL of those, by name
 
-    def drop_table(self, table: sa.Table, **options: Any) -> None:
+    def prep_table_for_batch(self, batch_impl: Any, table: sa.Table) -> None:
+        super().prep_table_for_batch(batch_impl, table)
         if self.connection is not None:
-            found = self.connection.exec_driver_sql(OF_TABLE, (table.name,)).all()
-            self._dropped = {name: sql for name, sql in found if name.startswith(beside(table.name, ""))}
-        super().drop_table(table, **options)
+            found = self.connection.exec_driver_sql(OF_TABLE, (table.name,))
+            self._made = {name: sql for name, sql in found if name.startswith(beside(table.name, ""))}
+        for name in self._made:
+            batch_impl.indexes.pop(name, None)
 
     def rename_table(self, old_table_name: str, new_table_name: Any, schema: Any = None) -> None:
         super().rename_table(old_table_name, new_table_name, schema)
-        for name, sql in self._dropped.items():
-            if self.connection is not None and name.startswith(beside(new_table_name, "")):
-                self.connection.exec_driver_sql(sql, None, {"no_parameters": True})
-
-    def create_index(self, index: sa.Index, **options: Any) -> None:
-        if index.name not in self._dropped:
-            super().create_index(index, **options)
+        made, self._made = self._made, {}
+        for sql in made.values():
+            self.connection.exec_driver_sql(sql, None, {"no_parameters": True})  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from inspect import isawaitable, signature
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -26,10 +26,9 @@ from xq.core.connections import Driver
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import ErrorKind, Row
 
-Parameters = tuple[list[Any], dict[str, Any]]  # of a driver's connect()
-
 SAME = ("host", "port", "user", "password", "passfile", "target_session_attrs", "krbsrvname")
 PSYCOPG: Mapping[str, str] = {"database": "dbname", **{name: name for name in SAME}}  # by asyncpg's names
+OF_ASYNCPG = frozenset({"direct_tls", "gsslib", "service", "servicefile"})  # how it connects, in its own way
 POOL: Mapping[str, Any] = {"pool_size": 4, "max_overflow": 9}  # callers' threads; their blocks, and maintenance
 INSTEAD = "give upgrade() an Engine of the same database beside: calls with on= join the sessions of this one as well"
 
@@ -55,7 +54,7 @@ def listen(engine: sa.Engine) -> None:
         sa.event.listen(engine, "do_connect", _tell)
 
 
-def parameters_of(engine: sa.Engine) -> Parameters:
+def parameters_of(engine: sa.Engine) -> tuple[list[Any], dict[str, Any]]:
     """Return what an engine gives to its driver's connect(): by its URL, connect_args and listeners of do_connect.
 
     Raises ConfigurationError if a function of the application's makes its connections.
@@ -81,15 +80,15 @@ def parameters_of(engine: sa.Engine) -> Parameters:
 def engine_beside(engine: AsyncEngine) -> sa.Engine:
     """Return the engine of the same database that xq's own threads use: one for each AsyncEngine."""
     given, kept = engine.sync_engine, vars(engine.dialect)
-    if (found := kept.get("_xq_beside")) is not None:
-        beside: sa.Engine = found
-        return beside
+    made: sa.Engine | None = kept.get("_xq_beside")
+    if made is not None:
+        return made
     url, name = given.url, given.dialect.driver
-    if name not in BESIDE:
-        raise ConfigurationError(f"xq knows the asynchronous drivers {', '.join(BESIDE)}, not {name}: {INSTEAD}")
+    if name not in ASYNCHRONOUS:
+        raise ConfigurationError(f"xq knows the asynchronous drivers {', '.join(ASYNCHRONOUS)}, not {name}: {INSTEAD}")
     if isinstance(given.pool, sa.StaticPool) or (name == "aiosqlite" and "mode=memory" in str(url.database)):
         raise ConfigurationError("the AsyncEngine is in memory, where no other connection reaches it: take a file")
-    driver, translated = BESIDE[name]
+    _, driver, translated = ASYNCHRONOUS[name]
     pool = {"poolclass": sa.NullPool} if isinstance(given.pool, sa.NullPool) else POOL
     made = sa.create_engine(url.set(drivername=f"{url.get_backend_name()}+{driver}", query={}), **pool)
 
@@ -114,18 +113,22 @@ def engine_beside(engine: AsyncEngine) -> sa.Engine:
 
 
 def _of_psycopg(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of asyncpg as those of psycopg."""
+    """Return parameters of asyncpg as those of psycopg. Raises ConfigurationError for what that does not take."""
+    ssl, refused = given.get("ssl"), [*OF_ASYNCPG & given.keys()]
+    if callable(given.get("password")):
+        refused.append("a password that is a function")
+    if not (ssl is None or ssl is False or isinstance(ssl, str)):
+        refused.append(f"ssl {shown(ssl)}")
+    if refused:
+        raise ConfigurationError(
+            f"the AsyncEngine connects with {', '.join(refused)}, which xq cannot say to psycopg: {INSTEAD}"
+        )
     made = {PSYCOPG[name]: value for name, value in given.items() if name in PSYCOPG}
-    for name in {"host", "port"} & made.keys():
-        made[name] = ",".join(map(str, made[name])) if isinstance(made[name], (list, tuple)) else made[name]
+    made |= {name: ",".join(map(str, value)) for name, value in made.items() if isinstance(value, (list, tuple))}
     if "timeout" in given:
         made["connect_timeout"] = math.ceil(float(given["timeout"]))
-    if callable(password := given.get("password")):
-        made["password"] = password()
-    ssl = given.get("ssl")
-    if isawaitable(made.get("password")) or not (ssl is None or ssl is False or isinstance(ssl, str)):
-        named = f"ssl {shown(ssl)}" if ssl else "a password that is awaited"
-        raise ConfigurationError(f"the AsyncEngine has {named}, which psycopg does not take: {INSTEAD}")
+    if 0 in (given.get("statement_cache_size"), given.get("prepared_statement_cache_size")):  # as behind PgBouncer
+        made["prepare_threshold"] = None
     if ssl is not None:
         made["sslmode"] = ssl or "disable"
     if settings := given.get("server_settings"):
@@ -186,14 +189,13 @@ class AsyncPsycopg(_Adapted, Psycopg):
 
 
 class Asyncmy(_Adapted, Pymysql):
-    """asyncmy, or aiomysql."""
+    """asyncmy."""
 
     def in_transaction(self, connection: Any) -> bool:
         return not self.is_broken(connection) and bool(connection.driver_connection.get_transaction_status())
 
     def is_broken(self, connection: Any) -> bool:
-        raw = connection.driver_connection
-        return not raw.connected if hasattr(raw, "connected") else bool(raw.closed)
+        return not connection.driver_connection.connected
 
     def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
         if not COLLECTIONS.isdisjoint(map(type, values)):  # it would expand it into several SQL values
@@ -260,20 +262,12 @@ def _numbered(sql: str, types: tuple[str, ...]) -> str:
     return (first + "".join(placed)).replace("%%", "%")
 
 
-# By an asynchronous driver's name in SQLAlchemy: that of the engine beside, and how that takes the parameters.
-BESIDE: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
-    "asyncpg": ("psycopg", _of_psycopg),
-    "psycopg": ("psycopg", _alike),
-    "aiosqlite": ("pysqlite", _alike),
-    "asyncmy": ("pymysql", _of_pymysql),
-    "aiomysql": ("pymysql", _of_pymysql),
-}
-ASYNCHRONOUS: Mapping[str, Driver] = {
-    "aiosqlite": Aiosqlite(),
-    "psycopg": AsyncPsycopg(),
-    "asyncpg": Asyncpg(),
-    "asyncmy": Asyncmy(),
-    "aiomysql": Asyncmy(),
+# By SQLAlchemy's name: the driver, that of the engine beside, and how this takes its parameters.
+ASYNCHRONOUS: Mapping[str, tuple[Driver, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "aiosqlite": (Aiosqlite(), "pysqlite", _alike),
+    "psycopg": (AsyncPsycopg(), "psycopg", _alike),
+    "asyncpg": (Asyncpg(), "psycopg", _of_psycopg),
+    "asyncmy": (Asyncmy(), "pymysql", _of_pymysql),
 }
 SYNCHRONOUS: Mapping[str, Driver] = {
     "pysqlite": DRIVERS["sqlite"],
@@ -284,7 +278,7 @@ SYNCHRONOUS: Mapping[str, Driver] = {
 
 def driver_of(dialect: sa.Dialect) -> Driver:
     """Return the driver for the connections of the caller's transactions. Raises ConfigurationError."""
-    known: Mapping[str, Driver] = ASYNCHRONOUS if dialect.is_async else SYNCHRONOUS
+    known = {name: driver for name, (driver, *_) in ASYNCHRONOUS.items()} if dialect.is_async else SYNCHRONOUS
     if dialect.driver not in known:
         raise ConfigurationError(
             f"on= takes no {'AsyncSession' if dialect.is_async else 'Session'} of the driver {dialect.driver}, "

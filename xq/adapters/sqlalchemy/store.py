@@ -8,17 +8,21 @@ from contextvars import ContextVar
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import orm
+from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from xq.adapters.sqlalchemy.connections import SqlalchemyConnections, database_of, engine_of, watch
+from xq.adapters.sqlalchemy.connections import SqlalchemyConnections, database_of
+from xq.adapters.sqlalchemy.engines import engine_of
+from xq.adapters.sqlalchemy.joined import watch
 from xq.adapters.sqlalchemy.testing import under_test
 from xq.adapters.sqlalchemy.unit import Guard, Unit
-from xq.adapters.sqlalchemy.worker import run_in
+from xq.adapters.sqlalchemy.worker import prepare, run_in
 from xq.adapters.stores import Connection, OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators
@@ -29,9 +33,7 @@ M = TypeVar("M")
 
 # The kind of a column by its type: the first that fits counts.
 KINDS: Sequence[tuple[type[Any], Kind]] = (
-    (sa.Enum, "text"),
     (sa.String, "text"),
-    (sa.Boolean, "other"),
     (sa.BigInteger, "bigint"),
     (sa.Integer, "integer"),
     (sa.Double, "double"),
@@ -41,13 +43,9 @@ KINDS: Sequence[tuple[type[Any], Kind]] = (
     (sa.DateTime, "datetime"),
 )
 NATIVE: Mapping[type[Any], type] = {
-    sa.Integer: int,
-    sa.BigInteger: int,
-    sa.SmallInteger: int,
-    sa.String: str,
-    sa.Text: str,
-    sa.Float: float,
-    sa.Double: float,
+    **dict.fromkeys((sa.Integer, sa.BigInteger, sa.SmallInteger), int),
+    **dict.fromkeys((sa.String, sa.Text), str),
+    **dict.fromkeys((sa.Float, sa.Double), float),
 }
 TYPES: Mapping[Kind, Callable[[int | None], Any]] = {
     "bigauto": lambda _: sa.BigInteger(),
@@ -58,78 +56,78 @@ TYPES: Mapping[Kind, Callable[[int | None], Any]] = {
 }
 # How a value becomes one of the type: xq has keys as texts, too.
 PARSERS: Sequence[tuple[type[Any], Callable[[Any], Any]]] = (
+    (sa.Integer, int),
+    (sa.Float, float),
     (sa.Uuid, UUID),
     (sa.DateTime, datetime.fromisoformat),
     (sa.Date, date.fromisoformat),
     (sa.Time, time.fromisoformat),
     (sa.Numeric, Decimal),
 )
-NATIVE_ENUMS = ("postgresql", "mysql", "mariadb")
-# The servers' drivers make the values of these.
+# The servers' drivers make the values of these, and nothing those of NATIVE, so that reading one never fails.
 SAFE = (sa.Boolean, sa.DateTime, sa.Date, sa.Numeric, sa.Uuid)
 # What psycopg tells of a result's column, for types that ask it.
 CODES: Mapping[Kind, int] = {"decimal": 1700, "float": 701, "double": 701}
 
 
-class SqlalchemyModel(OrmModel[M]):
-    """A mapped class. Implements `xq.core.connections.TaskModel`."""
+class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
+    """A mapped class and its engine. Implements `xq.core.connections.Store`."""
 
     adds_columns = True
     offers: Collection[str] = ()
     needed: Mapping[str, str] = {
         "runat": "a Double or BigInteger (seconds since 1970), or a DateTime (UTC; on PostgreSQL with timezone=True)",
     }
-    dialect: sa.Dialect  # of the engine, or that of the transaction that a call joins
+    guarded: Guard
 
-    def __init__(self, model: type[M]) -> None:
+    def __init__(self, model: type[M], unbound: sa.Dialect | None = None) -> None:
+        self._engine: sa.Engine | None = None
+        self._unbound = unbound or DEFAULT  # until there is an engine
+        self._unit: ContextVar[Unit | None] = ContextVar("xq_unit", default=None)
         self.mapper = mapper = _mapper_of(model)
-        table: Any = mapper.local_table
-        self.model, self.name, self.mapped = mapper.class_, mapper.class_.__name__, table
+        self.model, self.mapped = mapper.class_, (table := cast(sa.Table, mapper.local_table))
         self.table, self.schema = table.name, table.schema or ""
+        SqlalchemyConnections.__init__(self, self.model.__name__, lambda: self._engine)
         self.advice = (
             f"{self.name}.metadata.create_all(engine) creates the table, and {self.name}'s queue.install() the rest"
         )
-        self._read_fields()
         self.key = tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
+        self._of_the_model = {"bind_arguments": {"mapper": mapper}}
+        self._read_fields()
 
     def _read_fields(self) -> None:
         vars(self).pop("_readers", None)
         mappers = self.mapper.self_and_descendants  # these have the same table
-        found = {
-            prop.key: prop.columns[0]
-            for mapper in mappers
-            for prop in mapper.column_attrs
-            if isinstance(prop.columns[0], sa.Column)
-        }
-        order = {column: place for place, column in enumerate(self.mapped.columns)}
-        self._columns = dict(sorted(found.items(), key=lambda pair: order[pair[1]]))
+        names = {prop.columns[0]: prop.key for mapper in mappers for prop in mapper.column_attrs}
+        self._columns = {names[column]: column for column in self.mapped.columns if column in names}
         self._names = [*self._columns]
         self.fields = tuple(self._field(name, column) for name, column in self._columns.items())
-        self._polymorphic = (
-            self._names.index(self.mapper.get_property_by_column(on).key)
-            if ((on := self.mapper.polymorphic_on) is not None and isinstance(on, sa.Column))
-            else None
-        )
-        self._key_at = [self._names.index(self.mapper.get_property_by_column(c).key) for c in self.mapper.primary_key]
         self._make_hydration()
 
     def _field(self, name: str, column: sa.Column[Any]) -> Field:
         kind = _kind(column)
-        plain = type(column.type) in NATIVE
         return Field(
             name=name,
             column=column.name,
             kind=kind,
-            type=str(column.type.compile(dialect=_apart(self.dialect))),
+            type=self._declared(column),
             null=bool(column.nullable),
             max_length=getattr(column.type, "length", None) if kind == "text" else None,
             to_database=lambda value: self._to_database(name, column, value),
-            from_database=None if plain else self._reader(kind, column),
+            from_database=None if type(column.type) in NATIVE else self._reader(kind, column),
             native=NATIVE.get(type(column.type)),
             digits=(column.type.precision or 0, column.type.scale or 0) if kind == "decimal" else None,  # type: ignore[attr-defined]
             computed=column.computed is not None,
+            reads_sent=not isinstance(column.type, sa.TypeDecorator),  # psycopg, say, wraps JSON and bytes
             declared=type(column.type).__name__,
         )
+
+    def _declared(self, column: sa.Column[Any]) -> str:
+        try:
+            declared = str(column.type.compile(dialect=_apart(self.dialect)))
+            return declared.partition("(")[0] if _kind(column) == "other" else declared  # BINARY(16), say
+        except CompileError:  # of another database, as JSONB: Alembic's revisions have the SQL of each
+            return type(column.type).__name__.upper()
 
     def _to_database(self, name: str, column: sa.Column[Any], value: Any) -> Any:
         if isinstance(value, sa.ClauseElement) or hasattr(value, "__clause_element__"):
@@ -140,25 +138,22 @@ class SqlalchemyModel(OrmModel[M]):
         dialect = _apart(self.dialect) if isinstance(column.type, sa.Uuid) else self.dialect
         process = column.type.dialect_impl(dialect).bind_processor(dialect)
         made = process(value) if process else value
+        if isinstance(getattr(made, "obj", None), bytes):  # a memoryview, or psycopg's Binary
+            made = made.obj
         # MariaDB has the type, and its drivers do not know it.
         return made.hex if isinstance(made, UUID) and self.engine == "mariadb" else made
 
     def _reader(self, kind: Kind, column: sa.Column[Any]) -> Callable[[Any], Any] | None:
-        made: dict[Any, Any] = {}
+        @cache
+        def of(dialect: sa.Dialect) -> Callable[[Any], Any]:
+            return column.type.dialect_impl(dialect).result_processor(dialect, CODES.get(kind)) or (lambda value: value)
 
-        def read(value: Any) -> Any:
-            dialect = self.dialect
-            if dialect not in made:
-                made[dialect] = column.type.dialect_impl(dialect).result_processor(dialect, CODES.get(kind))
-            return made[dialect](value) if made[dialect] else value
-
-        return read
+        return lambda value: of(self.dialect)(value)
 
     @property
     def may_fail_to_read(self) -> bool:
-        return not all(_is_safe(column.type, self.engine) for column in self._columns.values())
-
-    engine: str
+        safe = {*NATIVE} if self.engine == "sqlite" else {*NATIVE, *SAFE}
+        return not safe.issuperset(type(column.type) for column in self._columns.values())
 
     def bring(self, columns: Mapping[str, tuple[Kind, int | None]]) -> None:
         for name, (kind, length) in columns.items():
@@ -171,15 +166,13 @@ class SqlalchemyModel(OrmModel[M]):
     def _make_hydration(self) -> None:
         """Replace hydration by generated functions: what is loaded is the same, in fewer steps."""
         mapper = self.mapper
-        for name in ("hydrate", "hydrate_all"):
-            vars(self).pop(name, None)
         loaded = {*self._names}
         if mapper.polymorphic_on is not None or any(prop.key not in loaded for prop in mapper.column_attrs):
             return  # the class differs by row, or there are attributes to expire
-        manager = mapper.class_manager
+        manager, key = mapper.class_manager, [self._names.index(name) for name in self.key]
         lines = ["made = new()", "state, data = made._sa_instance_state, made.__dict__"]
         lines += [f"data[{name!r}] = values[{place}]" for place, name in enumerate(self._names)]
-        lines += [f"state.key = model, ({''.join(f'values[{at}], ' for at in self._key_at)}), None"]
+        lines += [f"state.key = model, ({''.join(f'values[{at}], ' for at in key)}), None"]
         lines += ["if events.load:", "    events.load(state, None)"]
         known = {"new": manager.new_instance, "events": manager.dispatch, "model": mapper.base_mapper.class_}
         make, make_all = hydrators(lines, TOKEN_ATTRIBUTE, **known)
@@ -190,13 +183,13 @@ class SqlalchemyModel(OrmModel[M]):
             self.hydrate, self.hydrate_all = make, make_all  # type: ignore[method-assign]
 
     def instance(self, values: Sequence[Any]) -> M:
-        mapper = self.mapper
-        if self._polymorphic is not None:
-            mapper = mapper.polymorphic_map.get(values[self._polymorphic], mapper)
+        mapper, its = self.mapper, dict(zip(self._names, values, strict=True))
+        if mapper.polymorphic_on is not None:
+            kind = its.get(mapper.get_property_by_column(mapper.polymorphic_on).key)
+            mapper = mapper.polymorphic_map.get(kind, mapper)
         made: Any = mapper.class_manager.new_instance()
         state = sa.inspect(made)
-        its = {name: value for name, value in zip(self._names, values, strict=True) if name in mapper.columns}
-        state.dict.update(its)
+        state.dict.update({name: value for name, value in its.items() if name in mapper.columns})
         orm.make_transient_to_detached(made)
         mapper.class_manager.dispatch.load(state, None)
         read: M = made
@@ -205,21 +198,17 @@ class SqlalchemyModel(OrmModel[M]):
     def data(self, task: object) -> Mapping[str, Any] | None:
         if not isinstance(task, self.model):
             return None
-        state: Any = sa.inspect(task)
-        values: Mapping[str, Any] = state.dict
-        if state.key is None:
+        state, values = orm.attributes.instance_state(task), vars(task)
+        if (key := state.key) is None:
             return {name: values[name] for name in self._names if values.get(name) is not None}
-        values = {**dict(zip(self.key, state.identity, strict=True)), **values}  # a commit expires the key, too
+        if self.key[0] not in values:  # a commit expires the key, too
+            values = {**dict(zip(self.key, key[1], strict=True)), **values}
         return {name: values[name] for name in self._names if name in values}
 
     def declared_defaults(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, column in self._columns.items():
-            default: Any = column.default
-            if default is None or default.is_sequence or default.is_clause_element:
-                continue
-            found[name] = (lambda call=default.arg: call(None)) if default.is_callable else default.arg
-        return found
+        defaults: list[tuple[str, Any]] = [(name, column.default) for name, column in self._columns.items()]
+        found = [(name, it) for name, it in defaults if it and not (it.is_sequence or it.is_clause_element)]
+        return {name: partial(it.arg, None) if it.is_callable else it.arg for name, it in found}
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> SqlalchemyReader:
         return SqlalchemyReader(name, table, self.schema, columns)
@@ -229,7 +218,7 @@ class SqlalchemyModel(OrmModel[M]):
 
     def check_roles(self, roles: Mapping[str, Field]) -> None:
         column = self._columns[roles["status"].name]
-        if isinstance(column.type, sa.Enum) and column.type.native_enum and self.dialect.name in NATIVE_ENUMS:
+        if isinstance(column.type, sa.Enum) and column.type.native_enum and self.dialect.supports_native_enum:
             raise ConfigurationError(
                 f"{self.name}.{roles['status'].name} is an enum of {self.dialect.name} itself, to which xq cannot add "
                 "a state, and which it cannot compare: declare it as sqlalchemy.Enum(..., native_enum=False)"
@@ -238,9 +227,8 @@ class SqlalchemyModel(OrmModel[M]):
     def stored(self, fields: Mapping[str, Any], statuses: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return `statuses=` with what the column stores in place of an enum's members."""
         name = fields.get("status", "")
-        column = self._columns.get(name)
-        if statuses is None or column is None:
-            return None if statuses is None else dict(statuses)
+        if statuses is None or (column := self._columns.get(name)) is None:
+            return None if statuses is None else {**statuses}
         return {
             state: self._to_database(name, column, word) if isinstance(word, Enum) else word
             for state, word in statuses.items()
@@ -259,21 +247,10 @@ class SqlalchemyModel(OrmModel[M]):
         """Return `fields=` with the names of attributes in place of mapped attributes and columns."""
         return {role: getattr(named, "key", named) for role, named in (fields or {}).items()}
 
-
-class SqlalchemyStore(SqlalchemyModel[M], SqlalchemyConnections):
-    """A mapped class and its engine. Implements `xq.core.connections.Store`."""
-
-    guarded: Guard
-
-    def __init__(self, model: type[M], unbound: sa.Dialect | None = None) -> None:
-        self._engine: sa.Engine | None = None
-        self._unbound = unbound or DEFAULT  # until there is an engine
-        self._unit: ContextVar[Unit | None] = ContextVar("xq_unit", default=None)
-        SqlalchemyConnections.__init__(self, getattr(model, "__name__", str(model)), lambda: self._engine)
-        SqlalchemyModel.__init__(self, model)
+    # the engine
 
     @property
-    def dialect(self) -> sa.Dialect:  # type: ignore[override]
+    def dialect(self) -> sa.Dialect:
         return self._unbound if self._engine is None else super().dialect
 
     @property
@@ -282,6 +259,16 @@ class SqlalchemyStore(SqlalchemyModel[M], SqlalchemyConnections):
 
     def guard(self, names: Collection[str]) -> None:
         self.guarded = Guard(self)
+        known = len(self.mapped.columns)
+
+        def inherits(mapper: Any, inheriting: type[Any]) -> None:
+            if mapper.local_table is not self.mapped or len(self.mapped.columns) > known:
+                raise ConfigurationError(
+                    f"{inheriting.__name__} adds columns to {self.name}, which is a queue already: call "
+                    f"upgrade({self.name}, ...) below the classes that inherit from it"
+                )
+
+        sa.event.listen(self.model, "instrument_class", inherits, propagate=True)
 
     @contextmanager
     def joining(self, on: object) -> Iterator[None]:
@@ -299,6 +286,13 @@ class SqlalchemyStore(SqlalchemyModel[M], SqlalchemyConnections):
             unit.flush()
         return super().ready()
 
+    def join(self, on: object) -> Callable[[], object]:
+        """Have the calls in this context join a transaction until the function that is returned is called."""
+        with self.joining(on):
+            joined = self._joined.get()
+        self._joined.set(joined)
+        return lambda: self._joined.set(None)  # a reset would fail: the end may have another context
+
     def under_test(self, session: Any) -> AbstractContextManager[None]:
         return under_test(self, session)
 
@@ -311,25 +305,26 @@ class SqlalchemyStore(SqlalchemyModel[M], SqlalchemyConnections):
                 "schema in __table_args__ = {'schema': ...}, or use a connection whose search_path has it"
             )
         self._engine = used
-        database_of(self._engine)
+        database_of(used)
         watch(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
-        self._read_fields()  # their types have other names there
+        for field, column in zip(self.fields, self._columns.values(), strict=True):
+            object.__setattr__(field, "type", self._declared(column))  # it has another name there
 
     def in_session(self, worker: Any) -> Callable[[Any], Any]:
         return run_in(self, worker)
 
+    def check_session(self, maker: Any) -> None:
+        if maker is not None:
+            prepare(self, maker)
+
 
 def _parsed(kind: Any, value: Any) -> Any:
     """Return a value as the type has it. Raises ValueError, TypeError and OverflowError for what is none."""
-    native = NATIVE.get(type(kind))
-    if native is int and type(value) in (float, str):
-        number = int(value)
-        if type(value) is float and number != value:
+    if isinstance(kind, sa.Integer) and type(value) is float:
+        if (number := int(value)) != value:
             raise ValueError(f"{value} is no whole number")
         return number
-    if native is float and type(value) is str:
-        return float(value)
-    if type(value) is not str or native is not None or getattr(kind, "as_uuid", True) is False:
+    if type(value) is not str or getattr(kind, "as_uuid", True) is False:
         return value
     return next((parse(value) for base, parse in PARSERS if isinstance(kind, base)), value)
 
@@ -385,11 +380,6 @@ class SqlalchemyReader:
         for name in columns:
             orm.attributes.set_committed_value(made, name, values.get(name))
         return made
-
-
-def _is_safe(kind: Any, engine: str) -> bool:
-    """Return whether a type reads whatever a column may hold: a driver makes the value, or nothing does."""
-    return type(kind) in NATIVE or (type(kind) in SAFE and engine != "sqlite")
 
 
 def _kind(column: sa.Column[Any]) -> Kind:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from xq.adapters.sqlalchemy.connections import place_of
+from xq.adapters.sqlalchemy.engines import place_of
 from xq.core.errors import ConfigurationError, shown
 
 made: WeakSet[Any] = WeakSet()  # the queues of this process
@@ -47,18 +47,15 @@ def in_session(given: Any) -> Iterator[list[Any]]:
             f"Session(bind=connection, join_transaction_mode='create_savepoint'), not {shown(given)}"
         )
     queues = [queue for queue in made if _is_on(queue.parts.store, bind)]
-    found = [_bind]
+    ends: list[Callable[[], object]] = [lambda: _bind.set(None)]  # the end of a fixture may have another context
     _bind.set(bind)
     try:
-        for store in [queue.parts.store for queue in queues if isinstance(session, Session)]:
-            with store.joining(bind):
-                joined = store._joined.get()
-            store._joined.set(joined)
-            found.append(store._joined)
+        for queue in queues if isinstance(session, Session) else ():
+            ends.append(queue.parts.store.join(bind))
         yield queues
     finally:
-        for variable in found:
-            variable.set(None)  # a reset would fail: the end of a fixture may have another context than its test
+        for end in ends:
+            end()
 
 
 async def in_this_loop(run: Callable[[Callable[[Any], object]], int]) -> int:
@@ -73,22 +70,21 @@ def under_test(store: Any, maker: Any) -> Iterator[None]:
 
     Raises ConfigurationError if the sessions would be on another database.
     """
-    bind, before = _bind.get(), None if maker is None else maker.kw.get("bind")
-    if before is not None and not _is_on(store, before):
+    bind, before = _bind.get(), {} if maker is None else {**maker.kw}
+    if (own := before.get("bind")) is not None and not _is_on(store, own):
         raise ConfigurationError(
-            f"the worker's sessions are on {_inner(before).engine.url}, and {store.name} on {store.known_engine.url}: "
+            f"the worker's sessions are on {_inner(own).engine.url}, and {store.name} on {store.known_engine.url}: "
             "bind both to the database of the test, as by Session.configure(bind=engine)"
         )
     if bind is None or not _is_on(store, bind):
         yield
         return
-    mode = "conditional_savepoint" if maker is None else maker.kw.get("join_transaction_mode", "conditional_savepoint")
     try:
         if maker is not None:
-            own = bind if isinstance(maker, async_sessionmaker) else _inner(bind)
-            maker.configure(bind=own, join_transaction_mode="create_savepoint")
+            used = bind if isinstance(maker, async_sessionmaker) else _inner(bind)
+            maker.configure(bind=used, join_transaction_mode="create_savepoint")
         with store.joining(_inner(bind)):
             yield
     finally:
         if maker is not None:
-            maker.configure(bind=before, join_transaction_mode=mode)
+            maker.kw = before

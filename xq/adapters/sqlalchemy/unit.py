@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from sqlalchemy import exc, orm
 from sqlalchemy.orm import attributes
 
 from xq.core.errors import BadType, BadValue, Duplicate, NotFound, shown
-from xq.core.kinds import Field, Row
+from xq.core.kinds import Field
 from xq.core.machine import MANAGED, READY, TAKEN
 from xq.core.tokens import TOKEN_ATTRIBUTE
 
@@ -38,21 +38,20 @@ class Guard:
             prop.__class__ = type(type(prop).__name__, (type(prop),), merging)
         if self.machine.settings.retval == "model":
             self.tasks.read, self.tasks.read_all = self._reading(self.tasks.read, self.tasks.read_all)
-        sa.event.listen(store.mapper, "before_insert", self._before, propagate=True)
-        sa.event.listen(store.mapper, "after_insert", self._after, propagate=True)
+        sa.event.listen(store.mapper, "before_insert", self._put, propagate=True)
+        sa.event.listen(store.mapper, "before_update", self._updating, propagate=True)
+        for event in ("after_insert", "after_update"):
+            sa.event.listen(store.mapper, event, self._after, propagate=True)
 
     def _reading(self, read: Callable[..., Any], read_all: Callable[..., list[Any]]) -> Any:
         """Return functions that read tasks as these do, and return the instances of the session that a call joins."""
 
-        def one(row: Row, token: str | None = None) -> Any:
-            task = read(row, token)
-            return task if (unit := self.store.unit) is None else unit.present(task)
+        def given(made: Any) -> Any:
+            if (unit := self.store.unit) is None:
+                return made
+            return list(map(unit.present, made)) if type(made) is list else unit.present(made)
 
-        def several(rows: Iterable[Row], token: str | None = None) -> list[Any]:
-            tasks = read_all(rows, token)
-            return tasks if (unit := self.store.unit) is None else [unit.present(task) for task in tasks]
-
-        return one, several
+        return [lambda rows, token=None, read=each: given(read(rows, token)) for each in (read, read_all)]
 
     def _letter(self, word: Any) -> str | None:
         """Return the state that a status means; None if it is not one of the queue's."""
@@ -61,20 +60,36 @@ class Guard:
         except Exception:  # an Enum has no such member
             return None
 
+    def state_of(self, task: Any) -> str | None:
+        """Return the state that an instance was read in; None if its row is no task."""
+        name = self.roles["status"].name
+        word = getattr(task, name)
+        return self._letter(sa.inspect(task).committed_state.get(name, word))
+
+    def word(self, letter: str) -> Any:
+        """Return the attribute's value for a state."""
+        word, read = self.parts.definition.words[letter], self.roles["status"].from_database
+        return read(word) if read else word
+
     def _refusing(self, role: str) -> Callable[..., None]:
         """Return what refuses a new value of an attribute, unless the row is new or no task."""
         name, status = self.roles[role].name, self.roles["status"].name
 
         def refuse(task: Any, value: Any, *_: object) -> None:
             # Also the same value: it may be old, and would not be written.
-            if sa.inspect(task).key is None or (old := self._letter(getattr(task, status))) is None:
+            if (state := sa.inspect(task)).key is None:
                 return
-            new = self._letter(value) if role == "status" else None
-            event = "" if new is None else self.machine.usual_event(old, new)
+            new, event = self._letter(value) if role == "status" else None, ""
+            # A coroutine cannot load it here: a row in an AsyncSession counts as a task.
+            if status in state.dict or state.async_session is None:
+                if (old := self.state_of(task)) is None:
+                    return
+                event = "" if new is None else self.machine.usual_event(old, new)
             calls = [call for call in INSTEAD if (event not in INSTEAD or call == event) and self.machine.sources(call)]
+            queue = f"{self.store.name}.xq" if state.async_session is None else f"await {self.store.name}.xq.aio"
             raise BadValue(
                 f"{name!r} is the queue's {role}, which only the queue writes in a task: in place of {shown(value)} "
-                f"call {' or '.join(f'{self.store.name}.xq.{call}(task, on=session)' for call in calls)}"
+                f"call {' or '.join(f'{queue}.{call}(task, on=session)' for call in calls)}"
             )
 
         return refuse
@@ -91,10 +106,25 @@ class Guard:
 
         return merging
 
-    # inserts
+    # what a flush puts
 
-    def _before(self, mapper: object, connection: sa.Connection, task: Any) -> None:
-        """Write what put() writes into an instance that a flush inserts. Raises BadValue and BadType."""
+    def _updating(self, mapper: object, connection: sa.Connection, task: Any) -> None:
+        """Put a row that was no task, as its new status says. Raises BadValue if it is a task by now."""
+        state, columns, name = sa.inspect(task), self.store.mapper.columns, self.roles["status"].name
+        added = state.attrs[name].history.added
+        if not added or self._letter(added[0]) is None:
+            return
+        key = zip(self.store.mapper.primary_key, state.identity, strict=True)
+        row = sa.select(columns[name]).where(*(column == value for column, value in key)).with_for_update()
+        if self._letter(word := connection.scalar(row)) is not None:
+            raise BadValue(
+                f"{shown(task)} has become a task since the session read it, with {shown(word)} in {name!r}, and is "
+                f"not put again by {shown(added[0])}: roll back, and read it anew"
+            )
+        self._put(mapper, connection, task)
+
+    def _put(self, mapper: object, connection: sa.Connection, task: Any) -> None:
+        """Write what put() writes into an instance that is flushed. Raises BadValue and BadType."""
         state = sa.inspect(task)
         values = {name: value for name, value in state.dict.items() if not isinstance(value, sa.ClauseElement)}
         asked, trace = self.asked.get(state, (None, None))
@@ -110,11 +140,10 @@ class Guard:
         if trace is not None and "trace" in self.roles:
             written[self.roles["trace"]] = trace
         for field, value in written.items():
-            read = field.from_database if value is not None else None
-            attributes.set_attribute(task, field.name, read(value) if read else value)
-        for field in self.tasks.table.own.values():
-            if field.name not in state.dict:
-                attributes.set_attribute(task, field.name, None)  # else it would be read by a query
+            state.dict[field.name] = field.from_database(value) if field.from_database and value is not None else value
+            attributes.flag_modified(task, field.name)
+        for field in self.tasks.table.own.values() if state.key is None else ():
+            state.dict.setdefault(field.name, None)  # else it would be read by a query
         self._entered[state] = asked.transition.target
 
     def _is_ready(self, values: Mapping[str, Any]) -> bool:
@@ -173,21 +202,25 @@ class Unit:
         if len(given) < len(tasks):
             raise BadType("put_many(..., on=session) takes instances or mappings, not both at once")
         for state, task in zip(given, tasks, strict=True):
-            if state.persistent or state.deleted:
-                raise BadValue(f"{shown(task)} has a row in the session already: put takes a new instance")
+            if state.deleted or (state.persistent and guard.state_of(task) is not None):
+                raise BadValue(f"{shown(task)} is a task already: put takes a new instance, or a row that is no task")
             if state.detached:
                 orm.make_transient(task)
             for field in (options := [guard.roles[name] for name in asked.seconds if name in guard.roles]):
-                if state.dict.get(field.name) is not None:
+                if state.key is None and state.dict.get(field.name) is not None:
                     raise BadValue(f"{field.name!r} stands both in the task and in the option: give one of them")
+        rows = [state.obj() for state in given if state.persistent]  # no tasks yet: their new status puts them
         guard.asked.update(dict.fromkeys(given, (asked, trace)))
         self._flushed = True
         try:
             with self.session.begin_nested():  # flushes what is pending
                 self.session.add_all(tasks)
+                for task in rows:
+                    setattr(task, guard.roles["status"].name, guard.word(asked.transition.target))
         except Exception:
             for task, field in product(tasks, options):  # it may be put again
-                attributes.set_attribute(task, field.name, None)
+                if sa.inspect(task).key is None:
+                    attributes.set_attribute(task, field.name, None)
             raise
         finally:
             for state in given:

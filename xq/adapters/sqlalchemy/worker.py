@@ -8,15 +8,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, NoReturn
-from weakref import ref
+from operator import methodcaller
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
-from xq.adapters.sqlalchemy.connections import watch
+from xq.adapters.sqlalchemy.joined import watch
 from xq.adapters.sqlalchemy.writes import Writes, noting
 from xq.core.errors import ConfigurationError, LeftOpen, NotFound, WrongState, shown
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -25,7 +27,6 @@ from xq.workers.attempt import Batch, WorkerJob
 from xq.workers.outcomes import Next
 from xq.workers.worker import Worker, check_returned, is_async
 
-ENDS: Final = ("commit", "rollback", "close", "reset", "invalidate", "prepare")  # methods that end its transaction
 AFTER = "a call of xq.after_commit() has failed; the task is finished all the same"
 
 
@@ -38,34 +39,55 @@ def run_in(store: Any, worker: Worker[Any]) -> Callable[[Any], Any]:
         if not isinstance(maker, wanted):
             of = "an async def" if awaits else "a function that is no async def"
             raise ConfigurationError(f"session= of {of} is made by {wanted.__name__}(engine), not {shown(maker)}")
-        engine = maker.kw.get("bind")
-        if isinstance(engine := engine.sync_engine if isinstance(engine, AsyncEngine) else engine, sa.Engine):
-            watch(engine)
-            _forget_in_child(engine)
-        made = InSession(store, worker, maker, what)
+        if maker.kw.get("bind") is not None:
+            prepare(store, maker)
+        made = InSession(store, worker, what)
         return made.acall if awaits else made.call
 
     def call(task: Any) -> None:
         with noting() as writes:
-            check_returned(function(task))
+            try:
+                check_returned(function(task))
+            except BaseException:
+                writes.undo()
+                raise
             _check(writes, what)
 
     async def acall(task: Any) -> None:
         with noting() as writes:
-            await function(task)
-            if writes.open or writes.lost:
+            try:
+                await function(task)
+            except BaseException:
+                if writes.open or writes.sessions:
+                    await greenlet_spawn(writes.undo)
+                raise
+            if writes.left() or writes.lost:
                 await greenlet_spawn(_check, writes, what)
 
     return acall if awaits else call
 
 
+def prepare(store: Any, maker: Any) -> None:
+    """Prepare the engine of a worker's sessions. Raises ConfigurationError if they have none for its tasks."""
+    session = maker()
+    try:
+        bind = getattr(session, "sync_session", session).get_bind(store.mapper)
+    except exc.UnboundExecutionError as error:
+        raise ConfigurationError(
+            f"session= makes sessions without an engine for {store.name}: say sessionmaker(engine), or "
+            "make_session.configure(bind=engine) before its workers start"
+        ) from error
+    watch(bind.engine)
+    _engines.add(bind.engine)
+
+
 class InSession:
     """A worker's function, called with its task and a session."""
 
-    def __init__(self, store: Any, worker: Worker[Any], maker: Any, what: str) -> None:
-        self._store, self._queue, self._function = store, worker.queue, worker.function
-        self._log, self._maker, self._what = worker.moves.log, maker, what
-        self._counts = "attempts" in worker.moves.tasks.table.roles
+    def __init__(self, store: Any, worker: Worker[Any], what: str) -> None:
+        self._store, self._queue, self._function, self._what = store, worker.queue, worker.function, what
+        self._log, self._maker = worker.moves.log, worker.options.session
+        self._anew = {"attempts": 0} if "attempts" in worker.moves.tasks.table.roles else {}
 
     def call(self, task: Any) -> None:
         ended = None
@@ -75,7 +97,7 @@ class InSession:
             except Next as error:  # no failure: its step is done
                 ended = error
             self._end(session, job, writes, ended)
-        for call in job.calls or ():
+        for call in job.calls:
             try:
                 check_returned(call())
             except Exception:
@@ -84,15 +106,18 @@ class InSession:
             raise ended
 
     async def acall(self, task: Any) -> None:
-        ended = None
-        async with self._maker() as session:
+        ended, session = None, self._maker()
+        try:
             with self._open(session.sync_session, task) as (job, mine, writes):
                 try:
                     await self._function(mine, session)
                 except Next as error:
                     ended = error
                 await session.run_sync(self._end, job, writes, ended)
-        for call in job.calls or ():
+        except BaseException:
+            async with session:  # closes it, also in a coroutine that is cancelled
+                raise
+        for call in job.calls:
             try:
                 if inspect.isawaitable(result := call()):
                     await result
@@ -102,25 +127,18 @@ class InSession:
             raise ended
 
     @contextmanager
-    def _open(self, session: Session, task: Any) -> Iterator[tuple[WorkerJob, Any, Writes]]:
+    def _open(self, session: Session, task: Any) -> Iterator[tuple[Any, Any, Writes]]:
         """Begin the session's transaction, which only xq ends. Yield the job, what is given, and what is written."""
         job: Any = current()
         job.calls = []
         session.begin()
-        for name in ENDS:
-            setattr(session, name, partial(self._refuse, name))
+        vars(session).update(REFUSED)
         try:
             with noting() as writes:
                 yield job, self._merged(session, task), writes
         finally:
-            for name in ENDS:
+            for name in REFUSED:
                 delattr(session, name)
-
-    def _refuse(self, name: str, *_: object, **options: object) -> NoReturn:
-        raise ConfigurationError(
-            f"the worker's function calls {name}() of its session: xq commits it with the ack when the function has "
-            "returned, and rolls it back if it raises. For a part that may fail say `with session.begin_nested():`"
-        )
 
     def _merged(self, session: Session, task: Any) -> Any:
         """Return a task, or what a batch has, as the session's, without a query."""
@@ -132,22 +150,20 @@ class InSession:
         return merged
 
     def _end(self, session: Session, job: WorkerJob, writes: Writes, ended: Next | None) -> None:
-        """Finish the tasks of a function that has returned, and commit."""
+        """Finish the tasks of a function that has returned, commit, and close the session."""
         own = session.connection(**self._store._of_the_model)
         _check(writes, self._what, own)
         session.flush()
         name, options = "ack", dict[str, Any]()
         if ended is not None:
-            name, options = "release", {**ended.options, "update": ended.update}
-            options |= {"attempts": 0} if self._counts else {}
-        mine = [each for each in job.done if not each.finished]
-        for each in [each for each in job.done if each.finished]:
-            with suppress(NotFound, WrongState):  # it did so itself, unless its savepoint was rolled back
-                getattr(self._queue, name)(each.taken, on=session, **options)
-        if len(mine) == 1:
-            getattr(self._queue, name)(mine[0].taken, on=session, **options)
-        elif mine:
-            getattr(self._queue, f"{name}_many")([each.taken for each in mine], on=session, **options)
+            name, options = "release", {**ended.options, **self._anew, "update": ended.update}
+        left = [each.taken for each in job.done if not each.finished]
+        with self._store.joining(own):  # not the session, which need not read the tasks again
+            for each in [each for each in job.done if each.finished]:
+                with suppress(NotFound, WrongState):  # it did so itself, unless its savepoint was rolled back
+                    getattr(self._queue, name)(each.taken, **options)
+            if left:
+                getattr(self._queue, name + "_many" * (len(left) > 1))(left if len(left) > 1 else left[0], **options)
         try:
             type(session).commit(session)
         except Exception:
@@ -156,24 +172,27 @@ class InSession:
             raise
         for each in job.done:
             each.in_doubt = False
+        type(session).close(session)
+
+
+def _refuse(name: str, *_: object, **options: object) -> NoReturn:
+    raise ConfigurationError(
+        f"the worker's function calls {name}() of its session: xq commits it with the ack when the function has "
+        "returned, and rolls it back if it raises. For a part that may fail say `with session.begin_nested():`"
+    )
+
+
+REFUSED = {name: partial(_refuse, name) for name in ("commit", "rollback", "close", "reset", "invalidate", "prepare")}
 
 
 def _check(writes: Writes, what: str, own: sa.Connection | None = None) -> None:
     """Raise LeftOpen for what a function has written and not committed, but on its `own` connection."""
-    is_open = writes.open - {own}
-    for connection in is_open:
-        connection.close()  # the pool rolls it back
-    if is_open or writes.lost:
-        raise LeftOpen(what, lost=not is_open)
+    left, lost = writes.left(own), writes.lost
+    if left:
+        writes.undo(own)
+    if left or lost:
+        raise LeftOpen(what, lost=not left)
 
 
-def _forget_in_child(engine: sa.Engine) -> None:
-    """Have forked children make connections of their own for the engine of sessions."""
-    if not vars(engine).get("_xq_forks"):
-        vars(engine)["_xq_forks"], found = True, ref(engine)
-
-        def forget() -> None:
-            if (left := found()) is not None:
-                left.dispose(close=False)
-
-        os.register_at_fork(after_in_child=forget)
+_engines: WeakSet[sa.Engine] = WeakSet()  # of sessions: a forked child makes connections of its own
+os.register_at_fork(after_in_child=lambda: [*map(methodcaller("dispose", close=False), list(_engines))])

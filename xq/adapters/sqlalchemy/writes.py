@@ -1,27 +1,47 @@
-"""What a worker's function has written on the application's own connections, until it is committed."""
+"""What a worker's function has written on connections and in sessions of its own, until it is committed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
-WRITE = ("insert", "update", "delete", "merge", "replace")
+PART = r"insert\s+into|delete\s+from|merge\s+into|update\s+\S+(\s+as\s+\S+)?\s+set"
+WRITE = re.compile(rf"(?is)\s*(insert|update|delete|merge|replace|with\b.*\b({PART}))\b")
 
 
 class Writes:
     """The connections on which the function of this thread or coroutine has written."""
 
     def __init__(self) -> None:
-        self.begun = set[sa.Connection]()  # with a transaction that it has begun: not that of a test around it
+        # Whose transaction the function has begun, not a test around it; and whether a session has it.
+        self.begun = dict[sa.Connection, bool]()
         self.open = set[sa.Connection]()  # of these, those that have written
-        self.lost = (
-            False  # whether one was rolled back by the end of its connection or session, and none committed after
-        )
+        self.sessions = set[Session]()  # in which it has begun something
+        self.rolled_back = False  # whether what has ended last is writes of a connection that is no session's
+        self.lost = False  # whether one was closed before it was committed or rolled back, and none committed after
+
+    def left(self, own: sa.Connection | None = None) -> bool:
+        """Return whether something is open that was written, or is to be, but on its `own` connection."""
+        return bool(self.open - {own}) or any(map(_has_changes, self.sessions))
+
+    def undo(self, own: sa.Connection | None = None) -> None:
+        """Roll back what is open: a session of the thread would have it committed by the next task."""
+        for session in self.sessions:
+            if session.in_transaction():
+                session.rollback()
+        for connection in self.open - {own}:
+            connection.close()  # the pool rolls it back
+
+
+def _has_changes(session: Session) -> bool:
+    changes = session.new or session.deleted or any(map(session.is_modified, session.dirty))
+    return bool(session.in_transaction() and changes)
 
 
 _writes: ContextVar[Writes | None] = ContextVar("xq_writes", default=None)
@@ -42,42 +62,45 @@ def open_writes() -> bool:
     return bool((writes := _writes.get()) and writes.open)
 
 
-def began(connection: sa.Connection) -> None:
-    if (writes := _writes.get()) is not None:
-        writes.begun.add(connection)
-
-
 def wrote(connection: sa.Connection) -> None:
     """Note that a connection's transaction has written."""
     if (writes := _writes.get()) is not None and connection in writes.begun:
         writes.open.add(connection)
 
 
+# events of engines, their pools, and sessions
+
+
+def began(connection: sa.Connection) -> None:
+    if (writes := _writes.get()) is not None:
+        writes.begun[connection] = False
+
+
 def executed(connection: sa.Connection, cursor: Any, sql: str, values: Any, context: Any, many: bool) -> None:
-    """Look at a statement of the application's. An event of an engine."""
-    if (writes := _writes.get()) is None or connection not in writes.begun or connection in writes.open:
-        return
-    if context.isinsert or context.isupdate or context.isdelete or sql.lstrip()[:7].lower().startswith(WRITE):
+    if _writes.get() and (context.isinsert or context.isupdate or context.isdelete or WRITE.match(sql)):
         detect = getattr(connection.dialect, "detect_autocommit_setting", None)
         if not (detect and detect(connection.connection.dbapi_connection)):
-            writes.open.add(connection)
+            wrote(connection)
 
 
-def committed(connection: sa.Connection) -> None:
-    if (writes := _writes.get()) is not None and _was_open(writes, connection):
-        writes.lost = False  # the function has tried again
+def ended(connection: sa.Connection, committed: bool) -> None:
+    if (writes := _writes.get()) is not None:
+        by_session, has_written = writes.begun.pop(connection, False), connection in writes.open
+        writes.open.discard(connection)
+        writes.rolled_back = has_written and not (committed or by_session)
+        if has_written and (committed or by_session):
+            writes.lost = not committed  # unless `_by_itself` follows; after a commit the function has tried again
 
 
-def rolled_back(connection: sa.Connection) -> None:
-    if (writes := _writes.get()) is not None and _was_open(writes, connection):
+def reset(raw: object, record: object, state: sa.pool.PoolResetState) -> None:
+    """Note that a connection was closed, which has just rolled it back: a rollback by hand is meant."""
+    if state.transaction_was_reset and (writes := _writes.get()) is not None and writes.rolled_back:
         writes.lost = True
 
 
-def _was_open(writes: Writes, connection: sa.Connection) -> bool:
-    found = connection in writes.open
-    writes.begun.discard(connection)
-    writes.open.discard(connection)
-    return found
+def _in_session(session: Session, transaction: object, connection: sa.Connection) -> None:
+    if (writes := _writes.get()) is not None and connection in writes.begun:
+        writes.begun[connection] = True
 
 
 def _by_itself(session: Session) -> None:
@@ -86,4 +109,11 @@ def _by_itself(session: Session) -> None:
         writes.lost = False
 
 
+def _session_began(session: Session, transaction: SessionTransaction) -> None:
+    if (writes := _writes.get()) is not None and transaction.parent is None:
+        writes.sessions.add(session)
+
+
+sa.event.listen(Session, "after_begin", _in_session)
 sa.event.listen(Session, "after_rollback", _by_itself)
+sa.event.listen(Session, "after_transaction_create", _session_began)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -50,6 +51,20 @@ class Findings:
         self.values = values  # each statement's named values
         self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
+        self._look: ContextVar[Mapping[str, str] | None] = ContextVar("xq_look", default=None)
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Have the block, which changes nothing, look once for what exists: that is slow on MariaDB."""
+        token = self._look.set(self.installer.existing(self.store))
+        try:
+            yield
+        finally:
+            self._look.reset(token)
+
+    def existing(self) -> Mapping[str, str]:
+        """Return the kinds, by name, of the objects that exist."""
+        return self._look.get() or self.installer.existing(self.store)
 
     def refuse_change(self) -> None:
         """Raise ConfigurationError if a queue with another definition is installed on the table."""
@@ -141,7 +156,7 @@ class Findings:
 
     def missing(self) -> list[str]:
         """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
-        return self.missing_columns() or self._missing_objects()
+        return self.missing_columns() or self.missing_objects()
 
     def is_unchanged(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> bool:
         """Return whether the record equals this definition and layout, and nothing can have been dropped. Fast.
@@ -171,7 +186,7 @@ class Findings:
     def _records(self) -> list[Row] | None:
         """Return this queue's record, or none; None if there is no table of records."""
         for is_last in (False, True):
-            if not self._records_are_in(self.installer.existing(self.store)):
+            if not self._records_are_in(self.installer.existing(self.store) if is_last else self.existing()):
                 break
             try:
                 # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
@@ -189,12 +204,13 @@ class Findings:
             columns = self.missing_columns()
             if columns:
                 return self._not_there(columns)
-            missing = self._missing_objects()
-            if not missing:
-                self._seen_schema = schema
-                return None
-            missing, older = self._lost() + missing, self.older()
-            lacks_history = self._lacks_history(self.installer.existing(self.store))
+            with self.one_look():
+                missing = self.missing_objects()
+                if not missing:
+                    self._seen_schema = schema
+                    return None
+                missing, older = self._lost() + missing, self.older()
+                lacks_history = self._lacks_history(self.existing())
         advice = f"start the newer program: this process is older, as {older}" if older else self.store.installs
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
 
@@ -216,7 +232,7 @@ class Findings:
         return ""
 
     def _is_made_anew(self) -> bool:
-        existing = self.installer.existing(self.store)
+        existing = self.existing()
         return not any(item.kind == "trigger" and item.name in existing for item in self.installer.objects.all())
 
     def _generations(self) -> list[Row]:
@@ -235,7 +251,7 @@ class Findings:
 
     def _made(self) -> dict[str, str] | None:
         """Return what install() has made for this queue, with hashes; None without the right."""
-        if OBJECTS not in self.installer.existing(self.store):
+        if OBJECTS not in self.existing():
             return {}
         rows = self._allowed(self.dialect.records.objects, {})
         return None if rows is None else dict(map(tuple, rows))
@@ -250,29 +266,31 @@ class Findings:
 
     def is_whole(self) -> bool:
         """Return whether install() has nothing to do."""
-        return not self.missing() and not self.changed()
+        with self.one_look():
+            return not self.missing() and not self.changed()
 
     def stale(self) -> list[str]:
         """Return SQL that drops what this queue's earlier definition had, and this one has not; triggers first."""
         prefix, objects = self.dialect.name(""), self.installer.objects
-        there, broken = self.installer.existing(self.store), self.installer.broken(self.store)
-        made = {*(self._made() or ()), *(name for name in broken if name.startswith(prefix))}
-        left = (there | broken).keys() & made - {item.name for item in objects.mine()}
-        return [
-            objects.drop(kind, name) for kind, name in sorted([((there | broken)[n], n) for n in left], reverse=True)
-        ]
+        with self.one_look():
+            broken, made = self.installer.broken(self.store), {*(self._made() or ())}
+            there = {**self.existing(), **broken}
+        made |= {name for name in broken if name.startswith(prefix)}
+        left = there.keys() & made - {item.name for item in objects.mine()}
+        return [objects.drop(kind, name) for kind, name in sorted([(there[n], n) for n in left], reverse=True)]
 
     def _is_unlike(self, definition: str) -> bool:
         return bool(self.differences(json.loads(definition)))
 
-    def _missing_objects(self) -> list[str]:
+    def missing_objects(self) -> list[str]:
+        """Return a message for each missing thing that install() makes, and each difference to what it has recorded."""
         records = self._records()
         missing = self.missing_own() + self.lacking()
         return missing if records is None else self._differences(records) + missing
 
     def lacking(self) -> list[str]:
         """Return a message for each missing table, index or trigger."""
-        existing, wanted = self.installer.existing(self.store), self.installer.objects.all()
+        existing, wanted = self.existing(), self.installer.objects.all()
         return [f"the {item.kind} {item.name} is missing" for item in wanted if item.name not in existing]
 
     def _records_are_in(self, existing: Mapping[str, str]) -> bool:

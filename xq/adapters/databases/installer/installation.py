@@ -107,11 +107,13 @@ class Installation(Findings):
             if is_new and (rows := steps.rows()) > MANY:
                 log.warning(BLOCKED, self.store.name, self.store.table, rows)
             with self.installer.installing(self.store):
-                if not self.is_whole():  # else another process was faster
+                if self.is_whole():  # another process was faster
+                    return
+                with self.one_look():
                     self._admit(drop_history, downgrade)
                     is_new = not self._recorded()
-                    self.create()
-                    self._warn(is_new)
+                self.create()
+                self._warn(is_new)
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
                 raise
@@ -184,7 +186,7 @@ class Installation(Findings):
     def make_jobs(self, create: str) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
         table = self.installer.objects.jobs
-        if table.name in self.installer.existing(self.store):
+        if table.name in self.existing():
             return
         try:
             with self.installer.installing(self.store):
@@ -232,7 +234,7 @@ class Installation(Findings):
 
     def _check_history(self) -> None:
         any_row = f"SELECT id FROM {self.dialect.side('history')} LIMIT 1"
-        if self._lacks_history(self.installer.existing(self.store)) and self.store.execute(any_row):
+        if self._lacks_history(self.existing()) and self.store.execute(any_row):
             raise ConfigurationError(
                 f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
                 f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
@@ -265,7 +267,7 @@ class Installation(Findings):
 
     def forget_generations(self) -> None:
         """Forget which definitions or schedule sets were the newest in turn: none is older any more."""
-        if GENERATIONS in self.installer.existing(self.store):
+        if GENERATIONS in self.existing():
             self.store.execute(self.dialect.records.forget_all[GENERATIONS])
 
     def _count(self) -> None:
@@ -317,7 +319,7 @@ class Installation(Findings):
         with self.installer.installing(self.store):
             for sql in [*self._drops(), *self.stale()]:
                 self.store.execute(sql)
-            if self._records_are_in(there := self.installer.existing(self.store)):
+            if self._records_are_in(there := self.existing()):
                 for sql in self.dialect.records.forget_all.values():
                     self.store.execute(sql)
                 if TUBES not in there and not self.store.execute(self.dialect.shared.queues):

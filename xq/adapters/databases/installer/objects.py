@@ -37,6 +37,9 @@ class Objects(ABC):
 
     def __init__(self, terms: Rows, groups: Groups | None) -> None:
         self.terms, self.groups = terms, groups
+        self._mine: tuple[object, list[Object]] | None = None
+
+    columns: object = None  # what it knows of the table, besides the definition
 
     def all(self) -> list[Object]:
         """Return the objects that installing creates, in order."""
@@ -44,7 +47,9 @@ class Objects(ABC):
 
     def mine(self) -> list[Object]:
         """Return this queue's own objects, in order."""
-        return [*self.side_tables(), *self.indexes(), *self.triggers()]
+        if self._mine is None or self._mine[0] != self.columns:
+            self._mine = self.columns, [*self.side_tables(), *self.indexes(), *self.triggers()]
+        return self._mine[1]
 
     tables_file: ClassVar[Path]  # the side tables' texts
 

@@ -47,7 +47,8 @@ class Installing:
     def left(self) -> Iterator[Stage]:
         """Yield the steps that are left: what is missing, and what is not as this definition makes and leaves it."""
         installer, store = self.installer, self.store
-        existing, objects, changed = installer.existing(store), installer.objects.all(), self.findings.changed()
+        with self.findings.one_look():
+            existing, objects, changed = self.findings.existing(), installer.objects.all(), self.findings.changed()
         there = existing.keys() | installer.broken(store).keys()
         tables = [item for item in objects if item.kind == "table"]
         if any(item.name not in existing for item in tables):

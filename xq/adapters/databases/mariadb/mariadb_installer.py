@@ -174,11 +174,11 @@ class MariadbInstaller(ServerInstaller):
             f"USING (table_schema, table_name) WHERE {self._mine}"
         )
         mine = [(quoted[name], *of) for name, *of in columns if name in quoted]
-        self.objects.is_char = frozenset(column for column, kind, *_ in mine if kind == "char")
-        self.objects.is_long = {
+        is_long = {
             column: kind.endswith(("text", "blob")) or length > (PREFIX if is_compact else LONG)
             for column, kind, length, is_compact in mine
         }
+        self.objects.columns = frozenset(column for column, kind, *_ in mine if kind == "char"), is_long
         found = store.execute(
             f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
@@ -187,7 +187,7 @@ class MariadbInstaller(ServerInstaller):
         )
         known = {name: str(kind) for name, kind in found}
         if self.terms.name("count") in known:
-            triggers = [item for item in self.objects.triggers() if item.name not in known]
+            triggers = [item for item in self.objects.mine() if item.kind == "trigger" and item.name not in known]
             known |= {item.name: item.kind for item in triggers if self._is_hidden(store, item.name)}
         return known
 

@@ -27,18 +27,18 @@ class MariadbObjects(Objects):
     """There are no partial indexes."""
 
     groups: MariadbGroups | None
-    # By quoted column, once the installer has read the table; before, the model's types decide, which may differ.
-    is_char, is_long = frozenset[str](), dict[str, bool]()
+    # The char columns, and whether each is long, quoted; before the installer has read them, the model's types decide.
+    columns = frozenset[str](), dict[str, bool]()
 
     def indexed(self, column: str) -> str:
         """Return an index column, or the prefix that an index can hold."""
-        is_long = self.is_long.get(column)
+        is_long = self.columns[1].get(column)
         return self.terms.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
 
     def digest(self, column: str) -> str:
         """Return a column's digest, for a stored column."""
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
-        return self.terms.as_text(f"RTRIM({column})" if column in self.is_char else column)
+        return self.terms.as_text(f"RTRIM({column})" if column in self.columns[0] else column)
 
     tables_file = TABLES
 

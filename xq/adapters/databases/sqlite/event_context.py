@@ -23,6 +23,7 @@ from xq.core.time import time_ns
 # Triggers read the event, who acts and why, and in microseconds since 1970 the time at which the statement was sent, or
 # as text the time by a test's clock. xq reads the context's number.
 EVENT, AT, ACTOR, REASON, NUMBER = "write", "xq_at", "xq_actor", "xq_reason", "xq_event_context"
+AT_REST: dict[Any, Any] = {EVENT: EVENT, AT: None, ACTOR: None, REASON: None}  # when no statement runs
 
 _numbers = itertools.count(1)
 
@@ -37,7 +38,7 @@ class EventContext(dict[Any, Any]):
 
     def __init__(self) -> None:
         number = next(_numbers)
-        super().__init__({EVENT: EVENT, AT: None, ACTOR: None, REASON: None, NUMBER: number})
+        super().__init__({**AT_REST, NUMBER: number})
         _contexts[number] = self
 
     def __missing__(self, text: Any) -> Any:

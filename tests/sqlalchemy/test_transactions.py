@@ -1,0 +1,126 @@
+"""The transaction that calls join by `on=`: savepoints, errors of the database, and what runs after its commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sqlalchemy as sa
+import xq
+from sqlalchemy.orm import Session, sessionmaker
+from tests.conftest import fresh
+from tests.sqlalchemy.shop import Shop
+
+CONNECTION = {"postgresql": "pg_backend_pid()", "mariadb": "connection_id()"}
+CLOSE = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
+
+server_db = fresh(["postgres", "mariadb"])
+
+
+@pytest.fixture
+def server_shop(server_db):
+    made = Shop(server_db)
+    yield made
+    made.engine.dispose()
+
+
+def deadlock(session: Session) -> None:
+    """An error of MariaDB's by which it rolls a whole transaction back; here it only says so."""
+    session.execute(sa.text("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'"))
+
+
+def test_what_begins_with_a_savepoint_is_rolled_back_with_the_rest(shop):
+    with Session(shop.engine) as session:
+        with session.begin_nested():
+            shop.orders.put({}, on=session)
+        session.rollback()
+    assert shop.orders.stats().counts["R"] == 0
+
+
+def test_a_savepoint_at_the_start_of_a_workers_function_is_rolled_back_with_its_attempt(shop):
+    @shop.orders.worker(session=shop.Session, max_attempts=1)
+    def pay(order: Any, session: Any) -> None:
+        with session.begin_nested():
+            session.add(shop.Payment(order_id=order.id))
+        raise ValueError("no money")
+
+    shop.orders.put({})
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid()) == ("B", [])
+
+
+def test_sessions_find_the_engine_by_the_class(shop):
+    make = sessionmaker(binds={shop.Order: shop.engine, shop.Payment: shop.engine})
+    with make.begin() as session:
+        shop.orders.put({}, on=session)
+
+    @shop.orders.worker(session=make)
+    def work(order: Any, session: Any) -> None:
+        session.add(shop.Payment(order_id=order.id))
+
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid()) == ("D", [1])
+
+
+def test_an_observer_finds_a_connection_in_the_pool_of_the_session_that_has_committed(shop):
+    of_one = sa.create_engine(shop.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    shop.orders.bind(of_one)
+    seen = list[int]()
+    shop.orders.on_change(lambda *change: seen.append(shop.orders.count("R")))
+    with Session(of_one) as session:
+        shop.orders.put({}, on=session)
+        session.commit()
+        assert seen == [1]
+        shop.orders.put({}, on=session)
+        session.rollback()
+    of_one.dispose()
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+def test_a_lock_is_an_error_of_sqlalchemys(shop):
+    with shop.engine.connect() as one, shop.engine.connect() as other:
+        one.exec_driver_sql("BEGIN IMMEDIATE")
+        other.exec_driver_sql("PRAGMA busy_timeout = 0")
+        with pytest.raises(sa.exc.OperationalError, match="locked"):
+            shop.orders.put({}, on=other)
+
+
+def test_a_connection_that_the_server_has_closed_leaves_the_pool(server_shop):
+    shop = server_shop
+    with Session(shop.engine) as session:
+        own = session.scalar(sa.text("SELECT " + CONNECTION[shop.engine.dialect.name]))
+        with shop.engine.connect() as other:
+            other.execute(sa.text(CLOSE[shop.engine.dialect.name].format(own)))
+        with pytest.raises(sa.exc.DBAPIError) as raised:
+            shop.orders.put({}, on=session)
+        assert raised.value.connection_invalidated
+        session.rollback()
+        shop.orders.put({}, on=session)
+        session.commit()
+    assert shop.states() == "R"
+
+
+def test_two_phases_are_refused(server_shop):
+    with (
+        Session(server_shop.engine, twophase=True) as session,
+        pytest.raises(xq.ConfigurationError, match="two phases"),
+    ):
+        server_shop.orders.put({}, on=session)
+
+
+@pytest.mark.parametrize("server_db", ["mariadb"], indirect=True)
+def test_a_transaction_that_a_deadlock_has_undone_is_no_success(server_shop):
+    shop, tried = server_shop, list[int]()
+
+    @shop.orders.worker(session=shop.Session, max_attempts=2, backoff=[0])
+    def pay(order: Any, session: Any) -> None:
+        tried.append(order.id)
+        if len(tried) == 1:
+            with pytest.raises(sa.exc.OperationalError), session.begin_nested():
+                deadlock(session)
+
+    shop.orders.put({})
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), tried) == ("D", [1, 1])
