@@ -313,5 +313,6 @@ SECTIONS = [
 
 if __name__ == "__main__":
     from benchmarks.on_django import SECTIONS as ORMS  # it imports this module
+    from benchmarks.sessions import SECTIONS as SESSIONS
 
-    run([*SECTIONS, *ORMS], "make bench")
+    run([*SECTIONS, *ORMS, *SESSIONS], "make bench")

@@ -104,13 +104,19 @@ class OnSqlalchemy(OfXq):
 
     def __init__(self, place: Place, roles: Sequence[str] = (), features: Mapping[str, Any] | None = None) -> None:
         super().__init__(place)
+        from sqlalchemy import create_engine
+
         from tests.sqlalchemy.maker import engine_of, mapped
         from xq.adapters.sqlalchemy import upgrade
 
         self.db = place.database.peewee()
         table = model(self.db, place.table)
         self.db.create_tables([table])
-        self.engine = engine_of(self.db)
+        if (where := place.database.where).startswith("postgresql"):  # Peewee has the URL as it is
+            given = {"options": f"-c synchronous_commit={'on' if place.database.durable else 'off'}"}
+            self.engine = create_engine(where.replace("://", "+psycopg://", 1), connect_args=given)
+        else:
+            self.engine = engine_of(self.db)
         fields = {role: role for role in ("status", "priority", *roles)}
         self.queue = upgrade(mapped(table), fields, features or {}, engine=self.engine)
         self.queue.install()
