@@ -391,7 +391,6 @@ def test_what_an_aiosqlite_engine_sets_when_it_connects_holds_beside_it_too(tmp_
             "a password that",
         ),
         ("postgresql+asyncpg://here/shop?gsslib=sspi", {}, "gsslib, which xq cannot say to psycopg"),
-        ("mysql+aiomysql://here/shop", {}, "asyncmy, not aiomysql"),
     ],
 )
 def test_an_engine_of_which_xq_can_make_none_beside_is_refused(url, options, words):
