@@ -107,9 +107,8 @@ TIERS = ("test", "rest", "more", "long")
 ALL, SQLITE = set(DATABASES), {"sqlite"}
 FAST = {"sqlite", "postgres"}  # MariaDB is slow to make tables and triggers
 
-# folder or file -> the databases on which `make test` runs its tests, those on which `make test-rest` does, and those
-# on which `make test-more` does; the longest name counts. What is not here, is of another database, or is a timing
-# test, is left to `make test-long`.
+# folder or file -> the databases for `make test`, `make test-rest` and `make test-more`; the longest name counts.
+# `make test-long` runs the other tests: of other folders and databases, and timing tests.
 PLACES: Mapping[str, tuple[set[str], ...]] = {
     "unit": (ALL,),
     "guarantees": (ALL,),

@@ -413,7 +413,7 @@ class Queue(Operators[T]):
 
     @may_join
     def cancel(self, key: object, to: str | int | None = None, *, on: object = None) -> T:
-        """End a task that is ready, waiting or taken, whoever has it: delete it, or with `to="B"` bury it.
+        """End a task that is ready, waiting or taken, also by another process: delete it, or with `to="B"` bury it.
 
         The worker that has it learns it within a second: `xq.current().cancelled` is True, and `lost` is set. A
         coroutine is cancelled. Nothing is retried, and a later ack raises. Raises WrongState for a finished task, and

@@ -55,7 +55,7 @@ orders = upgrade(
 async def book(order: Order, session: AsyncSession) -> None:
     """Book an order. Its customer's debt and the ack are one transaction; the mail goes out after it."""
     if order.cents > 100_000:
-        raise xq.Bury("too expensive: somebody has to look at it")
+        raise xq.Bury("too expensive: check it by hand")
     add = sa.update(Customer).where(Customer.name == order.customer).values(owes=Customer.owes + order.cents)
     await session.execute(add)
     xq.after_commit(mail, order.customer, order.id)
@@ -75,7 +75,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     await orders.aio.install()
     workers = asyncio.create_task(orders.aio.run())
     yield
-    workers.cancel()  # it takes no more orders, and books those that it has
+    workers.cancel()  # the worker books the orders that it has taken, and takes no more
     with suppress(asyncio.CancelledError):
         await workers
     await engine.dispose()

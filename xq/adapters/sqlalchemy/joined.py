@@ -8,7 +8,8 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy import exc
+from sqlalchemy.orm import Session, SessionTransaction
 
 from xq.adapters.sqlalchemy import writes
 from xq.adapters.sqlalchemy.asynchronous import driver_of
@@ -47,8 +48,6 @@ class Joined(JoinedConnection):
 
 def join(store: Any, on: Any) -> Joined:
     """Return the connection of a caller's transaction, which is begun if necessary."""
-    if isinstance(on, scoped_session):
-        on = on()
     if hasattr(on, "run_sync"):
         raise BadType(f"{type(on).__name__} is for the methods of aio: await orders.aio.put(order, on=session), say")
     if not isinstance(on, (Session, sa.Connection)):
@@ -65,12 +64,12 @@ def join(store: Any, on: Any) -> Joined:
             "twophase=False"
         )
     if (undone := outer.info.get(UNDONE)) is not None:
-        raise undone
+        base: Any = outer.dialect.loaded_dbapi
+        raise exc.DBAPIError.instance("", None, undone, base.Error, dialect=outer.dialect)
     writes.wrote(outer)
     driver, raw = driver_of(outer.dialect), outer.connection.dbapi_connection
     driver.check(raw)
-    detect = getattr(outer.dialect, "detect_autocommit_setting", None)  # of SQLAlchemy 2.0.43 and later
-    if detect and detect(raw) and not (store.engine == "sqlite" and driver.in_transaction(raw)):
+    if writes.autocommits(outer) and not (store.engine == "sqlite" and driver.in_transaction(raw)):
         raise ConfigurationError(
             f"on= is in AUTOCOMMIT mode, where no rollback would take a call of {store.name} back: give a session "
             "of an engine with another isolation_level"
@@ -150,12 +149,8 @@ def _failed(context: sa.ExceptionContext) -> None:
 
 
 EVENTS = dict[str, Callable[..., None]](begin=_begun, commit=_committing, rollback=_rolled_back, checkin=_over)
-EVENTS |= {
-    "after_cursor_execute": writes.executed,
-    "reset": writes.reset,
-    "savepoint": _savepoint,
-    "handle_error": _failed,
-}
+EVENTS |= {"after_cursor_execute": writes.executed, "reset": writes.reset, "savepoint": _savepoint}
+EVENTS["handle_error"] = _failed
 OF_WRITES = {*EVENTS} - {"checkin"}
 
 

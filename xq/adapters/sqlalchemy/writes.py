@@ -68,6 +68,12 @@ def wrote(connection: sa.Connection) -> None:
         writes.open.add(connection)
 
 
+def autocommits(connection: sa.Connection) -> bool:
+    """Return whether each statement is a transaction of its own. SQLAlchemy before 2.0.43 cannot tell: then False."""
+    detect = getattr(connection.dialect, "detect_autocommit_setting", None)
+    return bool(detect and detect(connection.connection.dbapi_connection))
+
+
 # events of engines, their pools, and sessions
 
 
@@ -78,8 +84,7 @@ def began(connection: sa.Connection) -> None:
 
 def executed(connection: sa.Connection, cursor: Any, sql: str, values: Any, context: Any, many: bool) -> None:
     if _writes.get() and (context.isinsert or context.isupdate or context.isdelete or WRITE.match(sql)):
-        detect = getattr(connection.dialect, "detect_autocommit_setting", None)
-        if not (detect and detect(connection.connection.dbapi_connection)):
+        if not autocommits(connection):
             wrote(connection)
 
 
