@@ -432,8 +432,8 @@ class Queue(Operators[T]):
         return self.parts.named.one("snatch", key, options)
 
     @may_join
-    def restart(self, key: object, **options: Unpack[Times]) -> T:
-        """Put a waiting or finished task back: to R, or to W with `delay`."""
+    def restart(self, key: object, **options: Unpack[Moves]) -> T:
+        """Put a waiting or finished task back: to R, or to W with `delay`. `fresh` is as in `dig`."""
         return self.parts.named.one("restart", key, options)
 
     @may_join

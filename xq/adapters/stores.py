@@ -530,7 +530,8 @@ class OrmModel(ABC, Generic[M]):
     name: str
     fields: tuple[Field, ...]
     key: tuple[str, ...]
-    installs = ""
+    installs = merged = ""
+    downgrades = "call install(downgrade=True)"
     unit: Unit | None = None
 
     @cached_property

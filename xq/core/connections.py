@@ -447,6 +447,8 @@ class TaskModel(Protocol[T]):
     key: tuple[str, ...]
     advice: str  # how the table and what the queue needs come into the database
     installs: str  # how the latter does, where the table is there; "" for by Queue.install()
+    downgrades: str  # how an older definition comes back
+    merged: str  # in a migration: what to do where one of another branch has added what its definition lacks
     needed: Mapping[str, str]  # by role, what fields the ORM has for it
 
     @property

@@ -58,6 +58,20 @@ TOKEN, PLUS_ONE, KEEP = Marker
 
 
 @dataclass(frozen=True, slots=True)
+class Sql:
+    """A value that the database computes: SQL, of which several parts are texts to join.
+
+    `{now}` is the moment, `{attempts}` the column of that role or field as it was (on MariaDB, unless an earlier column
+    writes it), and `:name` a value that the feature `brings`.
+    """
+
+    parts: tuple[str, ...]
+
+
+NOW: Final = Sql(("{now}",))
+
+
+@dataclass(frozen=True, slots=True)
 class Transition:
     """One row in the table: in `source`, `event` moves a task to `target`.
 
@@ -163,6 +177,8 @@ class Feature:
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
     structure: Any = True  # what must be equal in every process; durations and callables need not be
+    # name -> function of a take's token that makes the value which the SQL of `columns` has under this name
+    brings: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     # the feature's methods; its options -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -192,7 +208,11 @@ CORE: Final = Feature(
 )
 
 # What a mapped role has if no feature decides it.
-ROLE_COLUMNS: Final = (Column("owner", at={TAKEN: TOKEN}, otherwise=None), Column("attempts", at={TAKEN: PLUS_ONE}))
+ROLE_COLUMNS: Final = (
+    Column("owner", at={TAKEN: TOKEN}, otherwise=None),
+    Column("attempts", at={TAKEN: PLUS_ONE}),
+    Column("moved", at={}, otherwise=NOW),
+)
 # Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.dialect`).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
@@ -251,6 +271,7 @@ class Machine:
         self.columns = self._columns(claim)
         self.guards = tuple(self._widened(guard) for feature in self.features for guard in feature.guards)
         self.fill = self._fill(claim)
+        self._brings = [item for feature in self.features for item in feature.brings.items()]
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not row.due]  # timers may be named like a method
@@ -427,6 +448,10 @@ class Machine:
                         f"{PLAIN.state(row.source)}, from where {row.event!r} moves tasks there by itself, so two "
                         f"tasks could meet: add {row.source!r} to {guard.states!r}"
                     )
+
+    def brought(self, token: str) -> dict[str, Any]:
+        """Return the values that the features bring for a take."""
+        return {name: make(token) for name, make in self._brings}
 
     @cached_property
     def due(self) -> tuple[Transition, ...]:

@@ -26,8 +26,10 @@ PARAMETERS = {
     **dict.fromkeys(("ack", "bury"), ("update",)),
     "release": ("update", "tube", "attempts"),
     "dig": ("n", "update", "fresh"),
+    "restart": ("fresh",),
 }
-WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",)}  # options that write roles: see `Tasks.called`
+# Options that write roles: see `Tasks.called`.
+WRITES = {"release": ("tube", "attempts"), "dig": ("fresh",), "restart": ("fresh",)}
 ON_CONFLICT = ("raise", "skip", "replace")  # what put does about a task with the same unique value; first the default
 
 
@@ -42,7 +44,7 @@ class Times(TypedDict, total=False):
 
 
 class Moves(Times, total=False):
-    """The options for release and dig, for type checkers."""
+    """The options for release, dig and restart, for type checkers."""
 
     tube: str | None
     attempts: int | None

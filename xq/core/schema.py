@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from string import ascii_letters
 from typing import Any, Final
@@ -23,6 +23,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "runat": MOMENTS,
     "deadline": MOMENTS,
     "finished": MOMENTS,
+    "moved": MOMENTS,
     "priority": NUMBERS,
     "tube": ("text",),
     "owner": ("text",),
@@ -48,6 +49,7 @@ OWN: Final[Mapping[str, tuple[Kind, int | None]]] = {
     "runat": ("double", None),
     "deadline": ("double", None),
     "finished": ("double", None),
+    "moved": ("double", None),
     "attempts": ("integer", None),
     "error": ("text", None),
     "ttl": ("double", None),
@@ -81,19 +83,27 @@ def asks_for_own(role: object, named: object) -> bool:
     return role in OWN and (named is True or (isinstance(named, str) and named == own_name(str(role))))
 
 
-def used_by(features: Sequence[Feature]) -> set[str]:
-    """Return the roles that features read or write. Raises ConfigurationError for one that does not exist."""
+def used_by(features: Sequence[Feature], fields: Mapping[str, Any]) -> set[str]:
+    """Return the roles that features read or write. Raises ConfigurationError for one that does not exist.
+
+    The columns of a feature may have roles of their own, which `fields` maps: xq reads none of these.
+    """
     found = {"key", ""}
     for feature in features:
         roles = {*feature.needs, *feature.fill, *(column.role for column in feature.columns)}
         roles |= {guard.role for guard in feature.guards} | {timer.column for timer in feature.timers}
-        if strange := sorted(roles - ROLES.keys() - {"key", ""}):
+        if strange := sorted(roles - ROLES.keys() - own_roles(features, fields) - {"key", ""}):
             kinds = ", ".join(f"{role} ({' or '.join(kinds)})" for role, kinds in ROLES.items())
             raise ConfigurationError(
                 f"feature {feature.name!r} uses the role {strange[0]!r}, which does not exist: there are {kinds}"
             )
         found |= roles | {timer.option for timer in feature.timers if timer.option in REMEMBERED}
     return found - {"key", ""}
+
+
+def own_roles(features: Iterable[Feature], fields: Mapping[str, Any]) -> set[str]:
+    """Return the mapped roles that only the columns of features have."""
+    return {column.role for feature in features for column in feature.columns if column.role in fields} - ROLES.keys()
 
 
 def offered(store: TaskModel[Any], roles: Mapping[str, Any], used: Collection[str]) -> dict[str, str]:
@@ -113,14 +123,15 @@ def _name_of(named: object) -> object:
     return named if isinstance(named, str) else getattr(named, "name", None)
 
 
-def roles_of(store: TaskModel[Any], fields: Mapping[str, Any]) -> dict[str, Field]:
+def roles_of(store: TaskModel[Any], fields: Mapping[str, Any], features: Iterable[Feature] = ()) -> dict[str, Field]:
     if not isinstance(fields, Mapping):
         raise ConfigurationError(f"fields is a mapping of roles to fields, not {shown(fields)}")
     names = {field.name: field for field in store.fields}
     by_name = {field.column: field for field in store.fields} | names
     roles: dict[str, Field] = {}
+    known = ROLES.keys() | own_roles(features, fields)
     for role, named in fields.items():
-        if not isinstance(role, str) or role not in ROLES:
+        if not isinstance(role, str) or role not in known:
             raise ConfigurationError(
                 f"there is no role {shown(role)}: there are {', '.join(ROLES)}; a feature stands in features="
             )
@@ -152,7 +163,7 @@ def _require(store: TaskModel[Any], role: str, field: Field) -> None:
 
 def _misfit(store: TaskModel[Any], role: str, field: Field) -> str | None:
     """Return why a field cannot hold a role, in words; None if it can."""
-    if field.kind not in ROLES[role]:
+    if field.kind not in ROLES.get(role, (field.kind,)):
         wanted = {**NEEDED, **store.needed}.get(role) or f"a field of type {' or '.join(ROLES[role])}"
         said = (field.declared or field.type or "without a type") if field.kind == "other" else field.kind
         return f"role {shown(role)} is {wanted}; {store.name}.{field.name} is {said}"

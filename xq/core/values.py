@@ -20,6 +20,7 @@ from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
 from xq.core.kinds import INTEGERS, Field, Row, T, Table
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import WRITES, CallOptions, Catalogue, Spans, seconds_of
+from xq.core.schema import ROLES
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.core.words import PLAIN, Wording
 
@@ -102,7 +103,8 @@ class Tasks(Generic[T]):
         self.wording = wording
         self.options = CallOptions(store.name, machine, off, wording, self._refuse_field)
         self._fields = {field.column: field for field in table.fields} | {field.name: field for field in table.fields}
-        self._role_of = {field.name: role for role, field in table.roles.items()}
+        # A column in another role, or in `moved`, is the application's as well.
+        self._role_of = {field.name: role for role, field in table.roles.items() if role in ROLES.keys() - {"moved"}}
         self._names = [field.name for field in table.fields]
         self._key_is_read = any(field.from_database for field in table.key)
         self._only_key = table.key[0] if len(table.key) == 1 else None

@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn
 from xq.core.compile import After, Given, Own, Selector, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.kinds import REFUSALS, Field, Row, T
-from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Transition
+from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Sql, Transition
 from xq.core.options import NONE, Spans, seconds_of
 from xq.core.values import New, Parts, Tasks, check_role, named
 from xq.engine.executor import Begun
@@ -20,11 +20,11 @@ from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
 PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
-# Values per INSERT. A driver keeps a hundred prepared statements for each connection, which take 140 bytes a value.
-VALUES = 1_000
+# Values per INSERT: 200 tasks of 24 fields. A driver keeps 100 prepared statements a connection, of 140 bytes a value.
+VALUES = 5_000
 PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
 
-BY_SQL = (After, Given, Own, Marker)  # what a statement writes that the database computes
+BY_SQL = (After, Given, Own, Marker, Sql)  # what a statement writes that the database computes
 
 
 @dataclass(slots=True, eq=False)
@@ -54,12 +54,14 @@ class Inserts(Generic[T]):
     def put(self, task: object, options: Mapping[str, Any] = NONE) -> T:
         """Put one task, and return it. Raises as `put_many`."""
         executor = self.executor
-        if options or self._unique or executor.observers.around_put is not None or executor.store.unit is not None:
+        if options or executor.observers.around_put is not None or executor.store.unit is not None:
             return self.put_many([task], options)[0]
         new = self.tasks.new(task)
         _, binding = begun = self.executor.begin(reviews=True)
         if binding.may_fail_to_read:
             return self.executor.transaction(partial(self._put_part, self.plain, new), locks=False)[0]
+        if self._has_unique(new):
+            return self._put_part(self.plain, new)[0]
         rows, _ = self._insert(self.plain, new, begun)
         return self.tasks.read(rows[0]) if rows else self._refuse()
 
@@ -91,14 +93,17 @@ class Inserts(Generic[T]):
                 raise BadValue(f"{option} stands both in the task and in the option: give one of them")
         _, binding = begun = self.executor.begin(reviews=True)
         parts = list(_for_statements(brought, min(VALUES, binding.dialect.most_values)))
-        if len(parts) == 1 and not binding.may_fail_to_read and (len(tasks) == 1 or not self._unique):
+        if len(parts) == 1 and not binding.may_fail_to_read and (len(tasks) == 1 or not self._has_unique(parts[0])):
             return self._put_part(asked, parts[0], begun)
         put = partial(self._put_part, asked)
         return self.executor.transaction(lambda: [task for part in map(put, parts) for task in part], locks=False)
 
     def _put_part(self, asked: AskedPut, new: New, begun: Begun | None = None) -> list[T]:
         """Put the tasks of one statement."""
-        return self._put_unique(asked, new) if self._unique else self._as_put(*self._insert(asked, new, begun))
+        return self._put_unique(asked, new) if self._has_unique(new) else self._as_put(*self._insert(asked, new, begun))
+
+    def _has_unique(self, new: New) -> bool:
+        return self._unique is not None and any(value is not None for value in new.values(self._unique_name))
 
     def _put_unique(self, asked: AskedPut, new: New) -> list[T]:
         """Put tasks by one statement. If it refuses some, one query finds the tasks that have their values."""

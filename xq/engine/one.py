@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final, Generic
 from weakref import WeakSet
 
@@ -194,7 +195,7 @@ class NamedMoves(Generic[T]):
 
         def move() -> list[T]:
             owner = taken_by or token
-            which = {**named(parts), "owner": owner}
+            which = {**named(parts), "owner": owner} | (self.machine.brought(taken_by) if taken_by else {})
             rows = self._move(self.executor.begin(), asked, "key", transition, token, which)
             return [self.tasks.returned(rows[0], owner if transition.target == TAKEN else None)] if rows else []
 
@@ -332,8 +333,10 @@ class NamedMoves(Generic[T]):
         if not self._move(self.executor.begin(), Asked("", NONE, fields), "key", stays, token, named(parts)):
             self.find(Asked("ack", NONE, fields), parts, token)  # raises what an ack would raise
 
-    def ack_those(self, taken: Sequence[Taken], take: Callable[[], R] | None = None) -> tuple[list[Row], R | None]:
-        """Ack the tasks that still belong to their takes, and call `take` in the same transaction.
+    def ack_those(
+        self, taken: Sequence[tuple[Taken, Asked]], take: Callable[[], R] | None = None
+    ) -> tuple[list[Row], R | None]:
+        """Ack the tasks that still belong to their takes, each as asked, and call `take` in the same transaction.
 
         Return the rows of the acks, and what `take` returned. If the database refuses an ack, it raises the error and
         acks none of that statement, and with `take` nothing.
@@ -347,14 +350,16 @@ class NamedMoves(Generic[T]):
         acked, found = connection.as_one(partial(self._acks, taken, begun), take)
         rows = list(chain(*acked))
         if rows and observers.anybody:  # there were none yet when each ack was sent
-            observers.notify("ack", TAKEN, self.tasks.options.choose(TAKEN, "ack", NONE).target, rows)
+            observers.notify("ack", TAKEN, self.tasks.options.choose(TAKEN, "ack", taken[0][1].seconds).target, rows)
         return rows, found
 
-    def _acks(self, taken: Sequence[Taken], begun: Begun) -> list[list[Row]]:
+    def _acks(self, taken: Sequence[tuple[Taken, Asked]], begun: Begun) -> list[list[Row]]:
         """Ack tasks. Return the rows by statement: the lists may be filled later, see `Connection.as_one`."""
-        acked, transition = list[list[Row]](), self.tasks.options.choose(TAKEN, "ack", NONE)
-        for batch in chunks(taken, PER_MOVE):
-            acked.extend(self.move_all(begun, ACK, transition, batch))
+        acked = list[list[Row]]()
+        for asked, some in groupby(taken, itemgetter(1)):
+            transition = self.tasks.options.choose(TAKEN, "ack", asked.seconds)
+            for batch in chunks((held for held, _ in some), PER_MOVE):
+                acked.extend(self.move_all(begun, asked, transition, batch))
         return acked
 
     def hold(self, task: Taken, seconds: float | None) -> None:

@@ -175,6 +175,7 @@ class Takes(Generic[T]):
         try:
             if session is not None:
                 token = values["owner"] = binding.sessions.token(session, executor, binding.dialect.source_name)
+                values |= self.machine.brought(token)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = executor.transaction(partial(self._taken, step, values, token, swept), locks=False)
             elif rows := executor.run(step, values, connection):

@@ -117,7 +117,8 @@ class Unmovable:
             update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
         transition = self.tasks.options.choose(state, event, NONE)
         step = self.unattended.steps.move(binding, event, Selector("key", state), transition, (), (*update,))
-        values = {**self.executor.values(), **named(parts), "owner": token}
+        brought = {} if why else self.unattended.machine.brought(token)
+        values = {**self.executor.values(), **named(parts), "owner": token, **brought}
         values.update(zip(step.statement.names, update.values(), strict=True))
         # Executor.run notifies the observers, and looks after each refusal for what is installed.
         return self.executor.run(step, values, connection) if why else step.run(connection, values)

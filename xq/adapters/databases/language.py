@@ -125,6 +125,10 @@ class Language(ABC):
         """Return a literal to store that no connection setting changes."""
         return self.literal(text)
 
+    def joined(self, texts: Sequence[str]) -> str:
+        """Return several texts as one, as SQL."""
+        return " || ".join(texts)
+
     @staticmethod
     def tuple_of(parts: Sequence[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

@@ -7,6 +7,13 @@ from xq.adapters.databases.shared import QUEUES
 RECORDS = f"SELECT name, fingerprint FROM {QUEUES}"  # the queues' definitions
 # on SQLite
 OF_TABLE = "SELECT name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger')"
+# on PostgreSQL, also of the tables that refer to it
+TRIGGERS_OF = """
+    SELECT relname, tgname, format('DROP TRIGGER %%I ON %%s', tgname, tgrelid::regclass), pg_get_triggerdef(t.oid)
+    FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = tgrelid
+    WHERE NOT tgisinternal AND to_regclass(%s) IN (
+        SELECT tgrelid UNION SELECT confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = tgrelid)
+"""
 WAL = "PRAGMA journal_mode = WAL"
 
 

@@ -15,7 +15,7 @@ from xq.adapters.databases.rows import Rows
 from xq.core.compile import After, Change, Given, Own, Selector, Statement
 from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
-from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker
+from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker, Sql
 from xq.core.tokens import UUID_LENGTH
 
 
@@ -157,6 +157,10 @@ class TaskMoves(ABC):
             since = [terms.now if base == "now" else terms.seconds(kind, terms.roles[base]) for base in value.since]
             start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
             return self.terms.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
+        if isinstance(value, Sql):
+            now = self.terms.moment(self.terms.kind(role), self.terms.now)
+            columns = {**self.terms.column_of, **self.terms.roles}
+            return self.terms.joined([part.format(now=now, **columns) for part in value.parts])
         if isinstance(value, Marker):
             return {TOKEN.name: ":owner", PLUS_ONE.name: f"COALESCE({self.terms.roles[role]}, 0) + 1"}[value.name]
         return self.terms.literal(value)
@@ -193,7 +197,7 @@ class TaskMoves(ABC):
 
     def sets(self, rows: Selector, change: Change) -> str:
         """Return the assignments after SET."""
-        written = self._own(change) | self.of_roles(change, (rows.state, *rows.more))
+        written = (own := self._own(change)) | self.of_roles(change, (rows.state, *rows.more)) | own
         return ", ".join(f"{column} = {value}" for column, value in written.items())
 
     def last(self, change: Change, of: str = "") -> list[str]:

@@ -18,6 +18,7 @@ KINDS = kinds(
             sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         ),
         ErrorKind.CHECK: (sqlite3.SQLITE_CONSTRAINT_CHECK,),
+        ErrorKind.CONFLICT: (sqlite3.SQLITE_LOCKED_SHAREDCACHE,),  # in shared memory SQLite waits for no lock
         # Faults in the statement or the application's triggers: an overflow, a missing table or column.
         ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
     }

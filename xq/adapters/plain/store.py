@@ -25,7 +25,7 @@ for kind in (Decimal, datetime.date, datetime.time):
 class PlainStore(BaseStore):
     """What moving tasks and installing need from `xq.core.connections.Store`, for one thread. Close it after use."""
 
-    installs = ""
+    installs = merged = ""
     adds_columns = False
 
     def __init__(self, name: str, address: Address) -> None:

@@ -183,6 +183,10 @@ class Findings:
         records = self._records()
         return dict(json.loads(records[0][1])) if records else {}
 
+    def installed_words(self) -> dict[str, Any]:
+        """Return the words of the installed definition, by the letters of its states; empty if none is installed."""
+        return dict(self._recorded().get("states", {}))
+
     def _records(self) -> list[Row] | None:
         """Return this queue's record, or none; None if there is no table of records."""
         for is_last in (False, True):
@@ -211,7 +215,8 @@ class Findings:
                     return None
                 missing, older = self._lost() + missing, self.older()
                 lacks_history = self._lacks_history(self.existing())
-        advice = f"start the newer program: this process is older, as {older}" if older else self.store.installs
+        deployed = "end this process, or start the newer program in its place (docs/howto/deploy.md): it is older, as "
+        advice = f"{deployed}{older}" if older else self.store.installs
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
 
     def older(self) -> str:
@@ -344,6 +349,7 @@ class Findings:
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy
+        yield self._left(), "DROP TRIGGER, after a look at each"
         if missing or not columns:
             return  # there are no counters, or those of another definition, or not all rows are seen
         if self.dialect.groups:
@@ -361,6 +367,14 @@ class Findings:
             for (tube, state), n in sorted(self._corrections().items())
         ]
         yield uncounted, "xq recount TARGET"
+
+    def _left(self) -> list[str]:
+        """Return a message for each trigger that is there from before the table was renamed."""
+        mine, all_mine = self.installer.terms.name(""), self.installer.objects.mine()
+        ends = tuple("_xq_" + each.name.removeprefix(mine) for each in all_mine if each.kind == "trigger")
+        there = sorted(name for name, kind in self.existing().items() if kind == "trigger" and name.endswith(ends))
+        why = "is of a queue on a table of another name, and counts or refuses each move there"
+        return [f"the trigger {name} {why}" for name in there if not name.startswith(mine)]
 
     def _unseen(self) -> Iterator[tuple[list[str], str]]:
         """Yield a message for each status meant as a state but the word of none, and SQL that mends it."""
@@ -419,6 +433,9 @@ class Findings:
         return not self.dialect.has_history and self.dialect.name("history") in existing
 
     def _keeps_history(self) -> str:
+        if self.store.merged:
+            delete = f"DELETE FROM {self.dialect.side('history')}"
+            return f"to lose its rows, run last, while nothing writes to the table, {delete}{self.store.merged}"
         return (
             "give this process the feature 'history' as it is there; or, to drop the history with its rows, "
             f"call {self.store.name}.xq.install(drop_history=True)"

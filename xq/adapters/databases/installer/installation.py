@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from xq.adapters.databases.installer.findings import DURATIONS, Findings
@@ -13,7 +14,7 @@ from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, InTransaction
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
-from xq.core.machine import ABSENT, ENDED, READY
+from xq.core.machine import ABSENT, ENDED, GUARDED, READY
 from xq.core.words import Wording
 
 log = logging.getLogger("xq")
@@ -98,7 +99,7 @@ class Installation(Findings):
         self.refuse()
         is_new = not self._recorded()
         steps = Installing(self, online and not self.dialect.is_local, self._count)
-        try:
+        with self._explained():
             if steps.online:
                 self._refuse_online()
                 steps.run(lock_timeout)
@@ -114,6 +115,11 @@ class Installation(Findings):
                     is_new = not self._recorded()
                 self.create()
                 self._warn(is_new)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             if self.store.classify(error) not in REFUSALS:
                 raise
@@ -122,6 +128,29 @@ class Installation(Findings):
                 f"'unique' twice, or more tasks of a utube are taken than may be ({error}). "
                 "Change or finish them first"
             ) from error
+
+    @contextmanager
+    def change_online(self, downgrade: bool) -> Iterator[None]:
+        """Build the missing indexes beside writers, before install() replaces another definition in the block.
+
+        An error, also of the block, removes them: a unique one would refuse rows of the program that goes on.
+        Raises what install() raises; it does nothing on MariaDB.
+        """
+        self.refuse_all(downgrade=downgrade)
+        there, left = self.existing(), [*Installing(self, True, self._count).left()]
+        steps = [step for step in left if step.kind == "index" and step.makes[0].name not in there]
+        steps, is_noted = steps if self.installer.transactional_ddl else [], self._made() is not None
+        with self._explained():
+            try:
+                for step in steps:
+                    noting = self.installer.noting(step.makes) if is_noted else ()  # else install() makes it anew
+                    for sql in (*step.sql, *noting):
+                        self.store.execute(sql)
+                yield
+            except BaseException:
+                for step in steps:
+                    self.store.execute(step.undo)
+                raise
 
     def plan(self, online: bool) -> str:
         """Return the steps that install() would run, as text. Raises as `install` does without a table."""
@@ -163,11 +192,12 @@ class Installation(Findings):
         if not downgrade and (older := self.older()):
             raise ConfigurationError(
                 f"{self.store.name} cannot be installed as this process defines it: {older}. Install it from the newer "
-                "program; or, to go back to this one, call install(downgrade=True)"
+                f"program; or, to go back to this one, {self.store.downgrades}"
             )
-        self._refuse_lost()
-        if not drop_history:
-            self._check_history()
+        history = "" if drop_history else self._lost_history()
+        self._refuse_lost(history and f"{history}. ")  # both at once: nobody changes rows for a change that cannot be
+        if history:
+            raise ConfigurationError(history)
 
     def _refuse_online(self) -> None:
         if unfit := self.installer.not_online(self.store):
@@ -180,8 +210,11 @@ class Installation(Findings):
         machine = self.dialect.machine
         timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
         deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]
-        if is_new and deletes and self.store.execute(f"SELECT 1 FROM {self.dialect.table_in_schema} LIMIT 1"):
+        if is_new and deletes and self.has_rows():
             log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))
+
+    def has_rows(self) -> bool:
+        return bool(self.store.execute(f"SELECT 1 FROM {self.dialect.table_in_schema} LIMIT 1"))
 
     def make_jobs(self, create: str) -> None:
         """Create the table that bulk puts need, if it is missing. Raises ConfigurationError if that fails."""
@@ -199,7 +232,7 @@ class Installation(Findings):
                 "the owner of its table begin a job, and grant the rights on it"
             ) from error
 
-    def _refuse_lost(self) -> None:
+    def _refuse_lost(self, before: str) -> None:
         """Raise ConfigurationError if tasks have a status in the installed definition that this one lacks."""
         there, status = self._recorded(), self.dialect.roles["status"]
         lost = {word: state for state, word in there.get("states", {}).items() if word not in self.dialect.letters}
@@ -209,12 +242,13 @@ class Installation(Findings):
             counts = {state: n for state, _, n in full}
             old = Wording({state: word for state, word, _ in full if word != state})
             exactly = self.dialect.exact(status, self.dialect.kind("status"))
-            literal, guarded = self.dialect.literal, UNGUARDED * (there["features"].get("guard") is True)
+            is_guarded = there["features"].get("guard") is True and not counts.keys().isdisjoint(GUARDED)
+            literal, guarded = self.dialect.literal, UNGUARDED * is_guarded
             moving = [f"{self._moving(state)} WHERE {exactly} = {literal(word)};" for state, word, _ in full]
             raise ConfigurationError(
-                f"{self.store.name} has tasks in states, or with words of them, that this definition lacks, "
-                f"{old.counts(counts)}: move them where you want them, and call again. What is installed counts it"
-                f"{guarded}:\n" + "\n".join(moving)
+                f"{before}{self.store.name} has tasks in states, or with words of them, that this definition lacks, "
+                f"{old.counts(counts)}: move them where you want them, and call again{self.store.merged}. What is "
+                f"installed counts it{guarded}:\n" + "\n".join(moving)
             )
 
     def _moving(self, state: str) -> str:
@@ -232,13 +266,15 @@ class Installation(Findings):
         written = ", ".join(f"{dialect.roles[role]} = {values[role]}" for role in known if role in values)
         return f"UPDATE {dialect.table_in_schema} SET {written}"
 
-    def _check_history(self) -> None:
+    def _lost_history(self) -> str:
+        """Return an error if the history has rows, which this definition would drop; "" if not."""
         any_row = f"SELECT id FROM {self.dialect.side('history')} LIMIT 1"
-        if self._lacks_history(self.existing()) and self.store.execute(any_row):
-            raise ConfigurationError(
-                f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
-                f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
-            )
+        if not self._lacks_history(self.existing()) or not self.store.execute(any_row):
+            return ""
+        return (
+            f"{self.store.name} has a history, whose rows are in {self.dialect.name('history')}, and this "
+            f"definition lacks the feature 'history', so that install() would drop them: {self._keeps_history()}"
+        )
 
     def create(self) -> None:
         """Create what is not as this definition has it; the counters keep their values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -120,6 +120,9 @@ class MariadbLanguage(ServerLanguage):
     def literal(value: Any) -> str:
         text = ServerLanguage.literal(value)
         return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def joined(self, texts: Sequence[str]) -> str:
+        return texts[0] if len(texts) == 1 else f"CONCAT({', '.join(texts)})"
 
     def in_any_mode(self, text: str) -> str:
         # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
