@@ -9,8 +9,11 @@ EXTRAS = {"prometheus_client": "metrics", **dict.fromkeys(("uvicorn", "starlette
 EXTRAS |= dict.fromkeys(("typer", "click", "rich"), "cli")  # by module: the extra that has it
 
 
-def main() -> None:
-    """Run the command line. Exits with 1 for an error, and with 2 for wrong use; docs/cli.md has all codes."""
+def main(words: list[str] | None = None, program: str = "xq") -> None:
+    """Run the command line; with `words` in place of this process's arguments.
+
+    Exits with 1 for an error, and with 2 for wrong use; docs/cli.md has all codes.
+    """
     from xq.core.errors import Error
 
     for stream in (sys.stdout, sys.stderr):
@@ -19,7 +22,7 @@ def main() -> None:
         try:
             from xq.cli.app import app
 
-            app(prog_name="xq")
+            app(words, program)
         finally:
             sys.stdout.flush()
     except ModuleNotFoundError as error:

@@ -35,7 +35,7 @@ Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried e
 Many = Annotated[int, Option("-n", min=1, max=10_000, help="At most this many.")]
 First = Annotated[int, Option("-n", min=0, help="Begin with this many of the last transitions.")]
 Oldest = Annotated[int | None, Option("-n", min=1, help="This many, the oldest first.")]
-Fresh = Annotated[bool, flag("--fresh", help="With attempts that begin at 0: of a dig.")]
+Fresh = Annotated[bool, flag("--fresh", help="With attempts that begin at 0: of a dig or restart.")]
 Every = Annotated[bool, flag("--all", help="All of them.")]
 After = Annotated[str | None, Option(metavar="CURSOR", help="Go on behind the page before.")]
 Before = Annotated[int | None, Option(metavar="ID", help="Those before this transition.")]

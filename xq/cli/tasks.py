@@ -26,6 +26,7 @@ Document = Annotated[str, Argument(metavar="JSON", help="the task, an object; -:
 Bury = Annotated[bool, o.flag("--bury", help="Bury it instead: its row stays.")]
 VALUE = 200  # a value's characters that people see
 DESTROY = ("cancel", "kill", "release")  # what refuses to run without a terminal, unless --yes is given
+MANY = 20  # keys that people see
 
 
 def put(queue: Queue, task: Document, delay: o.Delay = None, ttl: o.Ttl = None, ttr: o.Ttr = None) -> Answer:
@@ -85,7 +86,7 @@ def _left_out(n: int) -> str:
 
 
 def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
-    """Show the tasks that failed, in groups: by their error's class and message.
+    """Show the tasks that failed, in groups: by their error's class and message, and the function of django.tasks.
 
     A group's filter selects its tasks: xq list TARGET 'state:B failure:0cb85332120a'.
     """
@@ -94,7 +95,8 @@ def failures(queue: Queue, wanted: o.Wanted = "", n: o.Many = 20) -> Answer:
     rows = [
         {"tasks": counted(one.count, groups.ended)}
         | {"states": " ".join(f"{state}:{counted(n, groups.ended)}" for state, n in one.states.items())}
-        | {"error": Text(one.title), "last": spent(one.last and now - one.last, " ago"), "filter": one.filter}
+        | {"function": Text(one.function), "error": Text(one.title)}
+        | {"last": spent(one.last and now - one.last, " ago"), "filter": one.filter}
         for one in groups
     ]
     words = f"{'' if groups else 'no task has failed: '}looked at {groups.looked:,} rows, buried tasks first"
@@ -121,11 +123,14 @@ def dig(
     fresh: o.Fresh = False,
     reason: o.Reason = None,
     actor: o.Actor = None,
+    yes: o.Yes = False,
 ) -> Answer:
     """Make buried tasks ready again: one by its key, the oldest ones, or --all. Attempts count on, unless --fresh."""
     if sum([key is not None, n is not None, every]) != 1:
         raise typer.BadParameter("say which: a KEY, -n NUMBER or --all")
     one = key_of(queue, key)
+    if every and sys.stdin.isatty():
+        ask(f"dig {queue.stats().counts.get('B', 0):,} tasks of {queue.name} (all)?", yes)
     with queue.acting(actor, reason):
         return _moved(queue, queue.dig(n=n, fresh=fresh) if key is None else [queue.dig(one, fresh=fresh)], "dug")
 
@@ -162,7 +167,8 @@ MOVES = [
 
 def _moved(queue: Queue, tasks: Iterable[Any], done: str) -> Answer:
     told = [described(queue, each) for each in tasks]
-    return Answer(told, [], f"{done}: {', '.join(key_text(each['key']) for each in told) or 'none'}")
+    keys = ", ".join(key_text(each["key"]) for each in told[:MANY]) or "none"
+    return Answer(told, [], f"{done}: {keys}{f' and {len(told) - MANY:,} others' * (len(told) > MANY)}")
 
 
 def _deletes(queue: Queue, event: str, rows: str) -> str:
@@ -195,7 +201,7 @@ def act(
         content = {"event": event, "filter": filter, "n": preview.n, "exact": preview.exact, "looked": preview.looked}
         content |= {"tasks": told} | ({"unknown": preview.unknown} if preview.unknown else {})
         return Answer(content, table(queue, told), f"{event} would move {n} tasks{left_out}")
-    if event in DESTROY or sys.stdin.isatty():
+    if event in (*DESTROY, "restart") or sys.stdin.isatty():  # restart repeats finished work
         deletes = _deletes(queue, event, "their rows")
         ask(f"{event} {n} tasks of {queue.name} ({filter or 'all'}){deletes}{left_out}?", yes)
     _run(operation, preview.n / chunk if preview.exact else None)

@@ -217,7 +217,10 @@ class Doctor(Inspection):
     def _of_the_queue(self, now: Snapshot) -> Iterator[Finding]:
         remedy, dialect = "start a worker: each process that takes from this queue puts it", self.executor.dialect
         if now.room == 0:
-            remedy = "start more workers, kill tasks that are buried, or raise the limit"
+            fills, remedy = now.stats.counts, ""
+            remedy += "start more workers, " * bool(fills[READY] or fills[TAKEN])
+            remedy += "kill tasks that are buried, " * bool(fills.get("B"))
+            remedy += "or raise the limit" if remedy else "raise the limit"
             yield Finding("the queue is full: each put waits, or raises Full (feature limit)", remedy)
         firings = self._run(dialect.records.next_firings)
         due = [(-left / 1e6, shown(name)) for of, name, left in firings if of == dialect.source_name]
@@ -232,7 +235,9 @@ class Doctor(Inspection):
         for what in told_of(writes(counters(self.executor))):
             yield Finding(what, WRITTEN.format(self.target))
         if buried := now.stats.counts.get("B", 0):
-            do = f"xq list {self.target} state:buried shows them, xq dig {self.target} --all returns them to the queue"
+            grouped, target = "error" in self.tasks.table.roles, self.target
+            shows = f"xq failures {target} shows why" if grouped else f"xq list {target} state:buried shows them"
+            do = f"{shows}; xq act {target} dig FILTER --dry-run says what dig would return to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
 
     def _of_the_database(self) -> Iterator[Finding]:

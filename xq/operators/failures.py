@@ -1,4 +1,4 @@
-"""Group errors by their class and message, but for numbers, identifiers and quoted texts."""
+"""Group errors by their function, class and message, but for numbers, identifiers and quoted texts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ class Failure(NamedTuple):
     error: str
     message: str
     example: str
+    function: str
 
 
 @dataclass(frozen=True)
 class FailureGroup:
     """Tasks whose errors have the same class and the same message, but for numbers, identifiers and quoted texts.
+
+    Those of django.tasks also have the same function.
 
     `filter` selects them again. `first` and `last` are times in seconds since 1970, as `since` in `Found`.
     """
@@ -29,7 +32,8 @@ class FailureGroup:
     error: str  # the error's class
     message: str  # with <n>, <hex>, <uuid> and <text> in the place of what varies
     example: str  # one task's error
-    key: Any  # that task's key
+    function: str  # the path of what they run; "" if tasks of this queue do not say it
+    key: Any  # that task's, of which the example is
     count: int
     states: Mapping[str, int]
     first: float | None
@@ -59,11 +63,11 @@ VARYING = re.compile(
 )
 
 
-def failure_of(error: str | None) -> Failure:
+def failure_of(error: str | None, function: str | None = None) -> Failure:
     """Return an error's group. A worker writes an error as `Type: message` and the traceback."""
     line = str(error or "").strip().partition("\n")[0].strip()
     found = CLASS.match(line)
     kind, message = (found[1], line[found.end() :]) if found else ("", line)
     varied = VARYING.sub(lambda part: f"<{part.lastgroup}>", message)
-    digest = hashlib.blake2b(f"{kind}\0{varied}".encode(), digest_size=6)
-    return Failure(digest.hexdigest(), kind, varied, line)
+    digest = hashlib.blake2b("\0".join([kind, varied, *filter(None, [function])]).encode(), digest_size=6)
+    return Failure(digest.hexdigest(), kind, varied, line, function or "")

@@ -8,6 +8,7 @@ from collections import defaultdict, deque, namedtuple
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from xq.core import time
 from xq.core.compile import Selector
 from xq.core.errors import NotInstalled, shown
 from xq.core.kinds import RETRYABLE, ErrorKind
@@ -24,6 +25,7 @@ from xq.operators.questions import Questions
 LAST: Final = 20_000  # transitions whose durations are read
 WINDOWS: Final = (10_000, 100_000)  # the last transitions, in which it searches the ready tasks' entries
 MARKS: Final = 4_096  # each with how many tasks have become ready
+LOOK: Final = 1.0  # seconds between two looks at processes that have taken no task
 
 
 class Process(NamedTuple):
@@ -285,26 +287,33 @@ class Inspection:
 
     def health(self, max_age: float | None, max_buried: int) -> Health:
         """Return the worst state that holds. `max_age` is in seconds; None: tasks may wait for any time."""
+        by_history, store = self.machine.settings.history is not None, self.executor.store
+        is_first = self._looked is None and max_age is not None and not by_history
         try:
             now, takers = self.snapshot(), self.takers()
+            is_first = is_first and not store.in_transaction()  # which may see an old snapshot
+            if is_first and takers and now.stats.counts[READY] and not now.stats.counts[TAKEN]:
+                time.sleep(LOOK)  # workers whose threads hang with tasks that were cancelled take none meanwhile
+                now = self.snapshot()
         except NotInstalled as error:
             return Health("error", str(error))
         except Exception as error:
-            if self.executor.store.classify(error) not in RETRYABLE:
+            if store.classify(error) not in RETRYABLE:
                 raise
             return Health("unreachable", f"the database does not answer: {error}")
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
         limit = math.inf if max_age is None else max_age
         waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
         # A bound does not prove health. The first look without the history, which knows less, goes by the takes.
-        by_history = self.machine.settings.history is not None
-        is_known = now.oldest is not None and now.oldest.exact if by_history else self._at_most <= limit
+        stands = is_first and now.standstill > 0 and not now.stats.counts[TAKEN]
+        known_by_takes = self._at_most <= limit and not stands
+        is_known = now.oldest is not None and now.oldest.exact if by_history else known_by_takes
         is_late, is_judged = waits > limit or not takers, ready and limit < math.inf
         said = [f"ready tasks: {ready:,}"]
         if ready:
             said[0] += f", the oldest for {now.oldest}" if now.oldest else ", for how long is unknown"
             said.append(f"processes that take: {takers}" if takers else "no process takes")
-            said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit)
+            said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit or stands)
         said += [f"buried tasks: {buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
         state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
         return Health("failing" if buried > max_buried else state, "; ".join(said))

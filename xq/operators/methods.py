@@ -183,8 +183,9 @@ class Operators(Generic[T]):
         The worst that holds. "unreachable": the database does not answer. "error": the queue is not installed as this
         process defines it. "failing": more than `max_buried` tasks are buried. "late": tasks are ready and no process
         takes, or `oldest` or `standstill` in the `snapshot` is more than `max_age` seconds. "unknown": `oldest` is only
-        a bound and may be more. Else "healthy". With `max_age=math.inf` tasks may wait, and no process is needed.
-        Pauses excuse nothing. Raises BadType and BadValue.
+        a bound and may be more; or, without history, the first call sees no process take within a second. Else
+        "healthy". With `max_age=math.inf` tasks may wait, and no process is needed. Pauses excuse nothing. Raises
+        BadType and BadValue.
         """
         return self.parts.doctor.health(seconds_of("max_age", max_age), count_of(max_buried))
 

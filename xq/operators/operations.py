@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple
 
 from xq.core.acting import By, block, log_act
-from xq.core.errors import BadType, BadValue, Duplicate, FeatureOff, WrongState, shown
+from xq.core.errors import BadType, BadValue, Duplicate, Error, FeatureOff, NotInstalled, WrongState, shown
 from xq.core.kinds import T
 from xq.core.machine import Machine
 from xq.core.options import count_of
@@ -171,6 +171,25 @@ def act_on(queue: Any, name: str, key: object, **options: Any) -> Any:
         return getattr(queue, ACTS[name])(key, **options)
     except WrongState as error:
         raise WrongState(name, error.key, error.state, error.allowed, queue.parts.tasks.wording) from error
+
+
+def act_on_keys(queue: Any, name: str, keys: Sequence[Any], by: By, options: Mapping[str, Any]) -> list[Any]:
+    """Move tasks as an operator does, in one transaction, but for those that cannot move: their keys, with errors."""
+    parts = queue.parts
+
+    def move(some: Sequence[Any]) -> int:
+        with block(parts.store.database, by):
+            if name == "cancel":  # one by one: the owner of each learns it
+                return len([parts.named.cancel(key) for key in some])
+            return len(parts.several.many(ACTS[name], some, options))
+
+    def is_refused(error: Exception) -> bool:
+        of_all = isinstance(error, NotInstalled)
+        return not of_all and (isinstance(error, Error) or parts.named.in_doubt.unattended.is_refused(error))
+
+    moved, refused = parts.executor.in_parts(move, keys, is_refused)
+    log_act(parts.store, by, f"{name}: {moved:,} tasks moved")
+    return list(refused)
 
 
 def is_offered(machine: Machine, event: str) -> bool:

@@ -79,19 +79,23 @@ class Questions:
         some = f"SELECT 1 FROM {walk.rows} WHERE {walk.condition} LIMIT :n"
         return f"SELECT COUNT(*) FROM ({some}) AS xq_some"
 
-    def examined(self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, whole: bool) -> str:
+    def examined(
+        self, walk: Walk, tests: Sequence[str], goes_on: bool, with_error: bool, function: Field | None, whole: bool
+    ) -> str:
         """Return a query for up to `:look` rows; if it goes on, for those behind the position `:p0`, `:p1` ...
 
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
-        error, when it finished, the position and, if wanted, all the table's columns.
+        error, when it finished, what it runs, the position and, if wanted, all the table's columns.
         """
         behind = f" AND {self.terms.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
         error = f"substr({self.terms.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
+        runs = self.terms.quote(function.column) if function and with_error else "NULL"
         key = self.terms.key_in_history([f"{self.terms.table}.{key}" for key in self.terms.keys])
         terms, role = self.terms, self.terms.roles.get("finished")
         ended = terms.seconds(terms.kind("finished"), role) if role else "NULL"
-        values = [passes, key, terms.letter(terms.roles["status"]), terms.roles["owner"], error, ended, *walk.columns]
+        state, owner = terms.letter(terms.roles["status"]), terms.roles["owner"]
+        values = [passes, key, state, owner, error, ended, runs, *walk.columns]
         named = ", ".join(f"{value} AS xq_{i}" for i, value in enumerate(values))  # ORDER BY means the columns
         named += f", {self.terms.columns}" * whole
         where = f"{self.terms.keys_there()}{walk.condition}{behind}"

@@ -15,7 +15,7 @@ from xq.core.errors import BadType, BadValue, FeatureOff, shown
 from xq.core.kinds import T, fits_a_column
 from xq.core.values import Parts, Tasks, chunks
 from xq.engine.executor import Executor
-from xq.operators.failures import FailureGroup, Failures, failure_of
+from xq.operators.failures import FailureGroup, Failures
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.questions import Walk
 from xq.operators.since import Seen, Since
@@ -129,12 +129,13 @@ class Search(Generic[T]):
         self, meant: Meant, walk: Walk, size: int, position: Parts = (), whole: bool = False
     ) -> Iterator[tuple[Seen, bool | None]]:
         """Yield a walk's rows behind a position, and whether they pass; None if it is not known."""
-        end = 6 + len(walk.columns)
+        end = 7 + len(walk.columns)
         while True:
-            sql = self.since.questions.examined(walk, meant.tests, bool(position), meant.with_error, whole)
+            wanted = (meant.with_error, meant.function, whole)
+            sql = self.since.questions.examined(walk, meant.tests, bool(position), *wanted)
             at = {f"p{i}": value for i, value in enumerate(position)}
             rows = self.executor.run(sql, {**meant.values, **at, "look": size})
-            found = [Seen(tuple(row[6:end]), tuple(row[end:]), *row[1:6]) for row in rows]
+            found = [Seen(tuple(row[7:end]), tuple(row[end:]), *row[1:7]) for row in rows]
             passing: list[bool | None] = [bool(row[0]) for row in rows]
             for check in meant.checks:
                 passing = [passes and fits for passes, fits in zip(passing, check(found), strict=True)]
@@ -163,14 +164,14 @@ class Search(Generic[T]):
         failed = [row for row, passes in examined if passes]
         groups: dict[str, list[tuple[Seen, float | None]]] = {}
         for row, at in zip(failed, self.since.of(failed), strict=True):
-            groups.setdefault(failure_of(row.error).id, []).append((row, at))
+            groups.setdefault(row.failure.id, []).append((row, at))
         largest = sorted(groups, key=lambda id: (-len(groups[id]), id))[:n]
         found = Failures(self._group(meant, groups[id]) for id in largest)
         found.looked, found.ended = len(examined), next(rows, None) is None
         return found
 
     def _group(self, meant: Meant, members: Sequence[tuple[Seen, float | None]]) -> FailureGroup:
-        first, failure = members[0][0], failure_of(members[0][0].error)
+        first, failure = members[0][0], members[0][0].failure
         times = [at for _, at in members if at is not None]
         states = Counter(row.state for row, _ in members)
         # With the states, as one may have an index.

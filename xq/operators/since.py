@@ -9,6 +9,7 @@ from xq.core.errors import FeatureOff
 from xq.core.machine import ENDED, TAKEN, Machine
 from xq.core.tokens import owner_of
 from xq.engine.executor import Executor
+from xq.operators.failures import Failure, failure_of
 from xq.operators.filters import Term
 from xq.operators.questions import Questions
 
@@ -27,6 +28,12 @@ class Seen(NamedTuple):
     token: str | None
     error: str | None  # if it is wanted
     finished: float | None  # in seconds since 1970, if the role is mapped
+    function: str | None  # what it runs, with the error
+
+    @property
+    def failure(self) -> Failure:
+        """The group of its error."""
+        return failure_of(self.error, self.function)
 
     @property
     def since(self) -> float | None:

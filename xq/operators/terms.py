@@ -13,7 +13,6 @@ from xq.core.machine import TAKEN, Machine
 from xq.core.schema import ROLES
 from xq.core.values import Parts, Tasks
 from xq.engine.executor import Executor
-from xq.operators.failures import failure_of
 from xq.operators.filters import Term, number, parse, quoted, seconds
 from xq.operators.keys import key_in_text
 from xq.operators.since import TRANSITIONS, Seen, Since
@@ -41,6 +40,7 @@ class Meant:
         self.of_tube = False  # whether the value `tube` is the only one that is meant
         self.tests: list[str] = []
         self.values: dict[str, Any] = {}
+        self.function = self.fields.get(getattr(executor.store.model, "xq_function", ""))  # what a task runs
         self.with_error = False  # whether the checks want the errors
         self.checks: list[Check] = []
         special = {"": self._word, "state": self._state, "key": self._key, "age": self._age, "failure": self._failure}
@@ -119,7 +119,7 @@ class Meant:
         ids, self.with_error = {value.lower() for value in _equal(term)}, True
         if not term.negated:
             self._within(FAILED)
-        self.checks.append(lambda rows: [(failure_of(row.error).id in ids) != term.negated for row in rows])
+        self.checks.append(lambda rows: [(row.failure.id in ids) != term.negated for row in rows])
 
     def _age(self, term: Term) -> None:
         """Add a check on the time since a task entered its state. If that is not known, only `age:unknown` passes."""

@@ -42,6 +42,7 @@ class Lease:
     ttr: float | None  # seconds; None: without limit
     attempt: int = 0
     finish: Any = None  # within a worker's handler, a call that finishes its only task
+    ack_with: Any = None  # the same, a call that says how to ack it when the handler returns
     started_at: float = 0.0  # the monotonic time at which the handler was called; 0: not yet
     touched_at: float = 0.0  # the monotonic time at which its ttr began
     touch_at: float = math.inf  # the monotonic time to touch it at

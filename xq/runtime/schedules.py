@@ -47,7 +47,7 @@ DECLARED: Final = '"declared": true'  # in such a schedule's task, as JSON
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)  # in a spec, or in its task
 OLDER: Final = (
     "the schedules of this program are not stored: they were declared before, and others have replaced them "
-    "({:%Y-%m-%d %H:%M} UTC). Start the newer program; or, to go back to these, call install(downgrade=True)"
+    "({:%Y-%m-%d %H:%M} UTC). Start the newer program; or, to go back to these, {}"
 )
 SPECS: Final = (
     "a schedule fires by a cron text ('*/5 * * * *'), every n seconds (60, or a timedelta), once (a datetime), or "
@@ -81,7 +81,8 @@ class Schedules(Generic[T]):
         self.tasks = tasks
         self.inserts = inserts
         self.log = logging.getLogger(f"xq.{executor.store.name}")
-        self.declared = self._declarations(executor.definition.schedules)
+        given = executor.definition.schedules
+        self._declared = None if callable(given) else self._declarations(given)  # what is wrong is refused at once
         self.pending = False  # whether a program's workers have still to call `begin`
         self._beginning = threading.Lock()  # held in `begin`, so that no worker finds the queue empty before its end
         self._failed: set[str] = set()  # the names of schedules whose failure was logged
@@ -103,11 +104,7 @@ class Schedules(Generic[T]):
         self, spec: object, task: object, name: object, tz: Any, options: Mapping[str, Any], **mark: bool
     ) -> tuple[str, str, str]:
         """Return the name, and as JSON the spec, and the task with a mark. Raises as `every`."""
-        try:
-            described = _described(spec, tz)
-            _spec_of(described)
-        except OverflowError as error:
-            raise BadValue(f"{shown(spec)} is outside of the years 1 to 9999 in UTC or in its time zone") from error
+        described = checked(spec, tz)
         put = self._as_json(task, options, mark)
         if name is None:  # named by its task, and by the options if there are any
             what = json.loads(put)
@@ -128,6 +125,12 @@ class Schedules(Generic[T]):
             next_us = next_us if was == spec else first
             self.executor.run(dialect.records.set_schedule, {**given, "next_us": next_us})
 
+    @property
+    def declared(self) -> list[tuple[str, str, str]] | None:
+        """What the program declares, checked; None if nothing. Raises ConfigurationError; what `schedules=` raises."""
+        given = self.executor.definition.schedules
+        return self._declarations(given()) if callable(given) else self._declared
+
     def _declarations(self, given: object) -> list[tuple[str, str, str]] | None:
         """Return the `schedules` given to `upgrade`, checked; None without. Raises ConfigurationError."""
         if given is None:
@@ -140,7 +143,6 @@ class Schedules(Generic[T]):
                 spec, task, options = value if len(value) == 3 else (*value, {})
                 options = dict(options)
                 found.append(self._checked(spec, task, name, options.pop("tz", None), options, declared=True))
-                _first(_read(found[-1][1]), 0)
             except (TypeError, ValueError, FeatureOff) as error:  # BadType and BadValue are among these
                 what = f"of {self.store.name} has (spec, task) or (spec, task, {{options}}) for {shown(name)}"
                 raise ConfigurationError(f"schedules= {what}: {error}") from error
@@ -173,7 +175,7 @@ class Schedules(Generic[T]):
             noted = self.executor.run(dialect.records.generations, {"kind": "schedules"})
             mine, digests = _digest(given), [digest for digest, *_ in noted]
             if mine in digests and mine != digests[-1]:
-                return [(logging.WARNING, OLDER.format(_at(noted[-1][-1])))]
+                return [(logging.WARNING, OLDER.format(_at(noted[-1][-1]), self.store.downgrades))]
             if mine not in digests:
                 before = [each] if stored and (each := _digest(stored)) not in digests else []
                 for n, digest in enumerate((*before, mine), len(noted) + 1):
@@ -365,6 +367,17 @@ def _zone(name: str) -> tzinfo:
 
 # Specs as JSON: {"cron": text} or {"fields": ...}, {"seconds": n}, {"at": moment}; all with "tz", and triggers' specs
 # also with their start, end and jitter.
+
+
+def checked(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:
+    """Return a spec as JSON, if it is one. Raises BadType and BadValue."""
+    try:
+        described = _described(spec, tz)
+        _spec_of(described)
+        _first(described, 0)
+    except OverflowError as error:
+        raise BadValue(f"{shown(spec)} is outside of the years 1 to 9999 in UTC or in its time zone") from error
+    return described
 
 
 def _described(spec: object, tz: str | tzinfo | None) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, NamedTuple
 
 from xq.core import time
 from xq.core.errors import NotFound, WrongState, shown
 from xq.core.kinds import PERMANENT, ErrorKind, T
 from xq.core.values import Taken
-from xq.engine.one import Locked, NamedMoves
+from xq.engine.one import Asked, Locked, NamedMoves
 from xq.runtime.lease import LOST, Lease
 
 AGAIN, AGAIN_MOST = 1.0, 60.0  # seconds until the database is asked again after it failed, and after many denials
@@ -21,7 +22,18 @@ STAYS = 30  # times that the same unknown error is retried, without a take betwe
 UNFINISHED = "the program ends while the database fails: its tasks stay taken until its session has ended: %s"
 LONGEST_LINE = 500  # characters that a line shows of an error
 PER_SECOND: Final = 20  # lines for each sum: a line costs a tenth of a fast worker's job
+NAMED: Final = 5  # functions that a sum names
 NONE_FAILED: Final[Mapping[int, BaseException]] = {}
+
+
+class Ack(NamedTuple):
+    """How a worker acks a task whose function has returned, with the next take, in place of an ack by the function."""
+
+    call: Mapping[str, Any]  # the arguments of the move: options, update and sets
+    asked: Asked  # the same, checked
+    then: Callable[
+        [Any], object
+    ]  # gets the task when it is acked; if the database refuses that, `Worker.ended` decides
 
 
 @dataclass(slots=True, eq=False)  # not a NamedTuple, which takes four times as long to make
@@ -38,6 +50,8 @@ class Attempt:
     undone: bool = False  # whether its release or burial was, as a function in that transaction has failed
     may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
     why: str = ""  # how its process has ended; "" while it runs
+    ack: Ack | None = None  # how to ack it when the function has returned, if the function says so
+    error: BaseException | None = None  # by which its function has buried it
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +102,7 @@ class WorkerJob(Lease):
 
     taken: list[Attempt]
     failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` gets
+    timeout: float = math.inf  # seconds after which the parent of its process kills that
 
     @property
     def done(self) -> list[Attempt]:
@@ -205,9 +220,13 @@ class Lines:
         self._log, self._lock = log, threading.RLock()
         # When the running second ends, by the monotonic clock, and how many attempts it has, by level and text.
         self._ends_at, self._n = 0.0, Counter[tuple[int, str]]()
+        self._more = defaultdict[tuple[int, str], Counter[str]](Counter)  # those without a line, by what they ran
 
-    def level(self, ended: str, usual: int = logging.INFO) -> int:
-        """Return the level to log one more attempt with. `ended` is what the sum says: "tasks are finished"."""
+    def level(self, ended: str, usual: int = logging.INFO, ran: str = "") -> int:
+        """Return the level to log one more attempt with. `ended` is what the sum says: "tasks are finished".
+
+        `ran` is the function that it ran, if not all tasks have the same: the sum counts by these.
+        """
         if not self._log.isEnabledFor(usual):
             return logging.DEBUG
         with self._lock:
@@ -215,6 +234,8 @@ class Lines:
                 self.sum_up()
                 self._ends_at = now + 1
             self._n[usual, ended] = n = self._n[usual, ended] + 1
+            if n > PER_SECOND and ran:
+                self._more[usual, ended][ran] += 1
             return usual if n <= PER_SECOND else logging.DEBUG
 
     def sum_up(self) -> None:
@@ -222,5 +243,12 @@ class Lines:
         with self._lock:
             for (level, ended), n in self._n.items():
                 if n > PER_SECOND:
-                    self._log.log(level, "%d more %s", n - PER_SECOND, ended)
+                    by = ", ".join(f"{more:,} {ran}" for ran, more in self._more[level, ended].most_common(NAMED))
+                    self._log.log(level, "%s more %s%s", f"{n - PER_SECOND:,}", ended, by and f" ({by})")
             self._n.clear()
+            self._more.clear()
+
+
+def path_of(task: Any) -> str:
+    """Return what a task runs, for the log and the metrics; "" if all tasks of its queue run the same."""
+    return str(task.xq_about()[0]) if hasattr(task, "xq_about") else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,10 +13,10 @@ from xq.core import time
 from xq.core.kinds import Row, T
 from xq.core.values import Taken
 from xq.core.words import lasting
-from xq.engine.one import ACK, LOCKED, Locked, cancelled
+from xq.engine.one import ACK, LOCKED, Asked, Locked, cancelled
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
 from xq.runtime.sleep import run_steps
-from xq.workers.attempt import AGAIN, NONE_FAILED, Attempt, Batch, RetriedCalls, WorkerJob, line_of
+from xq.workers.attempt import AGAIN, NONE_FAILED, Ack, Attempt, Batch, RetriedCalls, WorkerJob, line_of, path_of
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.outcomes import Next
@@ -118,8 +119,9 @@ class Attempts(Generic[T]):
         given, first = self.worker.given, attempts[0]
         batch = Batch([given(each.task) for each in attempts]) if self.options.batch else None
         work, failed = (given(first.task), NONE_FAILED) if batch is None else (batch, batch.failed)
-        finish = partial(self._finish_now, first.taken)
+        finish = partial(self._finish_now, first)
         job = WorkerJob(self.heart, work, attempts, ttr, first.number, finish, failed=failed)
+        job.ack_with = partial(self._ack_with, first)
         self.heart.add(job)
         return job
 
@@ -178,23 +180,47 @@ class Attempts(Generic[T]):
                     job.cancelled = True
                     job.lose()
 
-    def _finish_now(self, taken: Taken, event: str, update: Mapping[str, Any], **options: Any) -> T | None:
-        """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`."""
-        move = partial(self._moves.one, event, taken, options, update)
+    def _finish_now(
+        self,
+        attempt: Attempt,
+        event: str,
+        update: Mapping[str, Any],
+        sets: tuple[str, ...] = (),
+        error: BaseException | None = None,
+        **options: Any,
+    ) -> T | None:
+        """Finish a task within its function, retried while the database fails; None if it was lost. Raises as `one`.
+
+        The log names the `error`.
+        """
+        attempt.error = error
+        move = partial(self._moves.one, event, attempt.taken, options, update, sets=sets)
         moved: T | None = self.calls.finish(move, repeats=not self._moves.store.in_transaction())
         return moved
+
+    def _ack_with(
+        self,
+        attempt: Attempt,
+        update: Mapping[str, Any],
+        then: Callable[[T], object],
+        sets: tuple[str, ...] = (),
+        **options: Any,
+    ) -> None:
+        """Have a task acked so when its function returns, with the next take. Raises BadValue and BadType."""
+        asked = Asked("ack", *self._moves.tasks.called("ack", options, update, sets))
+        attempt.ack = Ack({"options": options, "update": update, "sets": sets}, asked, then)
 
     def uncount(self) -> None:
         """Uncount the attempts that run now: it is not their fault if the process is killed soon.
 
-        A function that fails by itself later counts.
+        A function that fails by itself later counts, and so does one that runs for longer than its timeout by now.
         """
         moves, running = self._moves, list(self.heart.leases)
         for job in running:
             if job.begun and (ran := time.monotonic() - job.started_at) > LONG:
                 keys = ", ".join(self.calls.key(attempt.taken) for attempt in job.taken)
                 self.log.warning("task %s still runs after %s", keys, lasting(ran))
-        counted = [attempt for job in running if job.attempt for attempt in job.taken]
+        counted = [attempt for job in running if job.attempt and not self._is_late(job) for attempt in job.taken]
         self.failures.uncounted = bool(counted)
         try:
             for attempt in counted:
@@ -204,6 +230,13 @@ class Attempts(Generic[T]):
                     moves.if_free(attempt.taken, partial(moves.write, attempt.taken, fields))
         except Exception as error:
             self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
+
+    def _is_late(self, job: Any) -> bool:
+        """Return whether a function runs past its timeout: nothing ends a coroutine that does not yield."""
+        task = job.taken[0].task
+        own = task.xq_timeout() if hasattr(task, "xq_timeout") else None
+        limit = own or self.options.timeout
+        return bool(limit and job.begun and time.monotonic() > job.started_at + limit)
 
     # when the function has ended
 
@@ -252,9 +285,9 @@ class Attempts(Generic[T]):
         for attempt in job.done:
             if attempt.is_open:
                 attempt.may_be_taken = job.has_passed and not attempt.late
-                ack = partial(self._moves.one, "ack", attempt.taken)
+                ack = partial(self._moves.one, "ack", attempt.taken, **(attempt.ack.call if attempt.ack else {}))
                 locked = attempt.locked = attempt.locked or Locked(self._moves, "ack", attempt.taken, ack)
-                failed = partial(self.failures.failed, attempt)
+                failed = partial(self._ack_failed, attempt)
                 while not (moved := self.calls.finish(locked.moved, failed, own=attempt)) and locked.waits:
                     if len(job.taken) == 1:
                         return False
@@ -263,10 +296,17 @@ class Attempts(Generic[T]):
                     continue
                 if attempt.is_open:  # else the function has finished it itself
                     attempt.finished, attempt.in_doubt = "ack", False
+                    if attempt.ack:
+                        attempt.ack.then(moved)
             self._log_done(job, attempt)
         for place, error in job.failed.items():
             self._fail(job, job.taken[place], error)
         return True
+
+    def _ack_failed(self, attempt: Attempt, error: Exception) -> None:
+        finish = partial(self._finish_now, attempt)
+        if not (attempt.ack and self.worker.ended(attempt.task, error, finish)):
+            self.failures.failed(attempt, error)
 
     def ack(self, jobs: Sequence[WorkerJob]) -> None:
         """Ack jobs whose functions have returned, and what the database refuses one by one."""
@@ -280,7 +320,8 @@ class Attempts(Generic[T]):
         Return the jobs to `end` one by one: such a job is lost, or the database refused an ack, and so all of them.
         And return the tasks. They are None if the acks were alone: then take by itself.
         """
-        done = [attempt.taken for job in jobs for attempt in job.done if attempt.is_open]
+        each = (attempt for job in jobs for attempt in job.done if attempt.is_open)
+        done = [(attempt.taken, attempt.ack.asked if attempt.ack else ACK) for attempt in each]
         acked: list[Row] | None = []
         tasks: list[T] | None = None
         if source and n and done and self._joins(jobs):
@@ -303,22 +344,24 @@ class Attempts(Generic[T]):
             return False  # what has failed is released before the next take
         return batching != "pipeline" or not self._moves.executor.observers.callbacks  # in the ORM's transaction
 
-    def _drop_acked(self, jobs: Sequence[WorkerJob], done: Sequence[Taken], acked: list[Row] | None) -> list[WorkerJob]:
+    def _drop_acked(self, jobs: Sequence[WorkerJob], done: Sequence[Any], acked: list[Row] | None) -> list[WorkerJob]:
         """Drop the jobs whose tasks have ended after `done` was acked, and return the others.
 
         `acked` has the rows that the ack returned; None if the database has refused it.
         """
-        ended, others = jobs, list[WorkerJob]()
+        ended, others, rows = jobs, list[WorkerJob](), {self._moves.tasks.key_of(row): row for row in acked or ()}
         if acked is None or self.options.batch or len(acked) < len(done):
-            keys = {self._moves.tasks.key_of(row) for row in acked or ()}
             for attempt in [attempt for job in jobs for attempt in job.taken] if acked is not None else ():
-                if attempt.taken.parts in keys:
+                if attempt.taken.parts in rows:
                     attempt.finished = "ack"
                 attempt.in_doubt = False  # else the function's own transaction was committed
             others = [job for job in jobs if job.failed or any(attempt.is_open for attempt in job.taken)]
             ended = [job for job in jobs if job not in others]
         for job in ended:
             self._log_done(job, *job.taken)
+            for attempt in job.taken:
+                if attempt.ack and (row := rows.get(attempt.taken.parts)):
+                    attempt.ack.then(self._moves.tasks.returned(row))
         self.drop(*ended)
         return others
 
@@ -334,14 +377,18 @@ class Attempts(Generic[T]):
 
     def _log_done(self, job: WorkerJob, *attempts: Attempt, told: str = "") -> None:
         for attempt in attempts:
-            if not self.log.isEnabledFor(level := self.lines.level("tasks are finished")):
-                continue
             event = "ack" if attempt.is_open else attempt.finished
+            end, error = ("tasks are finished", logging.INFO), attempt.error if event == "bury" else None
+            if event == "bury":
+                end = f"tasks are buried{f': {type(error).__name__}' if error else ''}", logging.ERROR
+            if not self.log.isEnabledFor(level := self.lines.level(*end, path_of(attempt.task))):
+                continue
             ended, took = ENDED.get(event, f"is finished by {event}"), time.monotonic() - job.started_at
             (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
             after = f" after {lasting(took)}" if took >= 0 else ""  # -inf: the process that knows has died
-            self.log.log(level, "task %s %s%s", name, ended, after, extra=extra)
+            why = f": {line_of(error)}" if error else ""
+            self.log.log(level, "task %s %s%s%s", name, ended, after, why, extra=extra)
 
     def drop(self, *jobs: Lease) -> None:
         """End jobs, and free their slots."""

@@ -56,7 +56,7 @@ class SharedMemory(NamedTuple):
     program: str  # its text for operators
     numbers: Any = ()  # one for each lease; 0: there is none at this place, or it is written just now
     started_at: Any = ()  # the monotonic time at which each function was called; 0: not yet; inf: it returned
-    tasks: Any = b""  # pickled: the ttr, and each task with its attempt's number
+    tasks: Any = b""  # pickled: the ttr, the tasks' own timeout, and each task with its attempt's number
     size: int = 0  # bytes that `tasks` has for each
 
     def read(self) -> dict[int, tuple[float, bytes]]:
@@ -80,7 +80,9 @@ class InHand(Heartbeat):
 
     def add(self, lease: Lease) -> None:
         self.leases.add(lease)
-        tasks, size = pickle.dumps((lease.ttr, [(*each.taken, each.number) for each in lease.taken])), self._shared.size
+        own = next((each.task.xq_timeout() for each in lease.taken if hasattr(each.task, "xq_timeout")), None)
+        taken, size = [(*each.taken, each.number) for each in lease.taken], self._shared.size
+        tasks = pickle.dumps((lease.ttr, own, taken))
         if not self._free or len(tasks) > size:
             log.warning("no heartbeat touches the tasks with these keys: they are too long: %s", lease.taken)
             return

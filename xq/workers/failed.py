@@ -16,7 +16,7 @@ from xq.core.values import Parts
 from xq.core.words import lasting
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
-from xq.workers.attempt import Attempt, RetriedCalls, line_of, text_of
+from xq.workers.attempt import Attempt, RetriedCalls, line_of, path_of, text_of
 from xq.workers.outcomes import Bury, Discard, ProcessDied, Retry
 from xq.workers.worker import Hook, Worker
 
@@ -74,7 +74,8 @@ class FailedAttempts(Generic[T]):
         path, most = attempt.task.xq_about() if hasattr(attempt.task, "xq_about") else ("", self._most)
         counted = [f"attempt {number}{f' of {most}' if most else ''}"] * (0 < number <= (most or number))
         told = "; ".join(counted + [then] * bool(then))
-        return f"{key} ({path})" if path else key, f" ({told})" if told else ""
+        tube = self._moves.tasks.in_role(attempt.task, "tube") if path else None
+        return f"{key} ({path}{f' in {tube}' if tube else ''})" if path else key, f" ({told})" if told else ""
 
     def may_be_tried_once_more(self, attempt: Attempt) -> bool:
         """Return whether a task whose workers died in all attempts was dug, and may be tried. Bury it if not."""
@@ -105,11 +106,12 @@ class FailedAttempts(Generic[T]):
         extra = self._calls.extra(attempt, "release")
         name, when = self.told(attempt, f"next in {lasting(pause)}")
         if isinstance(error, Retry):
-            level = self._lines.level("tasks are retried")
+            level = self._lines.level("tasks are retried", ran=path_of(attempt.task))
             self._log.log(level, "task %s is retried%s", name, when, extra=extra)
         else:
             self._log.debug("task %s failed", name, exc_info=error)
-            level = self._lines.level(f"attempts failed: {type(error).__name__}", logging.WARNING)
+            what = f"attempts failed: {type(error).__name__}"
+            level = self._lines.level(what, logging.WARNING, path_of(attempt.task))
             self._log.log(level, "task %s failed%s: %s", name, when, line_of(error), extra=extra)
         options = {"delay": pause} if pause and self.may_delay else {}
         if not self.may_delay and self._calls.alone:
@@ -117,7 +119,11 @@ class FailedAttempts(Generic[T]):
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
         hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.hooks["on_failure", True]
-        self._end(attempt, error, hooks, partial(self._move, attempt, "release", options, **self._counted(attempt)))
+        counted = self._counted(attempt)
+        noted = {} if isinstance(error, Retry) else self._worker.noted(self._worker.given(attempt.task), error)
+        if noted:
+            counted = {"update": {**(counted["update"] or {}), **noted}, "sets": (*counted["sets"], "error")}
+        self._end(attempt, error, hooks, partial(self._move, attempt, "release", options, **counted))
 
     def _end(self, attempt: Attempt, error: BaseException, hooks: Sequence[Hook], move: Callable[[], Any]) -> Any:
         """Release or bury a task, with `hooks` in the same transaction. Return the task; None if it did not move.
@@ -171,12 +177,12 @@ class FailedAttempts(Generic[T]):
         asked, name, text = isinstance(by, Bury), type(by).__name__, text_of(by)
         why = (text or name) if asked else f"{name}: {text}"
         error = None if asked or isinstance(by, ProcessDied) else by
-        trace = "" if error is None else f"\n{_traceback(error)}".removesuffix(f"\n{why}").lstrip()
+        trace = "" if error is None else f"\n{traceback_of(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
         hooks = [*(() if asked else self._worker.hooks["on_failure", True]), *self._worker.hooks["on_buried", True]]
         if self._end(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
-            level = self._lines.level(f"tasks are buried: {name}", logging.ERROR)
+            level = self._lines.level(f"tasks are buried: {name}", logging.ERROR, path_of(attempt.task))
             self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
             self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
 
@@ -216,7 +222,7 @@ class FailedAttempts(Generic[T]):
                 self._log.exception("a function that the worker calls after a failure has failed itself")
 
 
-def _traceback(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback from the first frame that is not one of xq; the whole one if all are."""
     first = error.__traceback__
     while first and first.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "xq":

@@ -26,6 +26,7 @@ from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
 from xq.workers.child import FORKED, LOST, PASSED_ON, UNFIT, Launch, SharedMemory, program_of
+from xq.workers.outcomes import ProcessDied
 from xq.workers.pool import Assignment
 from xq.workers.worker import POLL_EVERY
 
@@ -123,13 +124,14 @@ class Child:
         heart.remove(*[self._jobs.pop(number) for number in self._jobs.keys() - found.keys()])
         for number, (started_at, tasks) in found.items():
             if (job := self._jobs.get(number)) is None:
-                ttr, taken = pickle.loads(tasks)
+                ttr, timeout, taken = pickle.loads(tasks)
                 attempts = [Attempt(None, Taken(parts, token), nth) for parts, token, nth in taken]
                 job = self._jobs[number] = WorkerJob(heart, None, attempts, ttr, attempts[0].number)
+                job.timeout = self._timeout if timeout is None else timeout
                 job.on_loss = partial(self._lost, job)
                 self._context.run(heart.add, job)
             job.started_at = started_at
-        self.ends_at = min((each.started_at for each in self._running), default=math.inf) + self._timeout
+        self.ends_at = min((each.started_at + each.timeout for each in self._running), default=math.inf)
 
     @property
     def _running(self) -> list[WorkerJob]:
@@ -228,7 +230,7 @@ class Child:
                     attempts.end(job)  # its function has returned; with a session it has acked before
                 for attempt in () if job.is_lost else job.taken:
                     if job in running and self.killed_by != "signal":
-                        self._fail(attempt)
+                        self._fail(attempt, job)
                     elif not job.started_at or job in running:
                         if job.begun:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
@@ -238,7 +240,7 @@ class Child:
             event = "died" if self.process.exitcode and self.killed_by != "signal" else "release"
             calls.finish(partial(self.session.sessions.leave, self.session, event))
 
-    def _fail(self, attempt: Attempt) -> None:
+    def _fail(self, attempt: Attempt, job: WorkerJob) -> None:
         if self.killed_by not in ("", "timeout"):
             return
         calls, failures = self.attempts.calls, self.attempts.failures
@@ -246,9 +248,14 @@ class Child:
         if found is None or (attempt.taken.token and found[0][-1] != attempt.taken.token):
             return  # it has ended, and the process just afterwards
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
-        if self.killed_by:
-            attempt.why = f"the function runs for longer than {self._timeout:g} s"
-            failures.failed(attempt, TimeoutError(attempt.why))
+        late = f"the function runs for longer than {job.timeout:g} s" if self.killed_by else ""
+        error = TimeoutError(late) if late else ProcessDied(f"the worker process has died: {self.cause}")
+        if self.worker.ended(attempt.task, error, partial(self.attempts._finish_now, attempt)):
+            attempt.finished = "bury"
+            self.attempts._log_done(job, attempt)
+        elif late:
+            attempt.why = late
+            failures.failed(attempt, error)
         else:
             failures.died(attempt, self.cause)
         self.worker.counted(attempt.task, "failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -76,6 +76,10 @@ class Worker(Generic[T]):
         self.is_endless = options.max_attempts is None  # and nothing else limits the attempts at a task
         self.deaths = deque[Parts](maxlen=1_000)  # the keys of the tasks whose processes died last
         self.counted: Callable[[Any, str], object] = lambda task, outcome: None  # gets what ends outside `around`
+        # Returns the fields to write as a task is released whose attempt has failed.
+        self.noted: Callable[[Any, BaseException], Mapping[str, Any]] = lambda task, error: {}
+        # May end a task whose process died, or was too late. Gets what finishes it; returns whether it has.
+        self.ended: Callable[[Any, BaseException, Callable[..., Any]], bool] = lambda task, error, finish: False
         # By "on_failure" or "on_buried", and by whether they run in the transaction.
         self.hooks = defaultdict[tuple[str, bool], list[Hook]](list)
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled
