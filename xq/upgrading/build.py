@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -120,17 +121,55 @@ def build(
     return queue
 
 
-def arguments_of(record: Mapping[str, Any], field: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return the arguments of `upgrade` for an installed definition, as a database records it."""
-    features = {**record["features"], **record.get(DURATIONS, {})}
+def arguments_of(
+    record: Mapping[str, Any], field: Callable[[str], str] = str, of: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `upgrade` for an installed definition, as a database records it, or one as `written`.
+
+    `of` has the features of the application, some of which may be its own. Raises ConfigurationError if it lacks one.
+    """
+    own = {} if of is None else record.get(BROUGHT, {})
+    if lost := own.keys() - (of or {}).keys():
+        raise ConfigurationError(
+            f"the queue was installed with features of its own program, {', '.join(sorted(lost))}, so there is no way "
+            "back without them: leave them in features= as long as there are migrations that name them"
+        )
+    features = {**record["features"], **record.get(DURATIONS, {}), **{name: (of or {})[name] for name in own}}
     if features.get("id") == "callable":  # the function that makes keys is known to its own program only
-        features["id"] = "required"
+        features["id"] = made if callable(made := (of or {}).get("id")) else "required"
     return {
         "fields": {role: field(column) for role, column in record["roles"].items()},
         "features": features,
-        "statuses": record["statuses"] and {**record["statuses"], **record["states"]},
-        "tube_stats": record["tube_stats"],
+        "statuses": record.get("statuses") and {**record["statuses"], **record.get("states", {})},
+        "tube_stats": record.get("tube_stats"),
     }
+
+
+def written(definition: Definition) -> dict[str, Any]:
+    """Return a definition as plain data for a migration, by the names of fields. `arguments_of` reads it.
+
+    It lacks the digest of the transitions, which a newer xq may change.
+    """
+    record = json.loads(json.dumps(definition.structure, default=str))
+    statuses = record["statuses"] and {**record["statuses"], **record["states"]}
+    parts = {"roles": definition.arguments["fields"], "features": record["features"], "statuses": statuses}
+    parts |= {part: record.get(part) for part in ("tube_stats", DURATIONS, BROUGHT)}
+    return {name: part for name, part in parts.items() if part}
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return in words how two definitions, as `written`, differ; "" if only durations do."""
+    spoken: list[str] = []
+    for part, what in {"features": "", "roles": "role ", "statuses": "status ", BROUGHT: "definition of "}.items():
+        there, here = old.get(part, {}), new.get(part, {})
+        names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+        spoken += [f"{what}{name}: {_said(there.get(name))} -> {_said(here.get(name))}" for name in names]
+    there, here = old.get("tube_stats", []), new.get("tube_stats", [])
+    return "; ".join(spoken + [f"tube_stats: {there} -> {here}"] * (there != here))
+
+
+def _said(value: object) -> str:
+    return "off" if value is None else "on" if value is True else str(value)
 
 
 def _create_by(executor: Executor, create: Callable[[], None]) -> None:
@@ -147,7 +186,7 @@ def _mapped(
     store: Store[Any], fields: Mapping[str, Any], chosen: Sequence[Feature], tube_stats: object, detached: bool
 ) -> dict[str, Field]:
     """Return the roles and their fields: by `fields`, by the ORM's base, and new fields, which the model gets."""
-    mapped, used = roles_of(store, fields), used_by(chosen)
+    mapped, used = roles_of(store, fields, chosen), used_by(chosen, fields)
     if store.offers and not detached:  # a detached queue has a recorded definition with all its roles
         tubes = isinstance(tube_stats, (list, tuple, set)) and tube_stats  # a model's length is a query
         asked = [role for role, named in fields.items() if asks_for_own(role, named)]
@@ -158,7 +197,7 @@ def _mapped(
         return mapped
     store.bring({own_name(role): OWN[role] for role in own})
     names = {role: field.name for role, field in mapped.items()}
-    return roles_of(store, names | {role: own_name(role) for role in own})
+    return roles_of(store, names | {role: own_name(role) for role in own}, chosen)
 
 
 def _define(

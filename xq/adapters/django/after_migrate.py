@@ -6,15 +6,15 @@ import sys
 from typing import Any
 
 from django.apps import apps as registry  # signals have a parameter `apps`
-from django.core.management import CommandError
 from django.db import connections
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 
 from xq.adapters.django.connections import database_of
 from xq.adapters.django.lookup import queues_of
-from xq.adapters.django.migrations import InstallQueue, detached_queue, is_in, operations_of, queue_on
-from xq.core.errors import ConfigurationError
+from xq.adapters.django.migrations import TOLD, install, installed_in, queue_on
+from xq.upgrading.build import changes, written
 
 
 def after_migrate(
@@ -26,47 +26,49 @@ def after_migrate(
     stdout: Any = None,
     **signal: Any,
 ) -> None:
-    """Install each queue of an app as its model defines it, if the table and its columns are there, and say so.
+    """Install each queue of an app, if the table and its columns are there, and say so, and which rows are tasks now.
 
-    This completes what a migration has removed: SQLite alters a table by making a new one, without triggers. It leaves
-    a queue alone while its InstallQueue is not applied, or is undone. After a flush, which sends no `plan`, it sets the
-    counters to zero. Raises CommandError if the rows do not fit the definition.
+    The definition is that of the applied migrations, or of the model where they have none. This completes what a
+    migration has removed. It leaves a queue alone while its InstallQueue is not applied, or is undone. After a flush,
+    which sends no `plan`, it sets the counters to zero. Raises CommandError if the rows do not fit the definition.
     """
     if _is_of_a_test(connections[using]):
         _leave_first(connections[using])
-    label, flushed = app_config.label, plan is None
-    names = [queue.model._meta.model_name for queue in queues_of(app_config)]
-    queues = {name: queue for name in names if (queue := queue_on(apps, label, name, using))}
-    if any(step.app_label == label for step, _ in plan or ()):  # not an old host: it has a migration to apply or undo
-        for each in queues_of(app_config):
-            if is_in(using, each.model):
-                theirs = detached_queue(each.model, using, each.parts.definition.arguments)
-                theirs.parts.executor.installation.forget_generations()
-    for name in _not_applied(label, using) if queues and not flushed else ():
-        queues.pop(name, None)
-    for queue in queues.values():
-        installation = queue.parts.executor.installation
-        if installation.missing_columns():
+    label, flushed, own = app_config.label, plan is None, queues_of(app_config)
+    planned = [backwards for step, backwards in plan or () if step.app_label == label]
+    applied, last = _states(label, using) if own and not flushed else (ProjectState(), ProjectState())
+    for each in own:
+        name = each.model._meta.model_name
+        there, awaited = (installed_in(state, label, name) for state in (applied, last))
+        defined = there.definition if there else None
+        if defined is None and awaited not in (None, there):
             continue
-        if (missing := installation.missing()) and verbosity:
+        other = defined if defined and changes(defined, written(each.parts.definition)) else None  # not yet migrated
+        queue = queue_on(apps, label, name, using, other)
+        if queue is None or (here := queue.parts.executor.installation).missing_columns():
+            continue
+        if any(planned):  # the program goes back
+            here.forget_generations()
+        if (missing := here.missing()) and verbosity:
             (stdout or sys.stdout).write(f"  Installing the queue {queue.model._meta.label} ({missing[0]})\n")
-        try:
-            queue.install(downgrade=_is_of_a_test(connections[using]))  # another branch's may be there
-        except ConfigurationError as error:
-            raise CommandError(str(error)) from error
+        may_go_back = _is_of_a_test(connections[using])  # another branch's may be there
+        # an old host has no migration to apply
+        install(queue, using, False, may_go_back or bool(planned and defined is None))
         if flushed:
             queue.recount()
             queue.reset()
+    for key in [key for key in TOLD if key[0] == using and key[1].startswith(f"{label}.")]:
+        told = TOLD.pop(key)
+        if verbosity:
+            (stdout or sys.stdout).write(f"  {told}\n")
 
 
-def _not_applied(label: str, using: str) -> set[str]:
-    """Return the names of the models for which an app's migrations will install a queue."""
+def _states(label: str, using: str) -> tuple[ProjectState, ProjectState]:
+    """Return the states of an app behind its applied migrations, and behind all of them."""
     loader = MigrationLoader(connections[using], ignore_no_migrations=True)
-    return {
-        operation.model_name.lower()
-        for migration, operation in operations_of(loader, label)
-        if isinstance(operation, InstallQueue) and migration not in loader.applied_migrations
-    }
+    nodes = [key for key in loader.graph.nodes if key[0] == label]
+    done = [key for key in nodes if key in loader.applied_migrations]
+    return loader.project_state(done), loader.project_state(loader.graph.leaf_nodes(label))
 
 
 def _is_of_a_test(connection: Any) -> bool:

@@ -14,9 +14,10 @@ class XqConfig(AppConfig):
     verbose_name = "Queues"
 
     def ready(self) -> None:
-        """Register the checks, and what runs after migrations."""
-        from xq.adapters.django import checks
+        """Register the checks, and what migrations find, keep and end with."""
+        from xq.adapters.django import checks, detection
         from xq.adapters.django.after_migrate import after_migrate
 
         checks.register()
+        detection.patch()
         post_migrate.connect(after_migrate, dispatch_uid="xq")

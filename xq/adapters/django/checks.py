@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import ref
 
 from django.apps import apps
 from django.core import checks
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
+from django.db.models.signals import post_save, pre_save
 
 from xq.adapters.django.connections import ADVICE, ENGINES
 from xq.adapters.django.lookup import alias_of, queue_of, queues_of
-from xq.adapters.django.migrations import installed_by, queue_on
+from xq.adapters.django.migrations import installed_in, queue_on
+from xq.adapters.django.signals import moved
 from xq.api import Queue
 from xq.core.errors import Error
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # vendor -> the driver that xq supports
+CHANGED = "Run manage.py makemigrations, if the definition has changed, and manage.py migrate"
+SAVES = {"pre_save": pre_save, "post_save": post_save}
 
 
 def register() -> None:
@@ -26,12 +32,13 @@ def register() -> None:
 
 def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> Iterator[checks.CheckMessage]:
     """Check that each queue fits its database and its model's status field."""
-    loader = MigrationLoader(None, ignore_no_migrations=True)
+    migrated = MigrationLoader(None, ignore_no_migrations=True).project_state()
     for config in _apps(app_configs):
         for queue in queues_of(config):
             if queue.model._meta.managed:
                 yield from _unfit(queue, alias_of(queue)) or _not_chosen(queue)
-        yield from _no_more(config, loader)
+            yield from (*_filtered(queue.model), *_passed_by(queue.model))
+        yield from _no_more(config, migrated)
 
 
 def check_databases(
@@ -70,16 +77,40 @@ def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
         yield checks.Warning(said, hint=f"Add them to the choices. {here.remedy}", obj=queue.model, id="xq.W009")
 
 
-def _no_more(config: Any, loader: MigrationLoader) -> Iterator[checks.CheckMessage]:
+def _filtered(model: Any) -> Iterator[checks.CheckMessage]:
+    """Yield a warning if the default manager hides rows: a queue uses no manager, and finds them."""
+    manager, hides = model._default_manager, True
+    with suppress(Exception):  # one that needs a request, say
+        hides = bool(manager.get_queryset().query.where)
+    if hides:
+        said = f"{manager} hides rows, and a queue uses no manager: workers take these, too"
+        hint = (
+            "Let what hides a row take it out of the queue, too: write a status that is none of the queue's, or call "
+            f'{model.__name__}.xq.cancel(row, to="B")'
+        )
+        yield checks.Warning(said, hint=hint, obj=model, id="xq.W011")
+
+
+def _passed_by(model: Any) -> Iterator[checks.CheckMessage]:
+    """Yield a warning if receivers wait for save signals of a model, and none for `moved`."""
+    sent = [(name, *each[:2]) for name, signal in SAVES.items() for each in signal.receivers]
+    found = [(name, held() if isinstance(held, ref) else held) for name, key, held in sent if key[1] == id(model)]
+    names = [f"{each.__module__}.{getattr(each, '__qualname__', each)} ({name})" for name, each in found if each]
+    if names and not moved.has_listeners(model):
+        said = f"moves of tasks call no save() and send no signals of it, for which there are: {', '.join(names)}"
+        hint = "Connect them to xq.adapters.django.moved as well, if they are to know of moves"
+        yield checks.Warning(said, hint=hint, obj=model, id="xq.W012")
+
+
+def _no_more(config: Any, migrated: Any) -> Iterator[checks.CheckMessage]:
     """Yield a warning for each model that is no queue any more: until it is uninstalled, writes go on to be counted."""
-    installed = installed_by(loader, config.label)
-    for model in config.get_models() if installed else ():
-        if model._meta.model_name in installed and model._meta.managed and queue_of(model) is None:
+    for model in config.get_models():
+        there = installed_in(migrated, config.label, model._meta.model_name)
+        if there and model._meta.managed and queue_of(model) is None:
             yield checks.Warning(
                 f"{model._meta.label} is not a queue, and migrations of {config.label} install one: triggers and "
                 "counters",
-                hint=f"Upgrade it; or run manage.py xq_makemigration {model._meta.label} before makemigrations removes "
-                "the fields that xq brought, and migrate",
+                hint=f"Upgrade it; or run manage.py makemigrations {config.label}, and migrate",
                 obj=model,
                 id="xq.W006",
             )
@@ -96,10 +127,11 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     for refused in here.refused_words():
         yield checks.Warning(refused, hint=here.remedy, obj=queue.model, id="xq.W009")
     if missing := here.missing():
+        older = here.older()
         # A warning: an error would prevent migrate from fixing it.
         yield checks.Warning(
             f"{meta.label} is not installed in the database {alias!r} as it is defined: {'; '.join(missing)}",
-            hint="Run manage.py migrate",
+            hint=f"This program is older, as {older}: start the newer one in its place" if older else CHANGED,
             obj=queue.model,
             id="xq.W003",
         )

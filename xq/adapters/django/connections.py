@@ -69,6 +69,13 @@ def database_of(connection: Any) -> Database:
     return found
 
 
+def non_atomic(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a view so that ATOMIC_REQUESTS makes no transaction around it, on any database."""
+    for alias in connections:
+        view = transaction.non_atomic_requests(alias)(view)
+    return view
+
+
 class _Immediate(transaction.Atomic):
     """An Atomic that locks SQLite for writing at once: a reader cannot write any more once another has written."""
 

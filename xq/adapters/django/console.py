@@ -9,10 +9,12 @@ from typing import Any, Final
 from asgiref.sync import async_to_sync
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
-from django.db import connections, models, transaction
+from django.db import models
 from django.http import HttpResponse, HttpResponseForbidden
 from django.urls import re_path, reverse
 from django.views.decorators.csrf import csrf_exempt
+
+from xq.adapters.django.connections import non_atomic
 
 Application = Callable[..., Awaitable[None]]  # ASGI: (scope, receive, send)
 
@@ -60,9 +62,7 @@ def console(app: Application, *, may: Callable[[Any], bool] | None = None, site:
         return async_to_sync(_answer)(app, scope, request.body)
 
     # Another thread does what the page asks for: it would wait for a transaction around the request (ATOMIC_REQUESTS).
-    for alias in connections:
-        view = transaction.non_atomic_requests(alias)(view)
-    return [re_path(r"^(?P<rest>.*)$", view, name="xq_console")]
+    return [re_path(r"^(?P<rest>.*)$", non_atomic(view), name="xq_console")]
 
 
 def _verbs(request: Any, site: Any, shown: list[Any]) -> frozenset[str]:

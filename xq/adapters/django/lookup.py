@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.apps import apps
+from django.core import checks
 
 from xq.api import Queue
 from xq.upgrading.verbs import QueueAttribute
@@ -36,3 +37,10 @@ def alias_of(queue: Queue[Any]) -> str:
 def is_app_missing() -> bool:
     """Return whether INSTALLED_APPS lacks xq's app, once Django has read it."""
     return apps.apps_ready and not apps.is_installed(APP)
+
+
+def check_app(app_configs: Any, **given: Any) -> list[checks.CheckMessage]:
+    """Check that xq's app is installed, if some model is a queue."""
+    names = ", ".join(queue.model._meta.label for queue in queues()) if is_app_missing() else ""
+    said = f"{names} would be installed by migrate, but {APP!r} is not in INSTALLED_APPS"
+    return [checks.Error(said, hint=f"Add {APP!r} to INSTALLED_APPS", id="xq.E013")] if names else []

@@ -62,7 +62,8 @@ class _Itself:
         self.column = column
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
-        return compiler.quote_name_unless_alias(self.column), []
+        quoted = getattr(compiler, "quote_name", None) or compiler.quote_name_unless_alias  # before Django 6.1
+        return quoted(self.column), []
 
 
 def _guarded(field: Any, pre_save: Callable[[Any, bool], Any]) -> Callable[[Any, bool], Any]:

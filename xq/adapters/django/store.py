@@ -101,8 +101,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
     installs = (
-        "manage.py migrate installs the queue as its model defines it; where processes differ, give all of them the "
-        "same definition first"
+        "manage.py makemigrations and migrate install the queue as its model defines it; where processes differ, give "
+        "all of them the same definition first"
     )
     advice = "manage.py migrate makes the table, and installs the queue"
 
@@ -122,6 +122,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
                 "from an abstract model, or refer to the other one by a OneToOneField"
             )
         DjangoConnections.__init__(self, model.__name__, model, using)
+        self.downgrades = f"run manage.py xq install {meta.label} --downgrade with it"
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         # Django has no other way to name a schema
@@ -295,6 +296,17 @@ class DjangoStore(OrmModel[M], DjangoConnections):
                     "and a queue writes UTC: set USE_TZ = True and no TIME_ZONE of the database, or take a FloatField "
                     "(seconds since 1970)"
                 )
+
+    def with_moved(self, fields: Any) -> Any:
+        """Return `fields` with the role moved for a DateTimeField with auto_now, if it can have that and none is named.
+
+        Where Django writes another time zone than UTC, moves leave the field as it is.
+        """
+        named = fields if isinstance(fields, Mapping) else {}
+        found = [field.name for field in self._concrete if isinstance(field, models.DateTimeField) and field.auto_now]
+        free = [name for name in found if name not in {*self.key, *map(str, named.values())}]
+        fits = self._engine == "postgres" or self.connection.timezone_name == "UTC"
+        return {**named, "moved": free[0]} if free and fits and "moved" not in named else fields
 
     def guard(self, names: Collection[str]) -> None:
         """Make save() write these fields only if the application has changed them."""

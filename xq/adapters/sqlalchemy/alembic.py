@@ -21,7 +21,6 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from xq.adapters.databases.dialects import DIALECTS, SHARED
-from xq.adapters.databases.installer.findings import OWN
 from xq.adapters.databases.installer.installation import Installation
 from xq.adapters.databases.migrated import OF_TABLE, RECORDS, beside_writers
 from xq.adapters.databases.shared import QUEUES, TUBES
@@ -101,13 +100,7 @@ class Definition:
         )
         model: type[Any] = type(name, (), {})
         orm.registry().map_imperatively(model, table)
-        arguments = arguments_of(found := json.loads(record))
-        if unknown := found.get(OWN, {}).keys() - of.keys():
-            raise ConfigurationError(
-                f"{name} was installed with features of its own program, {', '.join(sorted(unknown))}, so no way "
-                "back can be written: leave them in features= for this revision"
-            )
-        arguments["features"].update((name, of[name]) for name in found.get(OWN, ()))
+        arguments = arguments_of(json.loads(record), of=of)
         return cls(key, model, arguments, record)
 
     def installation(self, engine: str) -> Installation:

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import model_ngettext
-from django.db import IntegrityError, transaction
+from django.db import router, transaction
 from django.template.response import TemplateResponse
 
 import xq
-from xq.adapters.django.lookup import alias_of
+from xq.adapters.django.admin.words import letter_of
+from xq.core.acting import By
 from xq.core.words import name_of
+from xq.operators.operations import act_on_keys
 
-IN_MEMORY: Final = 100  # tasks in memory at once
+IN_MEMORY: Final = 500  # tasks in memory at once, and in one transaction
 NAMED: Final = 10  # tasks that a message or a page names; it counts the others
+NO_TASK: Final = "its row has a status that is not the queue's"
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,10 @@ class Action:
     text: str  # {} stands for the tasks
     done: str  # "3 orders were ..."
     event: str  # in the machine
-    warning: str = ""  # on the page that asks first; "": it does not ask
+    warning: str  # on the page that asks first
+    is_safe: bool = False  # it repeats no finished work, and deletes no row
+    fresh: bool = False  # it offers fresh attempts, and asks only if the queue counts attempts
+    anew: bool = False  # it gives fresh attempts
 
     @property
     def __name__(self) -> str:  # Django's for an action's name
@@ -51,77 +58,99 @@ class Action:
         return bool(getattr(of_model, f"has_{self.name}_permission")(request, task))
 
     def __call__(self, of_model: Any, request: Any, queryset: Any) -> TemplateResponse | None:
-        """Move the tasks one by one, and report how many were moved. Return the page that asks first, or None."""
-        if self.warning and "post" not in request.POST:
+        """Move the tasks in chunks, each in a transaction, and report how many were moved. Return a page that asks."""
+        if (not self.fresh or "attempts" in of_model.queue.roles) and "post" not in request.POST:
             return self._ask(of_model, request, queryset)
-        moved, left = 0, list[str]()
-        for task in batchwise(queryset):
-            if reason := self._move(of_model, request, task):
-                left.append(f"{task} ({reason})" if len(left) < NAMED else "")
-            else:
-                moved += 1
-        others = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        moved, left, named = 0, 0, list[str]()
+        for tasks in chunks_of(queryset):
+            reasons = self._move(of_model, request, tasks)
+            moved, left = moved + len(tasks) - len(reasons), left + len(reasons)
+            some = [task for task in tasks if task.pk in reasons][: NAMED - len(named)]
+            named += [f"{task} ({reasons[task.pk]})" for task in some]
+        others = f" and {left - NAMED:,} more" if left > NAMED else ""
         for n, what, level in (
             (moved, self.done, messages.SUCCESS),
-            (len(left), f"not {self.done}: {', '.join(left[:NAMED])}{others}", messages.WARNING),
+            (left, f"not {self.done}: {', '.join(named)}{others}", messages.WARNING),
         ):
             if n:
                 were = f"{model_ngettext(of_model.opts, n)} {'was' if n == 1 else 'were'}"
-                of_model.message_user(request, f"{n} {were} {what}.", level)
+                of_model.message_user(request, f"{n:,} {were} {what}.", level)
         return None
 
-    def _move(self, of_model: Any, request: Any, task: Any) -> str:
-        """Move one task in its own transaction, and log it. Return why it was not moved, or ""."""
-        queue = of_model.queue
-        if not self.may(of_model, request, task):
-            return "you may not"
+    def _move(self, of_model: Any, request: Any, tasks: Any) -> dict[Any, str]:
+        """Move tasks in a transaction, and log each. Return why the others were not moved, by key."""
+        queue, reasons = of_model.queue, dict[Any, str]()
+        for task in tasks:
+            letter = letter_of(queue, task)
+            if not self.may(of_model, request, task):
+                reasons[task.pk] = "you may not"
+            elif letter not in queue.machine.sources(self.event):
+                reasons[task.pk] = f"it is {of_model.words[letter]}" if letter else NO_TASK
+        keys = [task.pk for task in tasks if task.pk not in reasons]
+        fresh = self.anew or (self.fresh and "fresh" in request.POST)
+        options = {"fresh": True} if fresh and "attempts" in queue.roles else {}
         try:
-            with transaction.atomic(alias_of(queue)), queue.acting(request.user.get_username()):
-                getattr(queue, self.event)(task.pk)
-        except xq.WrongState as error:
-            return f"it is {of_model.words.get(error.state, name_of(error.state))}"
-        except xq.NotFound as error:
-            return error.found or "it is gone"
+            refused = act_on_keys(queue, self.name, keys, By.of(request.user.get_username(), None), options)
         except xq.NotInstalled:
-            return "the queue is not installed"
-        except (xq.Error, IntegrityError) as error:
-            return str(error)
-        of_model.log_change(request, task, f"{self.done.capitalize()}.")
-        return ""
+            return reasons | dict.fromkeys(keys, "the queue is not installed")
+        for key, error in refused:
+            if isinstance(error, xq.WrongState):
+                reasons[key] = f"it is {of_model.words.get(error.state, name_of(error.state))}"
+            else:
+                reasons[key] = getattr(error, "found", str(error)) or "it is gone"
+        with transaction.atomic(router.db_for_write(LogEntry)):
+            for task in tasks:
+                if task.pk not in reasons:
+                    of_model.log_change(request, task, f"{self.done.capitalize()}.")
+        return reasons
 
     def _ask(self, of_model: Any, request: Any, queryset: Any) -> TemplateResponse:
         n = queryset.count()
         context = {
             **of_model.admin_site.each_context(request),
-            "title": f"{self.text.format(f'{n} {model_ngettext(of_model.opts, n)}')}?",
+            "title": f"{self.text.format(f'{n:,} {model_ngettext(of_model.opts, n)}')}?",
             "warning": self.warning,
-            "tasks": queryset[:NAMED],
+            "tasks": [(task, attempts_of(of_model.queue, task) if self.fresh else "") for task in queryset[:NAMED]],
             "others": max(0, n - NAMED),
+            "fresh": self.fresh,
             "sent": [(name, each) for name, values in request.POST.lists() for each in values],
         }
         request.current_app = of_model.admin_site.name
         return TemplateResponse(request, "admin/xq/confirmation.html", context)
 
 
+LOST: Final = "Their workers lose them, and others may take them."
+KEPT: Final = "They keep their attempts: one that has had all of them is tried once more. Fresh attempts begin at 0."
+AGAIN = "They are worked on again, also those that are done, with fresh attempts."
 ACTIONS: Final[Mapping[str, Action]] = {
     action.name: action
     for action in (
-        Action("dig", "Dig out {}", "dug out", "dig"),
-        Action("release", "Release {}", "released", "snatch", "Their workers lose them, and others may take them."),
-        Action("restart", "Restart {}", "restarted", "restart"),
+        Action("dig", "Dig out {}", "dug out", "dig", KEPT, is_safe=True, fresh=True),
+        Action("release", "Release {}", "released", "snatch", LOST, is_safe=True),
+        Action("restart", "Restart {}", "restarted", "restart", AGAIN, anew=True),
         Action("cancel", "Cancel {}", "cancelled", "cancel", "Their workers stop, and their rows are deleted."),
         Action("kill", "Kill {}", "killed", "kill", "Their rows are deleted, in any state and of any owner."),
     )
 }
 
 
-def batchwise(queryset: Any) -> Iterator[Any]:
-    """Yield each row of a queryset once, ordered by key, also if rows stop matching meanwhile.
+def attempts_of(queue: Any, task: Any) -> str:
+    """Return in words how many attempts a task has had, and how many are left if this process knows its worker."""
+    roles, handlers = queue.roles, queue.handlers
+    had = getattr(task, roles["attempts"]) or 0
+    worker = handlers.get(getattr(task, roles.get("tube", ""), None), handlers.get(None))
+    most = task.xq_about()[1] if hasattr(task, "xq_about") else worker and worker.options.max_attempts
+    left = f", {max(1, most - had)} left of {most}" if most else ""
+    return f"{had} attempt{'s' * (had != 1)}{left}"
+
+
+def chunks_of(queryset: Any) -> Iterator[list[Any]]:
+    """Yield each row of a queryset once, in chunks ordered by key, also if rows stop matching meanwhile.
 
     An open cursor would not do: on SQLite it may return moved rows again.
     """
     queryset = queryset.order_by("pk")
     rows = list(queryset[:IN_MEMORY])
     while rows:
-        yield from rows
+        yield rows
         rows = list(queryset.filter(pk__gt=rows[-1].pk)[:IN_MEMORY])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.contrib import admin
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
 from django.contrib.admin.utils import flatten, unquote
 from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -18,19 +20,25 @@ import xq
 from xq.adapters.django.admin.actions import ACTIONS, Action
 from xq.adapters.django.admin.filters import StateFilter
 from xq.adapters.django.admin.panel import panel_of
+from xq.adapters.django.admin.schedules import SchedulesInList
 from xq.adapters.django.admin.words import chip, first_line, letter_of, words_of
+from xq.adapters.django.connections import non_atomic
 from xq.adapters.django.lookup import alias_of, queue_of
+from xq.core.errors import shown
 from xq.core.machine import MANAGED
 
 BUTTON = "xq_action"  # the parameter in which a button on a task's page names its action
 
 
-class QueueAdmin(admin.ModelAdmin):
+class QueueAdmin(SchedulesInList, admin.ModelAdmin):
     """A mixin for the admin of a model that is a queue: `class OrderAdmin(QueueAdmin, admin.ModelAdmin)`.
 
     The list has a column `xq_state` (last, unless `list_display` names it), a filter by state with the number of tasks
     in each, and the actions dig, release, restart, cancel and kill, if the queue has them. With the role error it also
     has a column `xq_failure`. A task's page says what the queue knows about it, and has buttons for the actions.
+
+    If the model has words of its own for the states (`statuses=`), its rows are the application's: of the actions that
+    repeat finished work or delete rows (restart, cancel, kill) it has those that `xq_actions` names.
 
     has_dig_permission(request, obj=None) and its siblings allow an action: by default to users with the right to change
     the model, cancel and kill with the right to delete. Fields that only xq writes are read-only, and left out when a
@@ -39,6 +47,8 @@ class QueueAdmin(admin.ModelAdmin):
     """
 
     state_words: Mapping[str, str] = {}  # words for states, by letter, in place of the model's
+    xq_actions: Sequence[str] = ()  # with `statuses=`: those of restart, cancel and kill that it has
+    xq_deferred: Sequence[str] = ()  # large fields, which the list does not read
     error_field: str | None = None  # the error's field; None: that of the role error
     dig, release, restart, cancel, kill = ACTIONS.values()
 
@@ -66,13 +76,19 @@ class QueueAdmin(admin.ModelAdmin):
         columns = ["xq_state", "xq_failure"] if self.error_field else ["xq_state"]
         self.list_display: Sequence[Any] = _with(self.list_display, columns)
         self.list_filter: Sequence[Any] = _with([StateFilter], self.list_filter)
+        if wrong := [name for name in self.xq_actions if name not in ACTIONS]:
+            raise xq.ConfigurationError(
+                f"{me}.xq_actions has {shown(wrong[0])}, and names some of {', '.join(ACTIONS)}"
+            )
+        maps = any(letter != word for letter, word in queue.statuses.items())
         if self.actions is not None:
-            has = [name for name, action in ACTIONS.items() if queue.machine.sources(action.event)]
+            on = [a for a in ACTIONS.values() if a.is_safe or not maps or a.name in self.xq_actions]
+            has = [action.name for action in on if queue.machine.sources(action.event)]
             self.actions: Sequence[Any] | None = _with(self.actions, has)
 
     def get_queryset(self, request: Any) -> Any:
         """Read from the queue's database: a replica may be out of date."""
-        return super().get_queryset(request).using(alias_of(self.queue))
+        return super().get_queryset(request).using(alias_of(self.queue)).defer(*self.xq_deferred)
 
     def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:
         """Write to the queue's database."""
@@ -113,11 +129,22 @@ class QueueAdmin(admin.ModelAdmin):
 
     has_cancel_permission = has_kill_permission
 
+    @non_atomic
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        """Show the list, or do an action: those of the queue outside of a transaction that ATOMIC_REQUESTS asks for."""
+        is_of_xq = not ACTIONS.keys().isdisjoint(request.POST.getlist("action"))
+        with ExitStack() as stack:
+            for alias, settings in connections.settings.items():
+                if settings["ATOMIC_REQUESTS"] and not is_of_xq:
+                    stack.enter_context(transaction.atomic(alias))
+            return super().changelist_view(request, extra_context)
+
     # a task's page
 
     def queue_actions(self, request: Any) -> dict[str, Action]:
         """Return the actions on tasks that the user may use, by name."""
-        found = {name: action for name, (action, *_) in self.get_actions(request).items()}
+        offered = self.get_actions(request).items()  # tuples before Django 6.1
+        found = {name: each[0] if isinstance(each, tuple) else each.func for name, each in offered}
         return {name: action for name, action in found.items() if isinstance(action, Action)}
 
     def change_view(self, request: Any, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:

@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.utils import timezone
 
 from xq.adapters.django.tasks import interface
-from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
-from xq.core.machine import LONGEST
-from xq.workers.options import HIGHEST
-from xq.workers.outcomes import Backoff
+from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, keys_of, problems
+from xq.core.errors import BadType, BadValue, NotFound
 
 APP: Final = "xq.adapters.django.tasks"
-
-
-class Option(NamedTuple):
-    """The valid values for one of OPTIONS."""
-
-    default: Any
-    wanted: str
-    fits: Callable[[Any], bool]
-
-
-def _is_seconds(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and 0 <= value <= LONGEST)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (type(value) is int and 0 < value <= HIGHEST)
-
-
-def _is_backoff(value: Any) -> bool:
-    try:
-        return bool(Backoff(value))
-    except ConfigurationError:
-        return False
-
-
-OPTIONS: Final[Mapping[str, Option]] = {
-    "keep": Option(None, "seconds, or None (forever)", _is_seconds),
-    "keep_failed": Option(None, "seconds, or None (forever)", _is_seconds),
-    "max_attempts": Option(5, f"a number from 1 to {HIGHEST:,}, or None", _is_number),
-    "backoff": Option(None, "a list of seconds, or a function of a task and its exception", _is_backoff),
-}
-
-
-def _problems(given: object, name: str) -> list[str]:
-    """Return in words what is wrong with the options in the setting `name`; an empty list if nothing is."""
-    if not isinstance(given, Mapping):
-        return [f"{name} is a dictionary, not {shown(given)}"]
-    unknown = [f"{name} has no {shown(key)}: it has {', '.join(OPTIONS)}" for key in given if key not in OPTIONS]
-    return unknown + [
-        f"{name}[{key!r}] is {option.wanted}, not {shown(given[key])}"
-        for key, option in OPTIONS.items()
-        if key in given and not option.fits(given[key])
-    ]
 
 
 class XQBackend(interface.BaseTaskBackend):
@@ -70,12 +26,16 @@ class XQBackend(interface.BaseTaskBackend):
 
     - "keep", "keep_failed": for how many seconds the results of successful and failed tasks stay. None, the default:
     forever.
-    - "max_attempts": a task that raises is tried again, and has failed after this many attempts. Workers that died
-    while running it and `xq.Retry` count. Without it a task that raises has failed, and 5 is the limit for the others;
-    None: no limit for them.
-    - "backoff": the pauses between the attempts, as in `Queue.worker`. It also makes a task that raises be tried again.
+    - max_attempts, backoff, retry_on, timeout, unique, group: for all tasks that have none of their own.
+    With max_attempts, backoff or retry_on a task that raises is tried again. Without max_attempts 5 is the limit for
+    tasks whose workers died and for `xq.Retry`; None: no limit for them.
+    - "groups": whether tasks may have a group.
+    - "ALIASES": where functions are that have moved: {old path: new path}.
+    - "SCHEDULES": schedules by name: (spec, path of a task) or (spec, path, options). Options are args, kwargs, tz,
+    queue_name and priority, as in `every`.
     """
 
+    task_class = XQTask
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -83,22 +43,20 @@ class XQBackend(interface.BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        if wrong := _problems(self.options, f"TASKS[{alias!r}]['OPTIONS']"):
+        if wrong := problems(self.options, f"TASKS[{alias!r}]['OPTIONS']"):
             raise interface.InvalidTaskBackend("; ".join(wrong))
-        self.backoff = Backoff(self.option("backoff"))
-        # Whether a task that raises is tried again; xq.Retry always asks for it.
-        self.retries = any(self.options.get(name) is not None for name in ("max_attempts", "backoff"))
+        # Whether its calls have keys, by the options of all tasks.
+        self._has_keys = any(self.option(name) for name in KEYS)
 
     def option(self, name: str) -> Any:
         """Return one of OPTIONS, or its default."""
         return self.options.get(name, OPTIONS[name].default)
 
-    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Put a task into the queue, in the application's transaction if one is open on its database."""
-        from xq.adapters.django.tasks.models import Task
-
+    def row(self, task: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+        """Return the fields of one call's row. Raises what django.tasks raises for a task or arguments."""
         self.validate_task(task)
-        row = {
+        has_keys = self._has_keys or any(getattr(task, name, None) is not None for name in KEYS)
+        return {
             "rank": -task.priority,
             "queue_name": task.queue_name,
             "backend": self.alias,
@@ -106,10 +64,42 @@ class XQBackend(interface.BaseTaskBackend):
             "args": interface.normalize_json(args),
             "kwargs": interface.normalize_json(kwargs),
             "run_after": _in_zone_of_settings(task.run_after),
+            **(keys_of(task, self, args, kwargs) if has_keys else {}),
         }
-        put = Task.xq.put(row, **_at(task.run_after))
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Put a task into the queue, in the application's transaction if one is open on its database."""
+        from xq.adapters.django.tasks.models import Task
+
+        row = self.row(task, args, kwargs)
+        if row.get("unique_key"):
+            return self._enqueued_once(task, [row])[0]
+        return self._enqueued(task, Task.xq.put(row, **_at(task.run_after)))
+
+    def enqueue_many(self, task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
+        """Do as the function `enqueue_many`: put all of the tasks or none, 200 by a statement."""
+        from xq.adapters.django.tasks.models import Task
+
+        rows = [self.row(task, args, kwargs) for args, kwargs in calls]
+        if any(row.get("unique_key") for row in rows):
+            return self._enqueued_once(task, rows)
+        return [self._enqueued(task, put) for put in Task.xq.put_many(rows, **_at(task.run_after))]
+
+    def _enqueued_once(self, task: Any, rows: list[dict[str, Any]]) -> list[Any]:
+        """Put the rows whose unique key no unfinished task has. Return the results of all, in this order."""
+        from xq.adapters.django.tasks.models import Task
+
+        now = timezone.now()
+        rows = [{**row, "enqueued_at": now} for row in rows]
+        put = Task.xq.put_many(rows, on_conflict="skip", **_at(task.run_after))
+        once = {each.pk: each for each in put}
+        results = {key: self._enqueued(task, each, each.enqueued_at == now) for key, each in once.items()}
+        return [results[each.pk] for each in put]
+
+    def _enqueued(self, task: Any, put: Any, is_new: bool = True) -> Any:
         result = put.result(task)
-        interface.task_enqueued.send(type(self), task_result=result)
+        if is_new:
+            interface.task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
@@ -144,3 +134,19 @@ def _at(run_after: datetime | None) -> dict[str, Any]:
         return {}
     at = run_after if timezone.is_aware(run_after) else timezone.make_aware(run_after)
     return {"at": at} if at > datetime.now(UTC) else {}
+
+
+def enqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Enqueue a task once for each (args, kwargs), and return the results in this order.
+
+    xq's backend puts all of them or none, 200 by a statement; another backend enqueues one after the other.
+    """
+    backend = task.get_backend()
+    if isinstance(backend, XQBackend):
+        return backend.enqueue_many(task, calls)
+    return [backend.enqueue(task, args, kwargs) for args, kwargs in calls]
+
+
+async def aenqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Do as `enqueue_many`, in a coroutine."""
+    return await sync_to_async(enqueue_many, thread_sensitive=True)(task, calls)

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
+from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
 from django.db import models
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from xq.adapters.django import upgrade
+from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
-from xq.core.machine import Feature, Timer
+from xq.adapters.django.tasks.options import groups, option_of
+from xq.adapters.django.tasks.schedules import declared
+from xq.core.machine import Column, Feature, Sql, Timer
 from xq.core.tokens import owner_of
 
+MOST_SERIES: Final = 1_000  # in the metrics: Prometheus keeps each in memory
 STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B": "FAILED"}
 # As zombie for done tasks: a failed task stays for bury(delay=) seconds, or forever.
 FORGET = Feature("forget", needs=("runat",), timers=(Timer("B", "forget", "X", option="delay"),))
+
+# What a take records. `attempts` begins anew after a success, when someone restarted the task.
+BEGUN: Final[dict[str, Sql | None]] = {
+    "attempts": Sql(
+        ("CASE WHEN {finished_at} IS NULL OR {exception_class_path} <> '' THEN {attempts} + 1 ELSE 1 END",)
+    ),
+    "started_at": Sql(("CASE WHEN {started_at} IS NULL THEN :moment ELSE {started_at} END",)),
+    "last_attempted_at": Sql((":moment",)),
+    "worker_ids": Sql(  # a list in JSON, with one more at its end
+        (
+            "substr({worker_ids}, 1, length({worker_ids}) - 1)",
+            "CASE {worker_ids} WHEN '[]' THEN '\"' ELSE ', \"' END",
+            ":worker",
+            "'\"]'",
+        )
+    ),
+    "finished_at": None,  # the last: on MariaDB the others would see this value
+}
+BEGIN = Feature(
+    "begin",
+    columns=tuple(Column(name, at={"T": value}) for name, value in BEGUN.items()),
+    brings={
+        "moment": lambda token: Task.xq.parts.tasks.table.roles["started_at"].to_database(timezone.now()),
+        "worker": lambda token: json.dumps(Task.worker_id or owner_of(token)[0])[1:-1],
+    },
+)
 
 
 class Task(models.Model):
     """A task of django.tasks, and its result."""
 
+    xq_function = "task_path"  # failures are grouped by it
     only_xq_writes = True  # so every row can be read, and calls need no transaction for unreadable ones
 
     # Without a default: xq makes keys in the order of enqueueing.
@@ -41,7 +75,10 @@ class Task(models.Model):
     run_after = models.DateTimeField(null=True)
     return_value = JSONTextField(null=True)
     exception_class_path = models.TextField(default="")
-    traceback = models.TextField(default="")
+    error = models.TextField(null=True, help_text="The last attempt's: what it raised, and the traceback.")
+    errors = JSONTextField(null=True, help_text="One for each failed attempt, the newest last.")
+    unique_key = models.CharField(max_length=255, null=True, help_text="Of unfinished tasks each has another one.")
+    group_key = models.CharField(max_length=255, null=True, help_text="Those with the same one run one by one.")
     enqueued_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True)
     last_attempted_at = models.DateTimeField(null=True)
@@ -52,6 +89,7 @@ class Task(models.Model):
     runat = models.FloatField(null=True)
 
     worker_id = ""  # this process's, in place of its session's uuid
+    worked_on_by = ""  # the kind of this process's worker
 
     class Meta:
         app_label = "xq_tasks"
@@ -59,10 +97,11 @@ class Task(models.Model):
     def __str__(self) -> str:
         return f"{self.task_path} {self.pk}"
 
-    @property
+    @cached_property
     def task(self) -> Any:
         """The enqueued task. Raises ImportError if its function is gone, SuspiciousOperation if that is not a task."""
-        found = import_string(self.task_path)
+        aliases = interface.task_backends[self.backend].option("ALIASES")
+        found = import_string(aliases.get(self.task_path, self.task_path))
         if not isinstance(found, interface.Task):
             raise SuspiciousOperation(f"{self.task_path}, which the task {self.pk} names, is no task")
         options = {"queue_name": self.queue_name, "run_after": self.run_after, "backend": self.backend}
@@ -71,14 +110,33 @@ class Task(models.Model):
     def xq_about(self) -> tuple[str, int | None]:
         """Return what this task runs, and how many attempts it has, for its worker's log and metrics."""
         try:
-            return self.task_path, interface.task_backends[self.backend].option("max_attempts")
-        except Exception:  # the setting TASKS has no such backend any more
+            return self.task_path, self.option("max_attempts")
+        except Exception:  # the function is gone, or the setting TASKS has no such backend any more
             return self.task_path, None
+
+    @classmethod
+    def xq_pending(cls) -> Iterator[tuple[str, str, str, int]]:
+        """Yield how many unfinished tasks there are by queue ("": TASKS does not name it), function and status."""
+        known = {name for each in settings.TASKS.values() for name in each.get("QUEUES", ["default"])}
+        rows = cls.objects.using(alias_of(cls.xq)).filter(status__in=[STATUSES[letter] for letter in "WRT"])
+        by = rows.values_list("queue_name", "task_path", "status")
+        for name, path, status, n in by.annotate(n=models.Count("pk")).order_by("-n")[:MOST_SERIES]:
+            yield name if name in known else "", path, status, n
+
+    def xq_timeout(self) -> float | None:
+        """Return for how many seconds its function may run in a worker process."""
+        try:
+            timeout: float | None = self.option("timeout")
+        except Exception:  # as above: its worker says so
+            return None
+        return timeout
+
+    def option(self, name: str) -> Any:
+        """Return an option of its task, or else of its backend. Raises as `task`."""
+        return option_of(self.task, interface.task_backends[self.backend], name)
 
     def result(self, task: Any = None) -> Any:
         """Return this row's TaskResult. Raises as `task` unless that is given."""
-        failed = self.status == STATUSES["B"]
-        error = interface.TaskError(exception_class_path=self.exception_class_path, traceback=self.traceback)
         result = interface.TaskResult(
             task=task or self.task,
             id=str(self.pk),
@@ -90,45 +148,47 @@ class Task(models.Model):
             args=self.args,
             kwargs=self.kwargs,
             backend=self.backend,
-            errors=[error] if failed else [],
+            errors=[interface.TaskError(**error) for error in self.errors or ()],
             worker_ids=list(self.worker_ids),
         )
         object.__setattr__(result, "_return_value", self.return_value)
         return result
 
-    def begin(self) -> bool:
-        """Record the worker of this attempt. Returns whether the task is still taken by it.
-
-        `attempts` counts since the task's last end, after which someone restarted it.
-        """
-        now: datetime = timezone.now()
-        noted = {
-            "worker_ids": [*self.worker_ids, self.worker_id or owner_of(self.owner or "")[0]],
-            "started_at": self.started_at or now,
-            "last_attempted_at": now,
-            "attempts": self.attempts if self.finished_at is None else 1,
-            "finished_at": None,
-            "return_value": None,
-            "exception_class_path": "",
-            "traceback": "",
-        }
-        for name, value in noted.items():
-            setattr(self, name, value)
-        taken = type(self).objects.using(self._state.db).filter(pk=self.pk, owner=self.owner)
-        return bool(taken.update(**noted))
+    def was_dug(self) -> bool:
+        """Return whether this task has failed before, and was dug, which is one more attempt. Note that it begins."""
+        mine = type(self).objects.using(self._state.db).filter(owner=self.owner, pk=self.pk)
+        dug, self.exception_class_path = bool(self.exception_class_path), ""
+        return dug and bool(mine.update(exception_class_path=""))
 
 
-QUEUE: Final[dict[str, Any]] = {
-    "fields": {
-        "status": "status",
-        "priority": "rank",
-        "tube": "queue_name",
-        "owner": "owner",
-        "attempts": "attempts",
-        "runat": "runat",
-    },
-    "features": {"delayed": True, "zombie": True, "buried": True, "forget": FORGET},
-    "statuses": STATUSES,
-    "methods": False,
-}
-upgrade(Task, **QUEUE)
+def definition() -> dict[str, Any]:
+    """Return the queue of the tasks, as `upgrade` takes it. Groups are dear, so the setting TASKS asks for them."""
+    grouped = groups()
+    return {
+        "fields": {
+            "status": "status",
+            "priority": "rank",
+            "tube": "queue_name",
+            "owner": "owner",
+            "runat": "runat",
+            "error": "error",
+            "unique": "unique_key",
+            **{name: name for name in BEGUN},
+            **({"utube": "group_key"} if grouped else {}),
+        },
+        "features": {
+            "delayed": True,
+            "zombie": True,
+            "buried": True,
+            "unique": True,
+            "forget": FORGET,
+            "begin": BEGIN,
+            **({"utube": True} if grouped else {}),
+        },
+        "statuses": STATUSES,
+        "methods": False,
+        "schedules": declared,
+    }
+
+
+upgrade(Task, **definition())

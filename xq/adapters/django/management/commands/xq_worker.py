@@ -1,4 +1,4 @@
-"""manage.py xq_worker: work on a queue's tasks, or on those of django.tasks."""
+"""manage.py xq_worker: work on the tasks of queues, or on those of django.tasks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,14 +17,16 @@ from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, run_with_reloader
-from django.utils.module_loading import import_string
+from django.utils.module_loading import autodiscover_modules, import_string
 
 from xq import Queue
 from xq.adapters.django.lookup import queues
 from xq.adapters.django.management.queues import QueueCommand, label, queue
 from xq.core import time
 from xq.database.process import name_program
+from xq.workers.attempt import Lines
 from xq.workers.options import Options
+from xq.workers.pool import Assignment
 from xq.workers.program import assignment_of, run_assignments, worker_of
 from xq.workers.worker import Worker
 
@@ -36,18 +39,26 @@ TASKS = "xq.adapters.django.tasks"
 
 class Command(QueueCommand):
     help = (
-        "Works on the tasks of a queue, or of django.tasks if none is named. After SIGTERM or SIGINT it finishes the "
+        "Works on the tasks of queues, or of django.tasks if none is named. After SIGTERM or SIGINT it finishes the "
         "running tasks and ends; a second signal releases them."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "model", type=queue, nargs="?", metavar="app.Model", help="the queue (default: that of django.tasks)"
+            "models", type=queue, nargs="*", metavar="app.Model", help="the queues (default: that of django.tasks)"
         )
         parser.add_argument(
             "--call", metavar="PATH", help="the function, as shop.jobs.mail (default: the worker of the model)"
         )
-        parser.add_argument("--workers", type=int, metavar="N", help="threads (default: those of the model)")
+        parser.add_argument(
+            "--workers", type=int, metavar="N", help="threads of each function (default: those of the model)"
+        )
+        parser.add_argument(
+            "--kind", choices=["thread", "process"], default="", help="what runs the tasks of django.tasks"
+        )
+        parser.add_argument(
+            "--coroutines", type=int, metavar="N", help="run N tasks of django.tasks at a time, on one event loop"
+        )
         parser.add_argument("--until-empty", action="store_true", help="end when no task is ready")
         parser.add_argument("--max-tasks", type=int, metavar="N", help="end after this many tasks")
         parser.add_argument(
@@ -74,10 +85,15 @@ class Command(QueueCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found: Queue[Any] | None = options["model"]
-        workers, work = self._on_tasks(options) if found is None else self._on_queue(found, options)
+        autodiscover_modules("tasks")  # as Celery does: workers, tasks and schedules are declared there
+        tasks = import_string(f"{TASKS}.models.Task").xq if apps.is_installed(TASKS) else None
+        chosen: list[Queue[Any]] = [*dict.fromkeys(options["models"] or filter(None, [tasks]))]
+        self._check(chosen, tasks, options)
+        given = [each for on in chosen for each in self._assignments(on, on is tasks, options)]
+        workers = [each.worker for each in given]
+        work: Callable[[], object] = partial(run_assignments, given, options["until_empty"], options["max_tasks"])
         if options["metrics_port"] is not None:
-            tubes = (options["names"] or import_string(f"{TASKS}.worker.known_names")()) if found is None else ()
+            tubes = (options["names"] or import_string(f"{TASKS}.worker.known_names")()) if tasks in chosen else ()
             work = measured(work, workers, options["metrics_host"], options["metrics_port"], tubes)
         name_program("manage.py xq_worker")
         for each in workers:
@@ -102,14 +118,42 @@ class Command(QueueCommand):
             yield
         finally:
             for log, handler, level, propagates in before:
+                for lines in [each for each in log.filters if isinstance(each, FirstLines)]:
+                    log.removeFilter(lines)
+                    lines.sum_up()
                 log.removeHandler(handler)
                 log.setLevel(level)
                 log.propagate = propagates
 
-    def _on_queue(self, found: Queue[Any], options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
-        for name, option in (("names", "--queue"), ("excluded", "--exclude-queue"), ("worker_id", "--worker-id")):
-            if options[name]:
-                raise CommandError(f"{option} is for the queues of django.tasks, which are worked on without a model")
+    def _check(self, chosen: list[Queue[Any]], tasks: Queue[Any] | None, options: dict[str, Any]) -> None:
+        """Raise CommandError unless the options fit the queues; `tasks` is that of django.tasks."""
+        if options["call"] and (not options["models"] or len(chosen) > 1 or tasks in chosen):
+            raise CommandError(
+                "--call goes with one queue of a model: manage.py xq_worker shop.Order --call shop.jobs.mail"
+            )
+        if not chosen:
+            raise CommandError(
+                "name a queue, as in manage.py xq_worker shop.Order; "
+                f"or add {TASKS!r} to INSTALLED_APPS, for django.tasks"
+            )
+        named = {"names": "--queue", "excluded": "--exclude-queue", "worker_id": "--worker-id"}
+        named |= {"kind": "--kind", "coroutines": "--coroutines"}
+        for name, option in named.items():
+            if options[name] and tasks not in chosen:
+                raise CommandError(
+                    f"{option} is for the queues of django.tasks, which are worked on without a model, or beside "
+                    "others by the model xq_tasks.Task"
+                )
+
+    def _assignments(self, found: Queue[Any], is_tasks: bool, options: dict[str, Any]) -> list[Assignment]:
+        """Return what one queue's workers do."""
+        if is_tasks:
+            workers = 1 if options["workers"] is None else options["workers"]
+            of_tasks = import_string(f"{TASKS}.worker.assignments")
+            how = [options[name] for name in ("excluded", "worker_id")]
+            kind, coroutines = options["kind"] or "thread", options["coroutines"]
+            made: list[Assignment] = of_tasks(options["names"], workers, *how, kind, coroutines)
+            return made
         if path := options["call"]:
             try:
                 function = import_string(path)
@@ -120,31 +164,11 @@ class Command(QueueCommand):
             chosen = [named or worker_of(found, function, Options())]
         elif not (chosen := [*found.handlers.values()]):
             raise CommandError(
-                f"{label(found)} has no worker: give upgrade(..., worker=function), "
-                f"decorate one with @{found.model.__name__}.xq.worker() in a module that is imported with its models, "
-                "or name one by --call"
+                f"{label(found)} has no worker: decorate a function with @{found.model.__name__}.xq.worker(), and "
+                "import its module in tasks.py of an app, which xq_worker imports, or in ready(), by import shop.jobs; "
+                "or give upgrade(..., worker=function); or, for this queue alone, name a function by --call"
             )
-        assignments = [assignment_of(each, options["workers"], None) for each in chosen]
-        return chosen, partial(run_assignments, assignments, options["until_empty"], options["max_tasks"])
-
-    def _on_tasks(self, options: dict[str, Any]) -> tuple[list[Worker[Any]], Callable[[], object]]:
-        if options["call"]:
-            raise CommandError("--call needs a queue: manage.py xq_worker shop.Order --call shop.jobs.mail")
-        if not apps.is_installed(TASKS):
-            raise CommandError(
-                "name a queue, as in manage.py xq_worker shop.Order; "
-                f"or add {TASKS!r} to INSTALLED_APPS, for django.tasks"
-            )
-        workers = [*import_string(f"{TASKS}.models.Task").xq.handlers.values()]
-        return workers, partial(
-            import_string(f"{TASKS}.worker.run"),
-            queues=options["names"],
-            workers=1 if options["workers"] is None else options["workers"],
-            until_empty=options["until_empty"],
-            max_tasks=options["max_tasks"],
-            excluded=options["excluded"],
-            worker_id=options["worker_id"],
-        )
+        return [assignment_of(each, options["workers"], None) for each in chosen]
 
 
 def _end_with_the_parent(parent: int) -> None:
@@ -157,19 +181,20 @@ def _end_with_the_parent(parent: int) -> None:
 def measured(
     work: Callable[[], object], workers: list[Worker[Any]], host: str, port: int, tubes: Sequence[str]
 ) -> Callable[[], object]:
-    """Return a call that serves metrics for a queue and its workers, and by these tubes, while they run.
+    """Return a call that serves metrics for workers and their queues, and by these tubes, while they run.
 
-    The label is the model's name; with its app's name if another app has a queue with the same name.
+    A queue's label is the model's name; with its app's name if another app has a queue with the same name.
     """
     try:
         from xq.metrics import serving
     except ModuleNotFoundError as error:
         raise CommandError("metrics need prometheus_client: pip install '.[metrics]' in the checkout of xq") from error
-    on: Any = workers[0].queue
-    name = label(on) if sum(each.name == on.name for each in queues()) > 1 else on.name
+    named = Counter(each.name for each in queues())
+    working: list[Any] = [each.queue for each in workers]
+    names = [label(on) if named[on.name] > 1 else on.name for on in working]
 
     def run() -> None:
-        with serving(workers, host, port, [name] * len(workers), tubes):
+        with serving(workers, host, port, names, tubes):
             work()
 
     return run
@@ -186,7 +211,21 @@ def _show_log(verbosity: int, stream: Any = None, worker: object = None) -> list
         log.addHandler(handler)
         log.setLevel(LEVELS.get(verbosity, logging.DEBUG))
         log.propagate = False  # Django's own handler shows it in DEBUG only
+        if log.name != "xq":
+            log.addFilter(FirstLines(log))
     return before
+
+
+class FirstLines(Lines):
+    """A filter for the log of django.tasks: the first lines of each second, level and error, then their number."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__(log.getChild("more"))  # which no filter is for
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[0] if record.exc_info else None
+        told = f"lines of {record.name}" + (f": {error.__name__}" if error else "")
+        return self.level(told, record.levelno) == record.levelno
 
 
 def _is_configured(log: logging.Logger) -> bool:
