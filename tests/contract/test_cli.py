@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import peewee as pw
@@ -50,12 +50,14 @@ class Said(str):
 def run(monkeypatch, capsys):
     """Run a command in this process: `run(Task, "peek", 1)` is `xq peek app:Page 1`, where that model is Task."""
 
-    def run(Task: Any, command: str, *arguments: object, stdin: str = "", target: str = "app:Page") -> Said:
+    def run(
+        Task: Any, command: str, *arguments: object, stdin: str = "", target: str = "app:Page", tty: bool = False
+    ) -> Said:
         module = ModuleType("app")
         module.Page = Task  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "app", module)
         monkeypatch.setattr(sys, "argv", ["xq", command, target, *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", type("Stdin", (io.StringIO,), {"isatty": lambda _: tty})(stdin))
         capsys.readouterr()
         code: Any = 0
         try:
@@ -104,6 +106,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("dig", "1", "-n", "2"), 2, "say which: a KEY, -n NUMBER or --all"),
     *((command, 1, "There is no terminal to ask on: say --yes") for command in DESTROY),
     *((("act", "kill", *all_or_none), 2, "a FILTER, or --all") for all_or_none in ([], [" "], ["state:T", "--all"])),
+    (("act", "restart", "--all"), 1, "restart 0 tasks of Task (all)? There is no terminal to ask on: say --yes"),
     (("act", "kill", "state:T"), 1, "tasks of Task (state:T), and delete their rows of the table task? There is no"),
 ]
 
@@ -293,6 +296,10 @@ def test_dig_returns_one_task_or_the_oldest_and_truncate_deletes_all(make, run):
     assert run(Task, "dig", 2, "--fresh").errors == "dug: 2\n"
     assert [found.attempts for found in Task.select().order_by(Task.id)] == [0, 0, 1, 1]
     Task.xq.bury_many(Task.xq.take_many(2))
+    for answer, words in {"n\n": "Aborted", "y\n": "dug: 1, 2, 3, 4"}.items():
+        said = run(Task, "dig", "--all", stdin=answer, tty=True).errors
+        assert all(each in said for each in ("dig 4 tasks of Task (all)?", words))
+    Task.xq.bury_many(Task.xq.take_many(4))
     for arguments, dug in {(3,): "3", ("-n", 1): "1", ("--all",): "2, 4", ("-n", 5): "none"}.items():
         assert run(Task, "dig", *arguments).errors == f"dug: {dug}\n"
     assert (run(Task, "reset", "--yes").code, transitions(Task), Task.xq.count()) == (0, {}, 4)
@@ -490,7 +497,9 @@ def test_doctor_says_what_is_wrong_and_what_to_do(make, run):
     Task.xq.pause()
     found = doctor(run, Task)
     assert found["the queue is paused"] == "xq resume app:Page"
-    assert "xq dig app:Page --all returns them to the queue" in found["buried tasks: 1"]
+    assert found["buried tasks: 1"].startswith(
+        "xq list app:Page state:buried shows them; xq act app:Page dig FILTER --dry"
+    )
     assert ("the queue is paused", "xq resume TARGET") in make(FULL, roles=("runat", "owner")).xq.doctor()
     Task.xq.every(3600, {"name": "a"}, name="hourly")
     late = "schedules that are due and have put no task: 1 ('hourly'), the first for 2 h"
@@ -592,6 +601,19 @@ def test_without_a_known_age_a_queue_is_late_if_tasks_are_ready_and_no_process_t
     assert second.xq.health()[0] == make({}, attributes={"table_name": "others"}).xq.health()[0] == "late"
 
 
+@pytest.mark.parametrize("takes", [False, True])
+def test_processes_that_take_nothing_in_the_second_after_the_first_look_are_no_proof_of_health(
+    make, monkeypatch, takes
+):
+    queue = make({}).xq
+    queue.put_many(tasks(3))
+    queue.ack(queue.take())
+    pause = SimpleNamespace(sleep=lambda n: queue.ack(queue.take()) if takes else queue.clock.tick(n))
+    monkeypatch.setattr("xq.operators.inspection.time", pause)
+    state, told = queue.health()
+    assert (state, "none was taken for 1 s" in told) == (("healthy", False) if takes else ("unknown", True))
+
+
 def test_a_bound_of_the_age_is_no_proof_of_health(make_shared, run, monkeypatch):
     monkeypatch.setattr("xq.operators.inspection.WINDOWS", (1,))
     Task = make_shared(FULL)
@@ -665,7 +687,10 @@ def test_a_full_queue_is_named_and_so_is_the_schedule_that_cannot_put(make, run)
     assert Task.xq.snapshot().room == 0
     assert run(Task, "stats").errors == "full: no task can be put\n"
     remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
-    assert remedies == {"start more workers, kill tasks that are buried, or raise the limit"}
+    assert remedies == {"start more workers, or raise the limit"}
+    Task.xq.bury_many(Task.xq.take_many(2))
+    remedies = {do for what, do in doctor(run, Task).items() if "is full" in what or "schedules" in what}
+    assert remedies == {"kill tasks that are buried, or raise the limit"}
 
 
 # operations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -99,3 +101,32 @@ def test_zombies_without_a_timer_are_named_with_the_sql_that_gives_them_one(make
     make.db.execute_sql(update)
     assert Task.xq.doctor() == []
     assert all(task.runat is not None for task in Task.select())
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_each_state_that_a_task_enters_writes_the_role_moved(make, kind):
+    fields = {name.replace("finished", "moved"): type(field)() for name, field in KINDS[kind].items()}  # NOT NULL
+    roles = {"status": "status", "runat": "runat", "moved": True}
+    Task = make(FEATURES, fields=roles, attributes=fields)
+    Task.xq.put_many(tasks(2))
+    task, at = Task.take(), Task.xq.clock
+
+    def since() -> Any:
+        return at.now - moment(Task.xq.peek(task).xq_moved)
+
+    calls, key = (Task.release, Task.take, Task.bury, Task.dig, Task.take, Task.ack), [task.id]
+    for call in calls:
+        at.tick(10)
+        call(*(key if call != Task.take else ()))
+        assert -1 <= since() < 1
+    Task.take()
+    at.tick(61)
+    Task.xq.sweep()  # the ttr of the other has passed
+    (other,) = Task.xq.by_state("R")
+    assert -1 <= at.now - moment(other.xq_moved) < 1
+    at.tick(10)
+    assert Task.ack(Task.take(), update={"xq_moved": other.xq_moved}).xq_moved == other.xq_moved
+
+
+def moment(value: Any) -> Any:
+    return value.replace(tzinfo=UTC).timestamp() if isinstance(value, datetime) else value

@@ -21,8 +21,8 @@ from tests.django.shop import jobs
 from tests.steps import STUCK
 from tests.timing import in_sequence
 from xq.adapters.django import upgrade
-from xq.adapters.django.tasks.models import QUEUE, Task
-from xq.adapters.django.tasks.worker import backoff, perform
+from xq.adapters.django.tasks.models import Task, definition
+from xq.adapters.django.tasks.worker import backoff, perform, set_up
 
 BACKEND = "xq.adapters.django.tasks.XQBackend"
 APPS = ("django_tasks", "xq.adapters.django", "xq.adapters.django.tasks")
@@ -41,7 +41,7 @@ def upgrade_for_this_database() -> None:
     """A process of an application has queues for one kind of database; that of the tests for one after the other."""
     if "xq" in vars(Task):
         del Task.xq
-    upgrade(Task, **QUEUE).worker(perform, backoff=backoff)
+    set_up(upgrade(Task, **definition()).worker(perform, backoff=backoff))
 
 
 def install(database: DjangoDatabase) -> None:
@@ -66,12 +66,12 @@ def asynchronously(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 @contextmanager
-def worker_process(database: DjangoDatabase) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(database: DjangoDatabase, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own."""
     tasks = {"default": {"BACKEND": BACKEND, "QUEUES": []}}
     with TemporaryDirectory() as folder:
         project = Project(Path(folder), database.settings, *APPS, TASKS=tasks)
-        process = subprocess.Popen([sys.executable, "-m", "django", "xq_worker"], env=project.environment)
+        process = subprocess.Popen([sys.executable, "-m", "django", "xq_worker", *words], env=project.environment)
         try:
             yield process
         finally:

@@ -29,12 +29,12 @@ EVERYTHING = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 class Site:
     """An admin's site at /admin/ with one model, whose list has at most ten rows a page."""
 
-    def __init__(self, model: Any, **attributes: Any) -> None:
+    def __init__(self, model: Any, of_model: Any = None, **attributes: Any) -> None:
         self.model = model
         ContentType.objects.clear_cache()  # of another test's database
         site = admin.AdminSite()
         own = {"list_display": ["name"], "list_per_page": 10, "fields": ["name", "size", "status"], **attributes}
-        site.register(model, type("TaskAdmin", (QueueAdmin, admin.ModelAdmin), own))
+        site.register(model, of_model or type("TaskAdmin", (QueueAdmin, admin.ModelAdmin), own))
         self.admin = site._registry[model]
         self.urls = types.ModuleType("urls_of_a_test")
         vars(self.urls)["urlpatterns"] = [path("admin/", site.urls)]

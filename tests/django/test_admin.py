@@ -120,7 +120,7 @@ def test_an_action_tells_how_many_it_moved_and_names_the_others_with_the_reason(
     keys = [Task.objects.create(name=f"a task in {letter}", status=letter).pk for letter in "BDTRW"]
     tasks = [task for task in Task.objects.order_by("pk") if task.status in letters]
     client = site.client()
-    if action in ("release", "cancel", "kill"):  # which ask first
+    if action != "dig":  # which asks only if the queue counts attempts
         assert site.act(client, action, tasks) == []
         assert "".join(Task.objects.order_by("pk").values_list("status", flat=True)) == "BDTRW"
     assert site.act(client, action, tasks, post="yes") == told
@@ -132,16 +132,76 @@ def test_an_action_reaches_all_that_match_beyond_the_page_and_what_is_in_memory_
     Task, site = manage()
     Task.objects.bulk_create(Task(name=f"task {n}", status="B") for n in range(IN_MEMORY + 1))
     client, all_of_them = site.client(), [Task.objects.first()]
-    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{IN_MEMORY + 1} tasks were dug out."]
+    assert site.act(client, "dig", all_of_them, select_across="1") == [f"{IN_MEMORY + 1:,} tasks were dug out."]
     (told,) = site.act(client, "dig", all_of_them, select_across="1")
-    assert told.startswith(f"{IN_MEMORY + 1} tasks were not dug out: task 0 (it is ready), ")
+    assert told.startswith(f"{IN_MEMORY + 1:,} tasks were not dug out: task 0 (it is ready), ")
     assert told.endswith(f", task 9 (it is ready) and {IN_MEMORY - 9} more.")
     asked = {"action": "kill", "_selected_action": [str(all_of_them[0].pk)], "select_across": "1"}
     page = client.post(site.list, asked).content.decode()
-    assert f"Kill {IN_MEMORY + 1} tasks?" in page
+    assert f"Kill {IN_MEMORY + 1:,} tasks?" in page
     form = page.partition('<form method="post">')[2].partition("</form>")[0]
     answered = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
-    assert messages_of(client.post(site.list, answered, follow=True)) == [f"{IN_MEMORY + 1} tasks were killed."]
+    assert messages_of(client.post(site.list, answered, follow=True)) == [f"{IN_MEMORY + 1:,} tasks were killed."]
+
+
+def test_a_dig_says_how_many_attempts_are_left_and_offers_fresh_ones(manage):
+    Task, site = manage(roles=("owner", "attempts", "error"))
+
+    @Task.xq.worker(max_attempts=5)
+    def work(task):
+        raise AssertionError("is not called")
+
+    for had in (5, 1):
+        Task.objects.create(name=f"task {had}", status="B", attempts=had, error="Timeout: 3 s")
+    tired, young = Task.objects.order_by("pk")
+    client = site.client()
+    asked = {"action": "dig", "_selected_action": [tired.pk, young.pk]}
+    page = client.post(site.list, asked).content.decode()
+    assert "Dig out 2 tasks?" in page
+    assert re.findall(r"<li>(task .*)</li>", page) == [
+        "task 1: 1 attempt, 4 left of 5",
+        "task 5: 5 attempts, 1 left of 5",
+    ]
+    assert site.act(client, "dig", [tired], post="yes") == ["1 task was dug out."]
+    assert site.act(client, "dig", [young], post="yes", fresh="Yes") == ["1 task was dug out."]
+    assert list(Task.objects.order_by("pk").values_list("attempts", "error")) == [(5, "Timeout: 3 s"), (0, None)]
+
+
+@pytest.mark.parametrize("named", ["", "restart", "restart cancel kill"])
+def test_a_model_with_words_of_its_own_has_no_action_that_repeats_or_deletes_until_it_is_named(manage, named):
+    Task, site = manage(statuses=MAILED, admin={"xq_actions": named.split()})
+    done, client = one_of_each(Task)["D"], site.client()
+    assert actions_of(client.get(site.list))[1:] == ["dig", "release", *named.split()]
+    site.act(client, "restart", [done], post="yes")
+    assert state_of(done) == ("new" if named else "mailed")
+    wrong: Any = type("TaskAdmin", (QueueAdmin, admin.ModelAdmin), {"xq_actions": ["ship"]})
+    with pytest.raises(xq.ConfigurationError, match="xq_actions has 'ship', and names some of dig, release, restart"):
+        wrong(Task, admin.AdminSite())
+
+
+def test_a_chunk_of_an_action_stays_though_a_later_one_fails_and_the_actions_of_others_keep_their_transaction(
+    manage, monkeypatch
+):
+    def of_the_application(of_model, request, queryset):
+        queryset.update(size=7)
+        raise OSError("by the application")
+
+    def has_dig_permission(self, request, obj=None):
+        if obj is not None and obj.name == "the last":
+            raise OSError("by the application")
+        return True
+
+    Task, site = manage(admin={"actions": [of_the_application], "has_dig_permission": has_dig_permission})
+    Task.objects.bulk_create(Task(name="one", status="B") for _ in range(IN_MEMORY))
+    Task.objects.create(name="the last", status="B")
+    client = site.client()
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    for action in ("dig", "of_the_application"):
+        with pytest.raises(OSError, match="by the application"):
+            site.act(client, action, Task.objects.all()[:1], select_across="1")
+    assert (Task.xq.stats().counts["R"], Task.xq.stats().counts["B"]) == (IN_MEMORY, 1)
+    assert LogEntry.objects.count() == IN_MEMORY
+    assert not Task.objects.filter(size=7).exists()
 
 
 # forms

@@ -88,7 +88,7 @@ def test_the_history_of_a_task_is_a_timeline_with_the_time_in_each_state_and_who
     timeline = [("put", "ready", "5 s"), ("take", "taken", "90 s"), ("bury", "buried", "2 h until now")]
     assert [(event, state, lasted) for _, event, state, lasted, *_ in cells(page)] == timeline
     assert cells(page)[0][0] == "1970-01-12 13:46:40"
-    press(site, client, taken, "dig")
+    press(site, client, taken, "dig", post="yes")
     assert cells(page_of(site, client, taken))[-1][1:5] == ["dig", "ready", "0 ms until now", "root"]
 
 
@@ -103,7 +103,10 @@ def test_a_queue_that_is_not_installed_hides_neither_the_rows_nor_the_form(manag
     (told,) = messages_of(listed)
     assert "is not installed" in told
     assert "ready" in listed.content.decode().partition("field-xq_state")[2]
-    assert site.act(client, "restart", [task]) == ["1 task was not restarted: one (the queue is not installed).", told]
+    assert site.act(client, "kill", [task], post="yes") == [
+        "1 task was not killed: one (the queue is not installed).",
+        told,
+    ]
     assert ("is not installed" in text(page), 'name="name"' in page) == (True, True)
 
 
@@ -124,8 +127,8 @@ def test_a_task_has_buttons_for_what_its_state_and_the_rights_of_the_user_allow(
     own |= {"W": "restart cancel kill"}
     assert offered == own | {"draft": "", "not mine": "kill"}
     refused = ["1 task was not dug out: not mine (you may not)."]
-    assert messages_of(press(site, client, tasks["not mine"], "dig")) == refused
-    assert site.act(client, "dig", [tasks["not mine"]]) == refused
+    assert messages_of(press(site, client, tasks["not mine"], "dig", post="yes")) == refused
+    assert site.act(client, "dig", [tasks["not mine"]], post="yes") == refused
     viewer = site.client("view")
     page = page_of(site, viewer, tasks["B"])
     assert ("buried" in page, "<form" in page) == (True, False)
@@ -139,10 +142,12 @@ def test_a_button_moves_the_task_and_reports_it_on_its_page(manage):
     Task, site = manage(roles=ROLES, admin=FIELDS)
     buried = one_of_each(Task)["B"]
     client, page = site.client(), f"{site.list}{buried.pk}/change/"
-    response = press(site, client, buried, "dig")
+    response = press(site, client, buried, "dig", post="yes")
     assert (messages_of(response), response.redirect_chain) == (["1 task was dug out."], [(page, 302)])
     assert Task.xq.peek(buried.pk).status == "R"
-    assert messages_of(press(site, client, buried, "dig")) == ["1 task was not dug out: a task in B (it is ready)."]
+    assert messages_of(press(site, client, buried, "dig", post="yes")) == [
+        "1 task was not dug out: a task in B (it is ready)."
+    ]
 
 
 def test_kill_asks_before_it_deletes_a_task(manage):
@@ -168,7 +173,7 @@ def test_a_button_needs_the_token_against_forged_requests_and_a_known_action(man
     assert client.get(f"{site.list}{buried.pk}/change/", {"xq_action": "dig"}).status_code == 200
     assert Task.xq.peek(buried.pk).status == "B"
     (token,) = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page_of(site, strict, buried))
-    assert press(site, strict, buried, "dig", csrfmiddlewaretoken=token).status_code == 200
+    assert press(site, strict, buried, "dig", post="yes", csrfmiddlewaretoken=token).status_code == 200
     assert Task.xq.peek(buried.pk).status == "R"
 
 
@@ -180,3 +185,32 @@ def test_the_list_shows_the_first_line_of_errors(manage):
     page = site.client("view").get(site.list).content.decode()
     lines = [f"{'x' * 99}…", "&lt;script&gt;alert()&lt;/script&gt;", "Timeout: 3 s"]
     assert re.findall(r'field-xq_failure">(.*?)<', page) == lines
+
+
+# above the list
+
+
+def test_the_list_has_the_schedules_of_the_queue_and_pauses_and_resumes_them(manage):
+    Task, site = manage(admin=FIELDS)
+    client, reader = site.client(), site.client("view")
+    assert "Schedules" not in text(client.get(site.list).content.decode())
+    Task.xq.every(90, {"name": "a"}, name="<often>")
+    Task.xq.every("0 3 * * *", {"name": "b"}, name="nightly", tz="Europe/Berlin")
+
+    def schedules(client: Client) -> list[list[str]]:
+        page = client.get(site.list).content.decode().partition("<summary>Schedules")[2]
+        return [row[:2] + row[3:] for row in cells(page)]
+
+    ((_, _, at, pause), other) = schedules(client)
+    assert [row[:2] for row in schedules(reader)] == [["<often>", "every 90 s"], other[:2]]
+    assert other[:2] == ["nightly", "0 3 * * * Europe/Berlin"]
+    assert (pause, schedules(reader)[0][3]) == ("Pause", "")
+    given = {"xq_schedule": "<often>", "xq_change": "pause"}
+    assert reader.post(site.list, given).status_code == 403
+    assert messages_of(client.post(site.list, given, follow=True)) == ["The schedule <often> was paused."]
+    assert schedules(client)[0][2:] == ["paused by root", "Resume"]
+    client.post(site.list, {**given, "xq_change": "resume"})
+    assert schedules(client)[0][2:] == [at, "Pause"]
+    assert client.post(site.list, {**given, "xq_change": "drop"}).status_code == 403
+    Task.xq.unschedule("<often>")
+    assert messages_of(client.post(site.list, given, follow=True)) == ["The schedule <often> is gone."]

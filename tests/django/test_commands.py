@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from django.core.management import CommandError, call_command
 from tests.django.apps import ROOT, Project
 from tests.steps import STUCK, eventually
 from xq.adapters.django import queues
+from xq.adapters.django.management.commands.xq_worker import FirstLines
 
 
 def manage(*words: Any, **options: Any) -> str:
@@ -70,11 +72,13 @@ WRONG = [
     (["xq_stats", "office.Customer"], r"office\.Customer is not a queue.*upgrade.*office\.Order"),
     (["xq_sweep", "office.Nobody"], r"there is no model 'office\.Nobody'"),
     (["xq_dig", "Order"], r"there is no model 'Order': name it as APP\.MODEL, for example shop\.Order"),
-    (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*--call"),
+    (["xq_worker", "office.Parcel"], r"office\.Parcel has no worker.*import its module in tasks\.py.*--call"),
     (["xq_worker", "office.Order", "--call", "office.nowhere"], r"--call office\.nowhere: No module"),
     (["xq_worker", "office.Order", "--workers", "0", "--until-empty"], "workers is a number from 1 to 1,0"),
     (["xq_worker", "office.Order", "--queue", "mail"], "--queue is for the queues of django.tasks"),
-    (["xq_worker", "--call", "office.jobs.bill"], "--call needs a queue"),
+    (["xq_worker", "office.Order", "--kind", "process"], "--kind is for the queues of django.tasks"),
+    (["xq_worker", "--call", "office.jobs.bill"], "--call goes with one queue of a model"),
+    (["xq_worker", "office.Order", "office.Page", "--call", "office.jobs.bill"], "--call goes with one queue"),
     (["xq_dig", "office.Order", "--key", "first"], "the key 'id' is a whole number .*, not 'first'"),
     (["xq_dig", "office.Parcel", "--delay", "5"], "delay"),
 ]
@@ -135,6 +139,39 @@ def test_the_worker_of_the_model_stores_its_schedules_and_works_until_nothing_is
     manage("xq_worker", "office.Parcel", "--call", "tests.django.office.jobs.ship", "--until-empty")
     assert [(each.name, each.tz) for each in office.Parcel.xq.schedules()] == [("nightly", "Asia/Tokyo")]
     assert office.Parcel.stats().transition["T-X"] == 1
+
+
+def test_one_program_works_on_several_queues_and_measures_all_of_them(office, caplog):
+    read: list[str] = []
+
+    def work(order: Any) -> None:
+        (address,) = re.findall(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", caplog.text)
+        read.append(urllib.request.urlopen(address, timeout=STUCK).read().decode())
+
+    for model in (office.Order, office.Parcel):
+        model.xq.handlers.clear()
+        model.xq.worker(work)
+        model.xq.put_many([{}, {}])
+    with caplog.at_level("INFO", "xq"):
+        manage("xq_worker", "office.Order", "office.Parcel", "office.order", "--until-empty", "--metrics-port", "0")
+    assert [model.xq.count("R") for model in (office.Order, office.Parcel)] == [0, 0]
+    assert len(read) == 4
+    assert all(f'xq_tasks{{queue="{name}",state="T"' in read[0] for name in ("Order", "Parcel"))
+
+
+MORE = "5 more lines of django_tasks: KeyError"
+
+
+def test_the_log_of_django_tasks_has_the_first_lines_of_each_error_and_the_number_of_the_others(caplog, monkeypatch):
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: 10.0)
+    log = logging.getLogger("django_tasks")
+    log.addFilter(lines := FirstLines(log))
+    for n in range(25):
+        log.error("Task %d", n, exc_info=KeyError(n))
+    log.error("Task of another error", exc_info=ValueError())
+    log.removeFilter(lines)
+    lines.sum_up()
+    assert caplog.messages == [*(f"Task {n}" for n in range(20)), "Task of another error", MORE]
 
 
 def test_a_worker_serves_its_metrics_on_a_port(office, caplog):
@@ -249,3 +286,21 @@ def test_the_command_line_finds_models_and_workers_of_the_project_in_its_folder(
         command = [sys.executable, "-c", "from xq.cli import main; main()", "stats", target, "--json"]
         told = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True)
         assert json.loads(told.stdout or "null")["counts"]["R"] == 1, told.stderr
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_manage_py_has_the_whole_command_line_with_the_settings_of_the_project(office, project):
+    task = office.Order.put({})
+
+    def told(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "django", *words]
+        done = subprocess.run(command, cwd="/", env=project.environment, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    assert told("xq", "kill", "office.Order", str(task.pk), "--yes")[0] == 0
+    assert office.Order.objects.count() == 0
+    assert told("xq", "peek", "office.Order", str(task.pk))[0] == 1
+    assert told("xq", "peek", "office.Nobody")[0] != 0
+    for words in (["xq", "--help"], ["help", "xq"]):
+        code, text = told(*words)
+        assert (code, "Usage: manage.py xq" in text) == (0, True), text

@@ -12,6 +12,7 @@ from tests.django.on_tasks import backend, install
 from tests.django.shop import jobs
 from tests.support.trips import ALL, Counter, counter_of, job, job_of, measured, table
 from tests.timing import in_sequence
+from xq.adapters.django import enqueue_many
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.worker import run
 
@@ -43,7 +44,8 @@ a thread's job, UUIDField           4/4/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
-a job                               -            -             3/3/3
+enqueue_many(200)                   -            -             1/1/1
+a job                               -            -             4/4/1
 """,
     "postgres": """
                                     a model      a model, all  django.tasks
@@ -72,7 +74,8 @@ a thread's job, UUIDField           2/1/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
-a job                               -            -             3/3/3
+enqueue_many(200)                   -            -             1/1/1
+a job                               -            -             2/1/1
 """,
     "mariadb": """
                                     a model      a model, all  django.tasks
@@ -101,7 +104,8 @@ a thread's job, UUIDField           5/5/1        -             -
 bury                                -            1/1/1         -
 touch                               -            1/1/1         -
 enqueue                             -            -             1/1/1
-a job                               -            -             3/3/3
+enqueue_many(200)                   -            -             1/1/1
+a job                               -            -             1/1/1
 """,
 }
 
@@ -111,8 +115,11 @@ def of_tasks(counter: Counter) -> dict[str, str]:
     jobs.add.enqueue(1)
     with counter.counting() as trips:
         jobs.add.enqueue(1)
+    with counter.counting() as many:
+        enqueue_many(jobs.add, [((n,), {}) for n in range(200)])
     return {
         "enqueue": str(trips),
+        "enqueue_many(200)": str(many),
         "a job": job(counter, Task.xq, lambda n: [jobs.add.enqueue(1) for _ in range(n)], run),
     }
 

@@ -396,6 +396,23 @@ def test_what_nobody_brings_is_what_django_would_write(django_db, make):
     assert [Task.put(Task(**given)).grade for given in ({}, {"grade": None}, {"grade": 3})] == [7, None, 3]
 
 
+def test_a_move_writes_a_field_with_auto_now_as_save_does(django_db, make):
+    Task = django_db.model(updated=models.DateTimeField(auto_now=True))
+    make(FEATURES, model=Task)
+    task, clock = Task.put({}), Task.xq.clock
+    clock.tick(1_000_000)
+    assert Task.take().updated - task.updated == dt.timedelta(seconds=1_000_000)
+    stale = Task.xq.peek(task)
+    clock.tick(1)
+    assert Task.release(Task.xq.peek(task)).updated > stale.updated
+    stale.save()
+    assert Task.xq.peek(task).updated > dt.datetime.fromtimestamp(clock.now, dt.UTC)  # save() has the real time
+    assert Task.xq.peek(task).status == "R"
+    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
+        local = django_db.model("Local", updated=models.DateTimeField(auto_now=True))
+        assert ("moved" in upgrade(local, features={}).roles) == (django_db.kind == "postgres")
+
+
 @pytest.mark.skipif(not HAS_GENERATED, reason="there are none before Django 5.0")
 def test_a_generated_field_is_the_databases_and_nobody_brings_it(django_db, make):
     Task = make({"keep": True}, roles=(), model=django_db.model(double=doubled()))
@@ -475,10 +492,11 @@ def test_with_the_settings_end_the_sessions_and_the_thread_of_the_database_befor
     assert maintenance is not None
     gc.disable()  # no object of xq waits for it
     try:
-        connection.close()
-        connection.settings_dict["NAME"] = str(tmp_path / "another.db")
-        assert database_of(connection) is not None
-        assert before() is None
+        with maintenance.working:  # a cycle of the thread holds the database until its end
+            connection.close()
+            connection.settings_dict["NAME"] = str(tmp_path / "another.db")
+            assert database_of(connection) is not None
+            assert before() is None
     finally:
         gc.enable()
     assert not own.live

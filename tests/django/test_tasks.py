@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -13,11 +15,12 @@ import pytest
 from django.contrib import admin
 from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
+from django.db.migrations.loader import MigrationLoader
 from django.test import modify_settings, override_settings
 from django.utils import timezone
 from django.utils.html import strip_tags
-from django_tasks import TaskResultStatus, default_task_backend, task_backends
+from django_tasks import TaskResultStatus, default_task_backend, task, task_backends
 from django_tasks.exceptions import InvalidTaskBackendError, TaskException, TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued, task_finished, task_started
 
@@ -25,10 +28,15 @@ import xq
 from tests.django.conftest import DjangoDatabase
 from tests.django.on_tasks import asynchronously, backend, install, upgrade_for_this_database
 from tests.django.shop import jobs
+from tests.django.sites import TABLES, Site, actions_of
 from tests.steps import eventually, fail_for
+from tests.support.console import visitor
+from xq import serve
+from xq.adapters.django import enqueue_many, options
 from xq.adapters.django.tasks.models import Task
-from xq.adapters.django.tasks.worker import perform, run
-from xq.metrics import WorkerCounts
+from xq.adapters.django.tasks.options import TIMED
+from xq.adapters.django.tasks.worker import WorkerDied, run
+from xq.metrics import Metrics, WorkerCounts
 from xq.testing import clock, run_pending
 
 
@@ -103,7 +111,7 @@ def test_a_task_that_misuses_its_connection_ends_all_the_same(tasks):
     assert results[2].errors[0].exception_class is xq.LeftOpen
 
 
-def test_a_task_whose_function_is_gone_or_is_no_task_has_failed(tasks):
+def test_a_task_that_is_no_task_or_whose_function_is_gone_for_an_hour_has_failed(tasks):
     errors = {
         "tests.django.no_such_module.f": "builtins.ModuleNotFoundError",
         "tests.django.shop.jobs.gone": "builtins.ImportError",
@@ -112,7 +120,8 @@ def test_a_task_whose_function_is_gone_or_is_no_task_has_failed(tasks):
     }
     results = {path: jobs.add.enqueue(1) for path in errors}
     for path, result in results.items():
-        Task.objects.filter(pk=result.id).update(task_path=path)
+        long_ago = timezone.now() - timedelta(hours=1)
+        Task.objects.filter(pk=result.id).update(task_path=path, enqueued_at=long_ago)
     assert work(jobs.add.enqueue(2)) == ["SUCCESSFUL"]
     for path, result in results.items():
         assert (row(result).status, row(result).exception_class_path) == ("FAILED", errors[path])
@@ -143,11 +152,55 @@ def test_a_task_that_failed_is_dug_out_and_one_that_is_done_restarted(tasks):
     Task.xq.restart(good.id)
     for result in (bad, good):
         result.refresh()
-        assert (result.status, result.errors) == (TaskResultStatus.READY, [])
+        assert result.status == TaskResultStatus.READY
+    assert (len(bad.errors), good.errors) == (1, [])
     assert work(bad, good) == ["FAILED", "SUCCESSFUL"]
+    assert [error.exception_class for error in bad.errors] == [LookupError, LookupError]
     for result in (bad, good):
         assert result.attempts == 2
         assert result.started_at < result.last_attempted_at
+
+
+def test_failures_are_triaged_by_their_groups_and_in_the_admin_by_queue_task_exception_and_message(tasks):
+    from xq.adapters.django.tasks.admin import TaskAdmin
+
+    admin.site._registry.pop(Task, None)
+    for n in range(3):
+        jobs.fail.using(queue_name="mail").enqueue(f"vat_{n} is unknown")
+    jobs.end.enqueue("vat_7 is unknown")
+    work(jobs.add.enqueue(1))
+    largest, other = Task.xq.failures()
+    assert [(group.title, group.function, group.count) for group in (largest, other)] == [
+        ("LookupError: vat_<n> is unknown", "tests.django.shop.jobs.fail", 3),
+        ("LookupError: vat_<n> is unknown", "tests.django.shop.jobs.end", 1),
+    ]
+    for hidden, shows in ((), True), (("task_path",), False):
+        page = visitor(serve.app([Task], hide=hidden)).get("/q/Task/failures").text
+        assert (other.function in page, "LookupError" in page) == (shows, True)
+    tasks.create(*TABLES)
+    site = Site(Task, TaskAdmin)
+    with override_settings(ROOT_URLCONF=site.urls):
+        client = site.client()
+        page = client.get(site.list).content.decode()
+        assert re.findall(r'<a href="\?(?:queue_name|task_path|exception_class_path)=([^"]*)"', page) == [
+            "default",
+            "mail",
+            *(f"tests.django.shop.jobs.{name}" for name in ("add", "end", "fail")),
+            "builtins.LookupError",
+        ]
+        for asked, found in {
+            "queue_name=mail": 3,
+            "task_path=tests.django.shop.jobs.end": 1,
+            "exception_class_path=builtins.LookupError": 4,
+            "q=vat_1": 1,
+            "queue_name=gone": 0,
+        }.items():
+            page = client.get(f"{site.list}?{asked}").content.decode()
+            assert len(re.findall('field-xq_failure">LookupError: ', page)) == found, asked
+        offered = ["delete_selected", "dig", "release", "restart", "cancel", "kill"]
+        assert actions_of(client.get(site.list)) == offered
+    assert Task.xq.act("dig", largest.filter).run().done == 3
+    assert [group.function for group in Task.xq.failures("state:buried")] == [other.function]
 
 
 def test_the_admin_shows_tasks_in_the_words_of_django_tasks_and_lets_nobody_edit_them(tasks):
@@ -156,7 +209,7 @@ def test_the_admin_shows_tasks_in_the_words_of_django_tasks_and_lets_nobody_edit
     admin.site._registry.pop(Task, None)  # that import has put it there
     shown, (failed, done) = TaskAdmin(Task, admin.AdminSite()), (jobs.fail.enqueue(), jobs.add.enqueue(1))
     assert work(failed, done) == [strip_tags(shown.xq_state(row(each))) for each in (failed, done)]
-    assert shown.xq_failure(row(failed)) == "builtins.LookupError"
+    assert shown.xq_failure(row(failed)) == "LookupError: no such order"
     assert shown.get_readonly_fields(None) == [field.name for field in Task._meta.fields]
 
 
@@ -164,7 +217,7 @@ def test_a_task_whose_workers_die_with_it_has_failed_after_some(tasks):
     result = jobs.add.enqueue(1)
     with backend(OPTIONS={"max_attempts": 2}):
         for _ in range(2):
-            assert Task.xq.take().begin()
+            Task.xq.take()
             Task.xq.snatch(result.id)
         assert work(result) == ["FAILED"]
         (error,) = result.errors
@@ -191,21 +244,50 @@ def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, op
     caplog.set_level("INFO", "xq.Task")
     with backend(OPTIONS=options), clock(Task) as now:
         result = jobs.end.enqueue(raised)
-        for pause in pauses:
+        for n, pause in enumerate(pauses, 1):
             assert run_pending(Task) == 1
             result.refresh()
-            assert (result.status, result.errors) == ("READY", [])
+            assert (result.status, len(result.errors)) == ("READY", 0 if raised.startswith("Retry") else n)
             assert row(result).runat == pytest.approx(now.now + pause, rel=0, abs=0.01)
             now.tick(pause)
         assert run_pending(Task) == 1
         result.refresh()
         assert (result.status, result.attempts) == ("FAILED", len(pauses) + 1)
-        assert result.errors[0].exception_class.__name__ == raised.removesuffix("()")
+        assert result.errors[-1].exception_class.__name__ == raised.removesuffix("()")
     most = options.get("max_attempts", 5)
     for n, line in enumerate([line for line in caplog.messages if line.startswith("task ")], 1):
-        assert line.startswith(f"task {result.id} (tests.django.shop.jobs.end) ")
+        assert line.startswith(f"task {result.id} (tests.django.shop.jobs.end in default) ")
         assert f" (attempt {n} of {most}" in line if most else f" (attempt {n})" in line
     assert (n, "failed for good and is buried" in line) == (len(pauses) + 1, True)
+    assert f": {raised.removesuffix('()')}" in line
+
+
+def test_each_error_of_tasks_that_fail_for_good_has_lines_of_its_own(tasks, caplog, monkeypatch):
+    monkeypatch.setattr("xq.core.time.monotonic", lambda: 10.0)
+    caplog.set_level("INFO", "xq.Task")
+    enqueue_many(jobs.fail, [((), {})] * 25)
+    jobs.end.using(priority=-1).enqueue("Bury")
+    with backend(OPTIONS={"max_attempts": 1}):
+        assert run_pending(Task) == 26
+    assert "after 0 ms: Bury: wrong" in caplog.text
+    assert "5 more tasks are buried: LookupError (5 tests.django.shop.jobs.fail)" in caplog.text
+
+
+def test_why_and_doctor_say_why_a_task_of_django_tasks_is_not_taken(tasks):
+    ready, paused = jobs.note.enqueue("a"), jobs.note.using(queue_name="mail").enqueue("b")
+    later = jobs.note.using(run_after=timezone.now() + timedelta(days=1)).enqueue("c")
+    Task.xq.pause(tube="mail")
+    for result, why in ((ready, "start a worker"), (paused, "paused"), (later, "waiting")):
+        assert why in " ".join(Task.xq.why(result.id))
+    assert "start a worker" in [each.do for each in Task.xq.doctor()]
+
+
+def test_a_row_that_cannot_be_read_has_failed_and_the_others_are_worked_on(tasks):
+    good = [jobs.add.enqueue(n) for n in (1, 2)][1]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE xq_tasks_task SET kwargs = '{broken' WHERE task_path LIKE %s AND args = '[1]'", ["%add"])
+    assert work(good) == ["SUCCESSFUL"]
+    assert Task.xq.count("B") == 1
 
 
 def test_the_metrics_of_a_worker_name_the_queues_of_the_settings_and_the_tasks(tasks):
@@ -213,6 +295,11 @@ def test_the_metrics_of_a_worker_name_the_queues_of_the_settings_and_the_tasks(t
     for name in ("mail", "customer-7"):
         jobs.note.using(queue_name=name).enqueue("a")
     jobs.fail.enqueue()
+    with backend(QUEUES=["mail", "customer-7", "default"]):
+        (pending,) = (family for family in Metrics([Task.xq]).collect() if family.name == "xq_pending")
+    path = "tests.django.shop.jobs."
+    named = {("mail", f"{path}note"): 1, ("customer-7", f"{path}note"): 1, ("default", f"{path}fail"): 1}
+    assert {(each.labels["tube"], each.labels["task"]): each.value for each in pending.samples} == named
     assert run_pending(Task) == 3
     counts.writer.close()
     counts.read()
@@ -230,15 +317,37 @@ def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_fa
         gone.refresh()
 
 
-def test_a_task_that_is_taken_away_before_it_has_begun_is_not_run_by_who_had_it(tasks):
+def test_each_take_records_its_attempt(tasks):
     result = jobs.note.enqueue("once")
     first = Task.xq.take()
+    assert (first.attempts, first.worker_ids) == (1, [first.owner.partition("/")[0]])
+    assert first.started_at == first.last_attempted_at
     Task.xq.snatch(first.pk)
     second = Task.xq.take()
-    perform(first)
-    assert (jobs.seen, row(result).status, row(result).worker_ids) == ([], "RUNNING", [])
-    assert second.begin()
-    assert len(row(result).worker_ids) == 1
+    assert (second.attempts, second.worker_ids) == (2, 2 * first.worker_ids)
+    assert second.started_at == first.started_at < second.last_attempted_at
+    Task.xq.ack(second, update={"finished_at": second.started_at})
+    Task.xq.restart(second.pk)
+    third = Task.xq.take()
+    assert (third.attempts, third.finished_at, len(third.worker_ids)) == (1, None, 3)
+    assert row(result).started_at == first.started_at
+
+
+def test_a_task_whose_end_the_database_refuses_has_failed_by_that_error(tasks):
+    refused = {
+        "sqlite": "CREATE TRIGGER refuses BEFORE UPDATE ON xq_tasks_task WHEN new.return_value = '13' "
+        "BEGIN SELECT RAISE(ABORT, 'unlucky'); END"
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(
+            refused.get(tasks.kind, "ALTER TABLE xq_tasks_task ADD CONSTRAINT unlucky CHECK (return_value <> '13')")
+        )
+    results = [jobs.add.enqueue(n) for n in (12, 13, 14)]
+    assert work(*results) == ["SUCCESSFUL", "FAILED", "SUCCESSFUL"]
+    assert "unlucky" in results[1].errors[0].traceback
+    with backend(OPTIONS={"max_attempts": 2, "backoff": [0]}):
+        again = jobs.add.enqueue(13)
+        assert (work(again), again.attempts) == (["FAILED"], 2)
 
 
 def test_the_command_runs_the_tasks_of_its_queues_ends_after_so_many_and_has_an_id(tasks):
@@ -263,6 +372,168 @@ def test_the_command_runs_the_tasks_of_its_queues_ends_after_so_many_and_has_an_
         command("--exclude-queue", "slow")
 
 
+# options of a task
+
+
+@pytest.fixture
+def given(tasks, monkeypatch) -> Iterator[Callable[..., Any]]:
+    """Gives a task of the shop options: made under another backend it has none."""
+
+    def give(name: str, **own: Any) -> Any:
+        made = options(task(getattr(jobs, name).func), **own)
+        monkeypatch.setattr(jobs, name, made)
+        return made
+
+    yield give
+    TIMED.clear()
+
+
+def test_a_task_has_its_own_attempts_pauses_and_errors_to_retry_on(given):
+    with backend(OPTIONS={"max_attempts": 9, "backoff": [10]}), clock(Task) as now:
+        given("fail", max_attempts=2, backoff=[5])
+        given("end", retry_on=(KeyError,))
+        first, second, third = jobs.fail.enqueue(), jobs.end.enqueue("LookupError"), jobs.end.enqueue("Retry")
+        assert run_pending(Task) == 3
+        assert [row(each).status for each in (first, second, third)] == ["WAITING", "FAILED", "WAITING"]
+        assert row(first).runat == pytest.approx(now.now + 5, rel=0, abs=0.01)
+        now.tick(5)
+        assert run_pending(Task) == 1
+        first.refresh()
+        assert [error.exception_class for error in first.errors] == [LookupError] * 2
+        assert row(first).error.startswith("LookupError: no such order\nTraceback")
+
+
+def test_of_the_errors_of_a_task_the_newest_are_kept_and_a_success_keeps_them(given):
+    with backend(OPTIONS={"max_attempts": 100}), clock(Task) as now:
+        result = given("fail", backoff=[1]).enqueue("first")
+        for n in range(25):
+            Task.objects.filter(pk=result.id).update(args=[f"error {n}"])
+            assert run_pending(Task) == 1
+            now.tick(1)
+        Task.objects.filter(pk=result.id).update(task_path="tests.django.shop.jobs.note")
+        assert run_pending(Task) == 1
+        result = jobs.note.get_result(result.id)
+        assert (result.status, row(result).error, len(result.errors)) == ("SUCCESSFUL", None, 20)
+        assert ["error 5" in result.errors[0].traceback, "error 24" in result.errors[-1].traceback] == [True, True]
+
+
+@pytest.mark.parametrize("within", [nullcontext, transaction.atomic], ids=["alone", "in a transaction"])
+def test_a_unique_task_that_is_unfinished_is_not_enqueued_again(given, within):
+    heard: list[str] = []
+    hear = lambda task_result, **_: heard.append(task_result.id)  # noqa: E731
+    task_enqueued.connect(hear)
+    with backend():
+        given("note", unique=True)
+        given("add", unique=lambda a, b=0: None if b else a)
+        with within():
+            one, same, other = (jobs.note.enqueue(what) for what in ("a", "a", "b"))
+            many = enqueue_many(jobs.add, [((1,), {}), ((2,), {}), ((1,), {}), ((1,), {"b": 1})])
+        assert one.id == same.id != other.id
+        assert (many[0].id, len({each.id for each in many})) == (many[2].id, 3)
+        assert heard == [one.id, other.id, many[0].id, many[1].id, many[3].id]
+        assert work(same) == ["SUCCESSFUL"]
+        assert jobs.note.enqueue("a").id != one.id
+    task_enqueued.disconnect(hear)
+
+
+def test_the_tasks_of_a_group_run_one_after_the_other(django_db, monkeypatch):
+    with backend(OPTIONS={"groups": True, "group": lambda customer: customer or None}):
+        install(django_db)
+        results = [task(jobs.note.func).enqueue(customer) for customer in ("ann", "ann", "bob", "")]
+        taken = [Task.xq.take() for _ in range(4)]
+        assert [str(each.pk) for each in taken if each] == [results[place].id for place in (0, 2, 3)]
+        Task.xq.release(taken[0])
+        assert str(Task.xq.take().pk) == results[0].id
+    with backend(), pytest.raises(xq.ConfigurationError, match='"groups": True in OPTIONS'):
+        options(task(jobs.note.func), group="all")
+    upgrade_for_this_database()
+
+
+def test_options_of_a_task_that_are_wrong_are_refused_in_words(tasks):
+    wrong = {
+        "max_attempts": 0,
+        "backoff": [],
+        "retry_on": OSError,
+        "timeout": 0,
+        "unique": "id",
+        "rate": "10/m",
+        "tmeout": 3,
+    }
+    for name, value in wrong.items():
+        with pytest.raises(xq.ConfigurationError, match=f"shop.jobs.add.*{name}"):
+            options(task(jobs.add.func), **{name: value})
+    with backend("django_tasks.backends.dummy.DummyBackend"):
+        theirs = task(jobs.add.func)
+        assert options(unique=True)(theirs) is theirs
+
+
+def test_a_coroutine_that_takes_too_long_has_failed_and_a_function_with_a_timeout_needs_a_process(given):
+    with backend():
+        slow = given("sleep", timeout=0.01).enqueue(60)
+        assert work(slow) == ["FAILED"]
+        assert row(slow).error.startswith("TimeoutError: the function runs for longer than 0.01 s")
+        given("add", timeout=5)
+        for how in ({}, {"coroutines": 2}):
+            with pytest.raises(
+                xq.ConfigurationError, match=r"jobs.add has a timeout.*--kind process, or make it an async"
+            ):
+                work(**how)
+        assert work(queues=["mail"]) == []
+        result = jobs.add.enqueue(1)
+        TIMED.clear()  # as if its module were imported later
+        assert work(result) == ["FAILED"]
+        assert "--kind process" in row(result).error
+
+
+def test_a_return_value_that_is_no_json_fails_once(tasks):
+    with backend(OPTIONS={"max_attempts": 5}):
+        result = jobs.give.enqueue("set")
+        assert work(result) == ["FAILED"]
+        assert row(result).error.startswith("TypeError: the function returned {1}, which is no JSON")
+
+
+def test_a_task_whose_function_another_worker_has_waits_without_an_attempt_and_a_path_may_have_an_alias(tasks, caplog):
+    old = f"tests.django.shop.old_{tasks.kind}.note"  # a process logs each path once
+    with clock(Task) as now:
+        results = [jobs.note.enqueue("moved"), jobs.note.enqueue("moved")]
+        Task.objects.update(task_path=old)
+        assert run_pending(Task) == 2
+        found = row(results[0])
+        assert (found.status, found.attempts, found.worker_ids) == ("WAITING", 0, [])
+        assert found.runat == pytest.approx(now.now + 10, rel=0, abs=0.01)
+        (line,) = [line for line in caplog.messages if "this worker has no" in line]
+        assert old in line
+        now.tick(10)
+        with backend(OPTIONS={"ALIASES": {old: "tests.django.shop.jobs.note"}}):
+            assert run_pending(Task) == 2
+            assert jobs.seen == ["moved", "moved"]
+            assert row(results[0]).error is None
+
+
+def test_coroutines_run_side_by_side_on_one_loop_beside_functions_in_threads(tasks):
+    results = [jobs.meet.enqueue(3) for _ in range(3)] + [jobs.add.enqueue(1), jobs.fail.enqueue()]
+    assert work(*results, coroutines=5) == ["SUCCESSFUL"] * 4 + ["FAILED"]
+    assert len({result.return_value for result in results[:3]}) == 1
+
+
+def test_a_task_that_is_dug_has_one_attempt_more_or_all_of_them_if_it_is_dug_fresh(given):
+    with backend(OPTIONS={"max_attempts": 2, "backoff": [0]}):
+        result, done = jobs.fail.enqueue(), jobs.add.enqueue(1)
+        assert work(result, done) == ["FAILED", "SUCCESSFUL"]
+        Task.xq.dig(result.id)
+        assert (work(result), result.attempts) == (["FAILED"], 3)
+        Task.xq.dig(result.id, fresh=True)
+        assert (work(result), result.attempts) == (["FAILED"], 5)
+        Task.xq.dig(result.id)
+        dug = Task.xq.take()
+        assert dug.was_dug()
+        Task.xq.snatch(result.id)
+        assert work(result) == ["FAILED"]
+        assert result.errors[-1].exception_class is WorkerDied
+        Task.xq.restart(done.id)
+        assert (work(done), row(done).attempts) == (["SUCCESSFUL"], 1)
+
+
 # settings, migrations and checks
 
 
@@ -278,10 +549,29 @@ def test_its_migrations_install_what_its_model_is(django_db):
     assert connections["default"].introspection.table_names() == ["django_migrations"]
 
 
+def test_a_migration_keeps_the_tracebacks_of_tasks_that_had_failed(django_db):
+    with backend():
+        upgrade_for_this_database()
+        django_db.migrate("xq_tasks", "0001")
+        before = {"id": uuid.uuid4(), "status": "FAILED", "backend": "default", "task_path": jobs.fail.module_path}
+        trace = "Traceback (most recent call last):\n  File ...\nLookupError: no order 7\n"
+        failed = {"exception_class_path": "builtins.LookupError", "traceback": trace}
+        then = MigrationLoader(connections["default"]).project_state([("xq_tasks", "0001_initial")]).apps
+        then.get_model("xq_tasks", "Task").objects.create(**before, **failed)
+        django_db.migrate("xq_tasks")
+        (error,) = jobs.fail.get_result(str(before["id"])).errors
+        assert (error.exception_class, error.traceback) == (LookupError, trace)
+        assert Task.objects.get().error.startswith("LookupError: no order 7\nTraceback")
+        django_db.migrate("xq_tasks", "zero")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kep": 1}, r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts, backoff"),
+        (
+            {"kep": 1},
+            r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts, ",
+        ),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": float("nan")}, "seconds"),

@@ -11,6 +11,7 @@ from tests.django.on_tasks import backend, install, worker_process
 from tests.django.shop import jobs
 from tests.steps import STUCK, eventually
 from xq.adapters.django.tasks.worker import run
+from xq.workers.outcomes import ProcessDied
 
 
 def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tmp_path):
@@ -34,3 +35,24 @@ def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tmp_path):
         eventually(is_finished)
     assert (result.return_value, result.attempts, len({*result.worker_ids})) == ("done", 2, 2)
     assert told.read_text() == "begun\nbegun\n"
+
+
+def test_a_function_that_hangs_in_a_worker_process_or_kills_it_has_failed_after_its_attempts(tmp_path, capfd):
+    told, died = tmp_path / "told", tmp_path / "died"
+
+    def are_finished():
+        for each in results:
+            each.refresh()
+        return all(each.is_finished for each in results)
+
+    with fresh("sqlite", tmp_path) as database, backend():
+        install(database)
+        results = [jobs.hang.enqueue(str(told)), jobs.die.enqueue(str(died))]
+        with worker_process(database, "--kind", "process"):
+            eventually(are_finished)
+    told_in_log = capfd.readouterr().out
+    for why in ("TimeoutError: the function runs for longer than 1 s", "ProcessDied: the worker process has died"):
+        assert f"state=FAILED\n{why}" in told_in_log.replace("xq.workers.outcomes.", "")
+    hung, dead = ([error.exception_class for error in each.errors] for each in results)
+    assert (hung, told.read_text().count("begun")) == ([TimeoutError] * 2, 2)
+    assert (dead, died.read_text().count("begun")) == ([ProcessDied] * 2, 2)

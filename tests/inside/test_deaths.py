@@ -84,6 +84,21 @@ def test_the_log_warns_of_endless_attempts_and_names_a_task_that_still_runs_at_t
     assert (state(Task, 1), caplog.text.count("<worker <lambda> of Task> retries a failing task for ever")) == ("X", 1)
 
 
+def test_what_has_run_past_its_timeout_when_the_program_is_to_end_counts_as_an_attempt(make_shared):
+    Task = make_shared({"buried": True}, roles=ROLES[:2])
+    Task.xq.put_many(tasks(2))
+
+    async def work(found: Any) -> None: ...
+
+    attempts = Attempts(Task.xq.worker(work, timeout=60), Program().stop)
+    late, early = attempts.begin([Task.take(), Task.take()])
+    for job in (late, early):
+        job.start()
+    late.started_at -= 61
+    attempts.uncount()
+    assert [row(Task, job.task).attempts for job in (late, early)] == [1, 0]
+
+
 def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_session_leaves_no_session(
     make_live, tmp_path, monkeypatch
 ):

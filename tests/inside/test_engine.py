@@ -21,6 +21,7 @@ from tests.steps import elsewhere, eventually, refers, state
 from tests.support import questions
 from xq.core import values
 from xq.engine import binding
+from xq.engine.one import ACK
 from xq.operators import doctor, inspection
 
 
@@ -110,7 +111,7 @@ def test_an_ack_that_is_sent_alone_since_the_take_sends_nothing_leaves_no_transa
     moves, store = Task.xq.parts.named, Task.xq.parts.store
     taken = values.Taken(*moves.tasks.identify(Task.take()))
     with pytest.raises(pw.IntegrityError):
-        moves.ack_those([taken], list)
+        moves.ack_those([(taken, ACK)], list)
     assert not store.in_transaction()
     assert elsewhere(make_shared.db, lambda: Task.xq.release(1)).status == "R"
 
@@ -126,7 +127,7 @@ def test_an_ack_whose_take_is_rolled_back_has_no_rows(make_shared):
         with suppress(ZeroDivisionError):
             moves.executor.transaction(lambda: 1 / 0)
 
-    acked, _ = moves.ack_those([taken], take)
+    acked, _ = moves.ack_those([(taken, ACK)], take)
     assert (acked, state(Task, 1)) == ([], "T")
 
 

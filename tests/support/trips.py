@@ -393,11 +393,11 @@ def declared(counter: Counter, queue: Any) -> dict[str, str]:
     schedules, rows = queue.parts.maintenance.schedules, {}
     some: dict[str, Any] = {f"{n}": ("0 3 * * *", {}) for n in range(MANY)}
     for name, each in (("", {}), ("new", some), ("unchanged", some), ("one changed", {**some, "7": ("@daily", {})})):
-        schedules.declared = schedules._declarations(each)
+        schedules._declared = schedules._declarations(each)
         with counter.counting() as trips:
             schedules.declare()
         rows[f"a start, {MANY} schedules {name}"] = str(trips)
-    schedules.declared = None
+    schedules._declared = None
     queue.unschedule("7")
     del rows[f"a start, {MANY} schedules "]
     return rows

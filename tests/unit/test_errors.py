@@ -94,6 +94,7 @@ EXPECTED = [
     ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_UNIQUE), "DUPLICATE"),
     ("sqlite", of_sqlite(sqlite3.IntegrityError, sqlite3.SQLITE_CONSTRAINT_CHECK), "CHECK"),
     ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_BUSY), "TRANSIENT"),
+    ("sqlite", of_sqlite(sqlite3.OperationalError, sqlite3.SQLITE_LOCKED_SHAREDCACHE), "CONFLICT"),
     ("sqlite", sqlite3.ProgrammingError("Error binding parameter 1: type 'X' is not supported"), "BAD_TYPE"),
     ("sqlite", OverflowError("int too large"), "BAD_VALUE"),
     ("postgres", of_postgres(errors.DeadlockDetected), "CONFLICT"),

@@ -48,12 +48,17 @@ def test_of_many_tasks_within_a_second_only_the_first_have_lines(monkeypatch, ca
     caplog.set_level(logging.INFO)
     lines = Lines(logging.getLogger("xq"))
     for level, ended in ((logging.INFO, "tasks are finished"), (logging.ERROR, "tasks are buried: ValueError")):
-        levels = [lines.level(ended, level) for _ in range(23)]
+        ran = "shop.mail" if level == logging.ERROR else ""
+        levels = [lines.level(ended, level, ran) for _ in range(23)]
         assert levels == [level] * 20 + [logging.DEBUG] * 3
+    lines.level("tasks are buried: ValueError", logging.ERROR, "shop.pay")
     assert lines.level("tasks are buried: KeyError", logging.ERROR) == logging.ERROR
     now = 11.0
     assert lines.level("tasks are finished") == logging.INFO
-    assert caplog.messages == ["3 more tasks are finished", "3 more tasks are buried: ValueError"]
+    assert caplog.messages == [
+        "3 more tasks are finished",
+        "4 more tasks are buried: ValueError (3 shop.mail, 1 shop.pay)",
+    ]
     lines.sum_up()
     assert len(caplog.messages) == 2
 

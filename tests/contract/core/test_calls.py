@@ -66,6 +66,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         ("T", "release", {"update": {}}, "R", None, {"name": "put"}),
         ("T", "bury", {"update": NEW}, "B", None, NEW),
         ("T", "ack", {"update": None}, "D", None, {"name": "put", "attempts": 1}),
+        ("D", "restart", {"fresh": True}, "R", None, {"attempts": 0}),
     ],
     "chain": [
         ("T", "release", {"tube": "next", "update": NEW}, "R", None, {"tube": "next", "attempts": 1, **NEW}),

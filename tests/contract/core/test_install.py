@@ -595,6 +595,10 @@ def test_the_guard_refuses_the_statements_of_finished_tasks_until_the_definition
         run_script(make.db, str(told.value).partition("\n")[2])
     install_anew(Task, {"zombie": 30, "guard": "log"})
     install_after_the_statements(Task, {"keep": True, "guard": True})
+    install_anew(Task, {"keep": True, "guard": True, "buried": True})
+    bring(Task, "B")
+    with pytest.raises(xq.ConfigurationError, match=r"What is installed counts it:\n"):  # the guard lets buried ones go
+        install_anew(Task, {"keep": True, "guard": True}, downgrade=True)
     assert (Task.xq.count("D"), is_exact(Task)) == (1, True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ from django.db import connection, transaction
 from django_tasks import TaskContext, task
 
 import xq
+from xq.adapters.django import options
 
 seen: list[Any] = []  # what the tasks of this process did, in order
 
@@ -56,6 +59,23 @@ def leave(code: int) -> None:
 
 
 @task
+async def sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+met: list[int] = []
+
+
+@task
+async def meet(n: int) -> int:
+    """Wait until so many are here, and say on which loop."""
+    met.append(n)
+    while len(met) < n:
+        await asyncio.sleep(0)
+    return id(asyncio.get_running_loop())
+
+
+@task
 def echo(*args: Any, **kwargs: Any) -> Any:
     return [list(args), kwargs]
 
@@ -81,6 +101,24 @@ def wait_for(file: str, told: str) -> str:
     while not Path(file).exists():
         time.sleep(0.01)
     return "done"
+
+
+@options(timeout=1, max_attempts=2, backoff=[0])
+@task
+def hang(told: str) -> None:
+    """Say that it runs, and never end."""
+    with Path(told).open("a") as out:
+        out.write("begun\n")
+    while True:
+        time.sleep(1)
+
+
+@options(timeout=600, max_attempts=2, backoff=[0])
+@task
+def die(told: str) -> None:
+    with Path(told).open("a") as out:
+        out.write("begun\n")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def no_task() -> None: ...
