@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
 
@@ -220,10 +221,12 @@ class Tasks(Worked):
 class TheirTasks(Worked):
     """django.tasks, by the backend of django-tasks-db."""
 
+    backend = "django-tasks-db"
+
     def __init__(self, place: Place) -> None:
         from benchmarks.django_work import work
 
-        self.task = work.using(backend="django-tasks-db")
+        self.task = work.using(backend=self.backend)
 
     def enqueue(self) -> object:
         return self.task.enqueue(PAYLOAD)
@@ -241,6 +244,17 @@ class TheirTasks(Worked):
             max_tasks=None,
             worker_id="worker",
         ).run()
+
+
+class Ox(TheirTasks):
+    """django.tasks, by the backend of django-ox, which needs Python 3.12."""
+
+    backend = "django-ox"
+
+    def work(self) -> None:
+        from django_ox.worker import Worker
+
+        Worker(backend_alias=self.backend, batch=True).run()
 
 
 class DjangoQ(Worked):
@@ -284,8 +298,17 @@ WORKERS: Mapping[str, type[Worked]] = {
 }
 NAMES = {OURS: OURS, "default": "xq, django.tasks"}
 DATABASES = {"django_tasks_database": "django-tasks-db", "django_q": "django-q2"}  # by the label of the app
-APPS = ("xq.adapters.django", "xq.adapters.django.tasks", "django_tasks", "django_tasks_db", "django_q")
+APPS: tuple[str, ...] = (
+    "xq.adapters.django",
+    "xq.adapters.django.tasks",
+    "django_tasks",
+    "django_tasks_db",
+    "django_q",
+)
 BACKENDS = {"default": "xq.adapters.django.tasks.XQBackend", "django-tasks-db": "django_tasks_db.DatabaseBackend"}
+if find_spec("django_ox"):
+    WORKERS, DATABASES = {**WORKERS, "django-ox": Ox}, {**DATABASES, "django_ox": "django-ox"}
+    APPS, BACKENDS = (*APPS, "django_ox"), {**BACKENDS, "django-ox": "django_ox.backend.OxBackend"}
 
 
 class Router:
@@ -313,7 +336,7 @@ def worked(effort: Effort, places: Mapping[str, Place]) -> dict[str, Series]:
     )
     from django.core.management import call_command
 
-    for name in ("django-q", "django_tasks", "django_tasks_db", "xq"):
+    for name in ("django-q", "django_ox", "django_tasks", "django_tasks_db", "xq"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for name in places:
         if name != OURS:

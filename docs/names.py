@@ -79,6 +79,7 @@ SECTIONS = (
         (
             *(f"adapters.django.{name}" for name in ("upgrade", "queue", "queues", "TaskFields")),
             *("adapters.django.admin.QueueAdmin", "adapters.django.migrations.InstallQueue"),
+            *(f"adapters.django.{name}" for name in ("options", "every", "enqueue_many", "aenqueue_many")),
             *("adapters.django.tasks.XQBackend", "adapters.django.console.console", "adapters.django.console.user_of"),
         ),
     ),
@@ -122,7 +123,7 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Next": frozenset(("outcome", "options")),
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
     | {"before_take", "remembers", "accepts", "choose"},
-    "Lease": frozenset(("start", "lose", "touched", "taken", "ttr", "finish", "is_lost", "on_loss"))
+    "Lease": frozenset(("start", "lose", "touched", "taken", "ttr", "finish", "ack_with", "is_lost", "on_loss"))
     | {"started_at", "ends_at", "touched_at", "touch_at", "calls"},
     "Session": frozenset(
         ("new_token", "token", "register", "acquire", "release", "enter", "hold", "note", "forget", "leave", "forked")

@@ -9,5 +9,18 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        InstallQueue("Order"),
+        InstallQueue(
+            "Order",
+            definition={
+                "features": {"buried": True, "delayed": True, "id": "auto_increment", "keep": True},
+                "roles": {
+                    "attempts": "xq_attempts",
+                    "error": "xq_error",
+                    "owner": "xq_owner",
+                    "runat": "xq_runat",
+                    "status": "status",
+                },
+                "statuses": {"R": "new", "W": "later", "T": "packing", "D": "mailed", "B": "failed"},
+            },
+        ),
     ]
