@@ -1,4 +1,4 @@
-"""Changes of queues, which `makemigrations` finds and `migrate` tells of; altered tables keep their triggers."""
+"""Detect changes of queues for `makemigrations` and `migrate`; keep the triggers of altered tables."""
 
 from __future__ import annotations
 

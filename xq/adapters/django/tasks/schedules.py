@@ -29,8 +29,8 @@ def every(
 ) -> None:
     """Declare that a task is enqueued whenever `spec` fires: `every("0 3 * * *", nightly, tz="Europe/Berlin")`.
 
-    Call it in a module `tasks` of an installed app. Workers store what is declared when they start, and delete what was
-    declared before and is not any more. `spec` and `tz` are as in `Queue.every`, `args` and `kwargs` are the task's,
+    Call it in a module `tasks` of an installed app. When workers start they store the declared schedules, and delete
+    those that are no longer declared. `spec` and `tz` are as in `Queue.every`, `args` and `kwargs` are the task's,
     `using` are queue_name, priority and backend of `task.using`. Without a `name` it is named by the task's path.
     Raises BadType, BadValue, what `using` and `enqueue` raise, and ConfigurationError if another schedule has the name.
     """
