@@ -19,6 +19,7 @@ _NAMES = {
     "xq.engine.stats": "Stats",
     "xq.features": "Features",
     "xq.api": "Queue",
+    "xq.runtime.group": "Group",
     "xq.runtime.lease": "Lease after_commit current",
     "xq.runtime.schedules": "Schedule",
     "xq.workers.attempt": "Batch",

@@ -29,6 +29,7 @@ from xq.core.machine import Column, Detour, Feature, Guard, Machine, Settings, T
 from xq.database.sessions import Session
 from xq.engine.stats import Stats
 from xq.features import Features
+from xq.runtime.group import Group
 from xq.runtime.lease import Lease, after_commit, current
 from xq.runtime.schedules import Schedule
 from xq.tubes import Tubes
@@ -57,6 +58,7 @@ __all__ = [
     "FeatureOff",
     "Features",
     "Full",
+    "Group",
     "Guard",
     "InTransaction",
     "Lease",

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta, tzinfo
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Self, Unpack, overload
 
 from xq.api import MISSING, Queue, steps_of_put
 from xq.core.connections import Connections
 from xq.core.errors import BadType, ConfigurationError, LeftOpen, NotInstalled, shown
 from xq.core.kinds import R, T
-from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
+from xq.core.options import Moves, PutOptions, Span, Times, count_of, touched_by
 from xq.core.values import Taken
 from xq.database.callers import Job, Runner
 from xq.database.database import Database
 from xq.database.sessions import Session
 from xq.engine.one import LOCKED, Locked
 from xq.operators.methods import CHUNK
+from xq.runtime.group import Group
 from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 
@@ -175,9 +176,15 @@ class Aio(Generic[T]):
         return await self._finish("bury", key, update, {})
 
     @may_join
-    async def touch(self, key: object, increment: float | timedelta, *, on: object = None) -> T:
-        seconds_of("increment", increment, ends=True)
-        return await self._finish("touch", key, None, {"increment": increment})
+    async def touch(
+        self,
+        key: object,
+        increment: float | timedelta | None = None,
+        *,
+        update: Mapping[str, Any] | None = None,
+        on: object = None,
+    ) -> T:
+        return await self._finish("touch", key, update, touched_by(increment, update))
 
     async def _finish(self, event: str, key: object, update: Mapping[str, Any] | None, options: Mapping[str, Any]) -> T:
         alike, named = kind(event, options), self._turns.waiting.named
@@ -207,6 +214,18 @@ class Aio(Generic[T]):
     bury_many = twin(Queue[T].bury_many)
     touch_many = twin(Queue[T].touch_many)
     transaction = twin(Queue[T].transaction)
+
+    def group(
+        self, name: str, *, then: object = None, failed: Literal["run"] | None = None, on: object = None
+    ) -> AioGroup[T]:
+        """Return a group: `async with Page.xq.aio.group("import 7", then={...}) as group: await group.put(...)`.
+
+        As `Queue.group`; its methods are coroutines, also `done()`, `failed()` and `paused()`. The block is one of
+        `atomic`; with `on` it is part of the caller's transaction.
+        """
+        return AioGroup(self, self._queue.group(name, then=then, failed=failed), on)
+
+    groups = twin(Queue[T].groups)
 
     # operators
 
@@ -532,6 +551,71 @@ class Aio(Generic[T]):
             except BaseException:
                 self._run(steps.close)
                 raise
+
+
+def of_group(method: Callable[Concatenate[Group[T], P], R]) -> Callable[Concatenate[AioGroup[T], P], Awaitable[R]]:
+    """Return the asynchronous twin of a group's method."""
+
+    @wraps(method)
+    async def call(self: AioGroup[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._call(partial(method, self._group, *args, **kwargs))
+
+    return call
+
+
+class AioGroup(Generic[T]):
+    """A group, as `Page.xq.aio.group` returns it: its methods are those of `Group`, as coroutines."""
+
+    name: str
+
+    def __init__(self, aio: Aio[T], group: Group[T], on: object = None) -> None:
+        self.name = group.name
+        self._aio, self._group, self._on = aio, group, on
+        self._block = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"<asyncio of {self._group!r}>"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as block:
+            if self._on is None:
+                await block.enter_async_context(self._aio.atomic())
+            await self._call(partial(self._group.begin, opens=False))
+            self._block = block.pop_all()
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        async with self._block as block:
+            try:
+                await self._call(partial(self._group.end, kind, error, traceback))
+            finally:
+                if error is not None:
+                    await block.pop_all().__aexit__(kind, error, traceback)
+
+    async def _call(self, work: Callable[[], R]) -> R:
+        if self._on is None:
+            return await self._aio._call(work)
+        return await self._aio._joined(partial(self._joined, work), {"on": self._on})
+
+    def _joined(self, work: Callable[[], R], on: object) -> R:
+        with self._aio._queue.parts.store.joining(on):
+            return work()
+
+    put, put_many = of_group(Group[T].put), of_group(Group[T].put_many)
+    stats, dig, kill = of_group(Group[T].stats), of_group(Group[T].dig), of_group(Group[T].kill)
+    graph, pause, resume = of_group(Group[T].graph), of_group(Group[T].pause), of_group(Group[T].resume)
+
+    async def failed(self) -> int:
+        return await self._call(lambda: self._group.failed)
+
+    async def done(self) -> bool:
+        return await self._call(lambda: self._group.done)
+
+    async def paused(self) -> bool:
+        return await self._call(lambda: self._group.paused)
+
+    async def wait(self, timeout: Span = None) -> bool:
+        return await self._aio._steps(self._group.waiting(timeout))
 
 
 def _begin(store: Connections) -> AbstractContextManager[object]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta, tzinfo
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Unpack, overload
+from functools import cached_property, partial, wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
 
 from xq.core.acting import By, block, log_act
 from xq.core.clock import Clock
@@ -14,7 +14,7 @@ from xq.core.connections import Store
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import R, S, T
 from xq.core.machine import ABSENT, TAKEN, Machine
-from xq.core.options import Moves, PutOptions, Span, Times, count_of, seconds_of
+from xq.core.options import Moves, PutManyOptions, PutOptions, Span, Times, count_of, seconds_of, touched_by
 from xq.core.tokens import checked
 from xq.database.sessions import Session
 from xq.engine.binding import Definition
@@ -23,6 +23,7 @@ from xq.engine.several import Update
 from xq.engine.stats import Stats
 from xq.operators.methods import Operators
 from xq.parts import Parts
+from xq.runtime.group import Group
 from xq.runtime.schedules import Schedule
 from xq.runtime.sleep import Wait, run_steps
 from xq.runtime.waiting import Waiting
@@ -245,6 +246,10 @@ class Queue(Operators[T]):
 
         `task` maps field names to values, or is an instance, or a sequence of values in the fields' order.
         Options: delay, ttl, ttr (seconds), and on_conflict with the feature unique. Raises Duplicate, Full.
+        With the feature after, `after` is a parent (a task or its key) or a list of these: the task is in W until all
+        have ended well, and its delay counts from then. A parent that is buried, killed, expired or deleted has failed:
+        `on_failure="hold"` keeps the task waiting, "kill" kills it, and "run" lets it run. Raises NotFound for an
+        unknown parent.
 
         With `wait` (seconds; None: without limit), wait for the task's end and return what `wait` does. With
         `timeout` and the feature limit, wait up to that many seconds until a full queue has room.
@@ -255,11 +260,39 @@ class Queue(Operators[T]):
         return run_steps(steps_of_put(self.parts.waiting, brought, wait, timeout, options))
 
     @may_join
-    def put_many(self, tasks: Iterable[object], **options: Unpack[PutOptions]) -> list[T]:
-        """Put all of the tasks in one transaction, or none. Returns them in the same order."""
+    def put_many(self, tasks: Iterable[object], **options: Unpack[PutManyOptions]) -> list[T]:
+        """Put all of the tasks in one transaction, or none. Returns them in the same order.
+
+        With the feature after, `chain=True` has each wait for the one before, and the first for `after`.
+        """
         if isinstance(tasks, (str, bytes, Mapping)) or not isinstance(tasks, Iterable):
             raise BadType(f"put_many takes tasks, not {type(tasks).__name__}: {shown(tasks)}")
         return self.parts.inserts.put_many(list(tasks), options)
+
+    def group(
+        self, name: str, *, then: object = None, failed: Literal["run"] | None = None, on: object = None
+    ) -> Group[T]:
+        """Return a group of tasks: `with Page.xq.group("import 7", then={"url": "report:7"}) as group: group.put(...)`.
+
+        The last end of its members puts `then`, a task of this queue as in `put`, or `(Mail, {...})` of another queue
+        of the database, without options: it has no delay. It is skipped if a task that is not taken has its unique
+        value, and waits for the end of a taken one. With failed="run" a buried member has ended, too. Without a block
+        the result is a handle to a group that was begun, and nothing is read. With `on` the block is part of a
+        caller's transaction. Raises FeatureOff, BadType and BadValue.
+        """
+        if not self.machine.settings.groups:
+            self.parts.tasks.options.refuse_event("group")
+        target, task = self.parts, then
+        if isinstance(then, tuple) and len(then) == 2 and (isinstance(then[0], Queue) or hasattr(then[0], "xq")):
+            target, task = queue_of(then[0]).parts, then[1]
+        return Group(self.parts, name, None if task is None else (target, task), failed, on)
+
+    def groups(self) -> list[str]:
+        """Return the names of the open groups, in order. Raises FeatureOff."""
+        if not self.machine.settings.groups:
+            self.parts.tasks.options.refuse_event("groups")
+        with self.parts.store.bookkeeping():
+            return [name for (name,) in self.parts.members.run("names_of_open_groups")]
 
     # consumers
 
@@ -320,16 +353,31 @@ class Queue(Operators[T]):
         return self.parts.named.one("bury", key, {}, update)
 
     @may_join
-    def touch(self, key: object, increment: float | timedelta, *, on: object = None) -> T:
-        """Extend a task's time in its state, and its deadline, by `increment` seconds."""
-        seconds_of("increment", increment, ends=True)  # None is not left out here
-        return self.parts.named.one("touch", key, {"increment": increment})
+    def touch(
+        self,
+        key: object,
+        increment: float | timedelta | None = None,
+        *,
+        update: Mapping[str, Any] | None = None,
+        on: object = None,
+    ) -> T:
+        """Extend a task's time in its state, and its deadline, by `increment` seconds, and write `update`.
+
+        With `update` alone the ttr begins anew, unless more is left of it. A queue without a ttr writes the fields.
+        """
+        return self.parts.named.one("touch", key, touched_by(increment, update), update)
 
     @may_join
-    def touch_many(self, keys: Iterable[object], increment: float | timedelta, *, on: object = None) -> list[T]:
-        """Extend all of the tasks, or none, as `touch`."""
-        seconds_of("increment", increment, ends=True)
-        return self.parts.several.many("touch", keys, {"increment": increment})
+    def touch_many(
+        self,
+        keys: Iterable[object],
+        increment: float | timedelta | None = None,
+        *,
+        update: Update = None,
+        on: object = None,
+    ) -> list[T]:
+        """Extend all of the tasks, or none, as `touch`. `update` is one for all, or a list with one for each."""
+        return self.parts.several.many("touch", keys, touched_by(increment, update), update)
 
     @may_join
     def ack_many(self, keys: Iterable[object], *, update: Update = None, **options: Unpack[Times]) -> list[T]:
@@ -465,12 +513,20 @@ class Queue(Operators[T]):
 
     @may_join
     def truncate(self, event: str = "kill", *, on: object = None) -> int:
-        """Delete all tasks of the queue, counted as the event `event`. Returns their number."""
+        """Delete all tasks of the queue, counted as the event `event`. Returns their number. Open groups go, too."""
         if not isinstance(event, str):
             raise BadType(f"an event is named by text, not by {shown(event)}")
         if not event.isidentifier() or len(event) > LONGEST_EVENT:
             raise BadValue(f"an event has a name like a method, of up to {LONGEST_EVENT} letters, not {shown(event)}")
-        return self.parts.several.all("kill", self.machine.states, event)
+        all_of_them = partial(self.parts.several.all, "kill", self.machine.states, event)
+        if not self.machine.settings.groups:
+            return all_of_them()
+
+        def all_with_groups() -> int:
+            self.parts.members.forget("drop_groups")
+            return all_of_them()
+
+        return self.parts.executor.transaction(all_with_groups)
 
     # pauses
 

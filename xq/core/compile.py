@@ -10,6 +10,8 @@ from xq.core.machine import ABSENT, ENDED, KEEP, Machine, Timer, Transition
 
 Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take", "takes"]
+Lost = Literal["", "last", "earlier"]
+SKIPS = {"tube": "skip", "group": "skipg"}  # the names of values to skip, by their role; then a number
 
 
 class Selector(NamedTuple):
@@ -32,10 +34,11 @@ class Selector(NamedTuple):
     column: str = ""
     tube: bool = False  # whether only one tube's rows are meant
     more: tuple[str, ...] = ()  # states; for the ways all and each
-    skips: int = 0  # how many paused tubes' rows are not meant; for the ways first and oldest
+    skips: tuple[int, ...] = ()  # how many values' rows are not meant, for each of SKIPS; for the ways first and oldest
     ranges: int = 1  # token ranges; for the way owned
     passed: int = 0  # how many tasks are not meant, by their keys; for the ways first and oldest
     briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
+    lost: Lost = ""  # whether the lost take was the last one that max_takes allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,13 @@ class After:
 
     since: tuple[str, ...]
     seconds: tuple[Given | Own, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What the role holds, or this moment if it is later. NULL, which is never, stays."""
+
+    at: After
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +130,6 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
     The entered state alone decides it, except for the deadline, which belongs to the task: it starts when the task
     first comes under it, and continues from state to state.
     """
-    if not row.enters:
-        increment = (Given("increment"),)
-        since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
-        prolonged = {"runat": After(since, increment), "deadline": After(("deadline",), increment)}
-        timers = machine.timers[row.source] if "increment" in given else ()
-        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
-        return Change(row.target, roles, update)
-
     brought = {"delay" if option == "at" else option: Given(option) for option in given}
 
     def seconds(timer: Timer) -> Given | Own:
@@ -136,6 +138,16 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         # A row not yet in the table has only the seconds that the call brings.
         own = timer.option in machine.roles and row.source != ABSENT
         return Own(timer.option if own else "", timer.default)
+
+    if not row.enters:
+        increment = (Given("increment"),)
+        since = ("runat", "now") if machine.settings.touch_ends else ("runat",)
+        prolonged = {"runat": After(since, increment), "deadline": After(("deadline",), increment)}
+        timers = machine.timers[row.source] if "increment" in given else ()
+        roles: dict[str, Any] = {timer.column: prolonged[timer.column] for timer in timers}
+        if row.event and not given and (timer := machine.timer(row.source, "runat")):  # its time begins anew
+            roles["runat"] = Later(After(("now",), (seconds(timer),)))
+        return Change(row.target, roles, update)
 
     roles = {"status": row.target}
     for option in machine.remembers(row):
@@ -146,7 +158,8 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         roles["runat"] = After(("now",), (seconds(timer),)) if timer else None
     if "deadline" in machine.roles:
         timer = machine.timer(row.target, "deadline")
-        waits = (brought[row.given],) if any(row.given == detour.option for detour in machine.detours) else ()
+        late = {detour.option for detour in machine.detours if not detour.only}
+        waits = (brought[row.given],) if row.given in late else ()
         if timer is None:
             roles["deadline"] = None
         elif timer.option in brought or machine.timer(row.source, "deadline") is None:
@@ -158,6 +171,7 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
         roles["finished"] = After(since, ()) if row.target in ENDED else None
     for column in machine.columns:
         value = column.at.get(row.target, column.otherwise)
-        if value is not KEEP:
+        if value is not KEEP and column.role != row.given:  # a call with a role's option brings the role's value
             roles[column.role] = value
+    roles |= {role: value for role, value in row.writes if role in machine.roles}
     return Change(row.target, roles, update)

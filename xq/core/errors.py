@@ -134,7 +134,7 @@ class BadType(Error, TypeError):
 
 
 class NotFound(Error):
-    """The queue has no task with this key.
+    """The queue has no task with this key, or no group of this name.
 
     The task was acked, cancelled, killed or dropped, it never existed, or its row's status belongs to no state in
     this queue. A worker's ack raises it if the task was deleted while the function ran: nothing is left to do. With
@@ -142,8 +142,8 @@ class NotFound(Error):
     `Batch.fail` raises it for a task in another batch.
     """
 
-    def __init__(self, queue: str, key: Any, found: str = "") -> None:
-        super().__init__(f"there is no task {shown(key)} in {queue}{found}")
+    def __init__(self, queue: str, key: Any, found: str = "", what: str = "task") -> None:
+        super().__init__(f"there is no {what} {shown(key)} in {queue}{found}")
         self.key = key
         self.found = found.removeprefix(": ")  # what the table has instead, or ""
 

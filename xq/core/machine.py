@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from enum import Enum, auto
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Interval
 
-from xq.core.errors import ConfigurationError, Conflict
+from xq.core.errors import ConfigurationError, Conflict, is_integer, shown
 from xq.core.words import NAMES as NAMES
 from xq.core.words import PLAIN
 
@@ -29,7 +30,9 @@ LONGEST: Final = 10_000_000_000.0
 # Stored for math.inf among a task's own seconds, since not every database has infinity. A power of two, so that a
 # single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
-Seconds = Annotated[float, Interval(gt=0, le=LONGEST)]
+MOST_SINGLE: Final = 1_000  # values that have limits of their own
+Lasts = Annotated[timedelta, Interval(gt=timedelta(0), le=timedelta(seconds=LONGEST))]
+Seconds = Annotated[float, Interval(gt=0, le=LONGEST)] | Lasts
 Strategy = Literal["auto_increment", "time64", "uuid", "required"]
 Retval = Literal["model", "dict", "tuple"]
 On = bool  # the registry leaves out a feature whose value is False or None
@@ -38,7 +41,7 @@ On = bool  # the registry leaves out a feature whose value is False or None
 REMEMBERED: Final = ("ttl", "ttr")
 
 # Roles that only xq writes. The application may write the others; xq only reads those.
-MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts")
+MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts", "after", "lost")
 
 ENDED: Final = ("D", "Z")  # the states that end a task
 
@@ -90,10 +93,13 @@ class Transition:
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
+    # Roles and values that it writes beside those of the entered state: it is a loss, which no caller runs (max_takes).
+    writes: tuple[tuple[str, Any], ...] = ()
 
 
-# What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task.
-UNTIMED, OLD_HISTORY, DIRTY_GROUPS, ANY_READY = "untimed", "history", "dirty", "ready"
+# What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task. SETTLE:
+# something waits for ends of tasks, and must be looked at once a second (`engine/settle.py`).
+UNTIMED, OLD_HISTORY, DIRTY_GROUPS, ANY_READY, SETTLE = "untimed", "history", "dirty", "ready", "settle"
 
 
 def duty_of(timer: Transition) -> str:
@@ -105,8 +111,9 @@ def duty_of(timer: Transition) -> str:
 class Timer:
     """A task in `state` moves to `target`, as the event `event`, when the time in `column` passes.
 
-    `option` is the name under which a call passes the seconds; without it `default` applies; without both the task
-    stays. The column `runat` times the state. `deadline` times the task and continues from state to state.
+    `option` is the name under which a call passes the seconds ("": none does); without it `default` applies; without
+    both the task stays. The column `runat` times the state. `deadline` times the task and continues from state to
+    state.
     """
 
     state: str
@@ -119,11 +126,12 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Detour:
-    """An event that enters `into` enters `via` first if the call has `option`."""
+    """An event that enters `into`, or the `only` one, enters `via` first if the call has `option`."""
 
     into: str
     via: str
     option: str
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,9 @@ class Settings:
     touch_ends: bool = True  # whether touch gives a time limit to a state without one
     counts_events: bool = False  # whether events are counted beside the transitions
     guard: bool | Literal["log"] = False  # what happens to such a write: it is refused, logged, or only counted
+    groups: bool = False  # whether tasks may be members of groups
     history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
+    max_takes: int | None = None  # how many takes of a task may be lost: the last one runs the row that `writes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +194,20 @@ class Feature:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def seconds(on: bool | float) -> float | None:
+def seconds(on: bool | float | timedelta) -> float | None:
     """Return a feature's default seconds: a number, or None for True."""
-    return None if isinstance(on, bool) else float(on)
+    return None if isinstance(on, bool) else on.total_seconds() if isinstance(on, timedelta) else float(on)
+
+
+def single(of: Any, name: str) -> dict[str, Any]:
+    """Return what `of` gives for single values, by each as text and sorted. Raises ConfigurationError."""
+    if of is None:
+        return {}
+    if not isinstance(of, Mapping) or not all(isinstance(key, str) or is_integer(key) for key in of):
+        raise ConfigurationError(f"feature {name!r}: of is a mapping of texts or integers, not {shown(of)}")
+    if len(of) > MOST_SINGLE:
+        raise ConfigurationError(f"feature {name!r}: of has at most {MOST_SINGLE:,} values, not {len(of):,}")
+    return {str(key): of[key] for key in sorted(of, key=str)}
 
 
 READYING: Final = ("put", "release", "snatch", "restart", "switch", "dig")  # the methods that may move a task to R
@@ -220,11 +241,11 @@ RESERVED: Final = frozenset(
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
-    + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh")
+    + ("filter", "actor", "reason", "chunk", "look", "attempts", "fresh", "on_failure", "chain")
 )
-NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skip)[0-9].*")
+NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skipg?)[0-9].*")
 
-ROLE_DEFAULTS: Final = {"attempts": 0}  # what a new task has in a mapped role
+ROLE_DEFAULTS: Final = {"attempts": 0, "lost": 0}  # what a new task has in a mapped role
 
 
 def spread(letters: str, states: Iterable[str]) -> tuple[str, ...]:
@@ -274,13 +295,16 @@ class Machine:
         self._brings = [item for feature in self.features for item in feature.brings.items()]
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        called = [row for row in self.rows if not row.due]  # timers may be named like a method
+        called = [row for row in self.rows if not (row.due or row.writes)]  # timers may be named like a method
+        if not any(row.event == "touch" for row in called):  # without a timer it writes fields
+            called.append(Transition(TAKEN, "touch", TAKEN, fenced=self.settings.fenced, enters=False))
+        self.fenced = frozenset(row.event for row in called if row.fenced)
         for row in called:
             self._by_source.setdefault((row.source, row.event), []).append(row)
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._usual: dict[tuple[str, str], str] = {}
         # The core's rows come first, also where a feature overrides them: features must not rename a counter.
-        for row in (*CORE.transitions, *self.rows):
+        for row in (*CORE.transitions, *sorted(self.rows, key=lambda row: bool(row.writes))):
             self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
@@ -339,7 +363,8 @@ class Machine:
                     raise ConfigurationError(
                         f"feature {feature.name!r} times by {timer.column!r}: use runat or deadline"
                     )
-                self._check_option(feature.name, timer.option)
+                if timer.option:
+                    self._check_option(feature.name, timer.option)
                 for state in spread(timer.state, self.states):
                     if state not in timers:
                         raise _never_entered(feature.name, state)
@@ -360,11 +385,11 @@ class Machine:
                 for state in spread(timer.state, self.states):
                     row = Transition(state, timer.event, timer.target, due=timer.column, by=feature.name)
                     rows[state, timer.event, timer.column] = row
-        callers = [row for row in rows.values() if row.enters and not row.due and not row.named]
+        callers = [row for row in rows.values() if row.enters and not (row.due or row.named or row.writes)]
         for feature in self.features:
             for detour in feature.detours:
                 for row in callers:
-                    if row.target == detour.into and not row.given:
+                    if row.target == detour.into and not row.given and detour.only in ("", row.event):
                         by_detour = replace(row, target=detour.via, given=detour.option, by=feature.name)
                         rows.setdefault((row.source, row.event, detour.option), by_detour)
         return tuple(rows.values())
@@ -377,7 +402,10 @@ class Machine:
             if not row.enters and not self.timers.get(source):
                 continue  # touch cannot prolong a state without a timer
             for target in spread(row.target, self.states):
-                given = next((d.option for d in self.detours if d.via == target), "") if named else row.given
+                ways = [detour for detour in self.detours if detour.via == target] if named else []
+                given = next((way.option for way in ways if not way.only), "") if named else row.given
+                if ways and not given:
+                    continue  # only one event leads there
                 fenced = row.fenced and self.settings.fenced
                 stays = source == target and row.enters and not (named or given)
                 found = replace(row, source=source, target=target, given=given, fenced=fenced)
@@ -441,7 +469,7 @@ class Machine:
                 )
             for row in self.rows if guard.role else ():
                 # when a session ends, its tasks are released
-                by_itself = row.due or (row.source, row.event) == (TAKEN, "release")
+                by_itself = row.due or row.writes or (row.source, row.event) == (TAKEN, "release")
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
                         f"feature {guard.name!r} holds for {PLAIN.state(row.target)}, and not for "
@@ -491,6 +519,11 @@ class Machine:
             found |= more
         return tuple(state for state in self.states if state in found)
 
+    @cached_property
+    def last_take(self) -> Transition | None:
+        """The row that ends a task whose last take was lost (the feature max_takes), or None."""
+        return next((row for row in self.rows if row.writes), None)
+
     def guard(self, name: str) -> Guard | None:
         """Return the guard with this name, or None."""
         return next((guard for guard in self.guards if guard.name == name), None)
@@ -528,10 +561,10 @@ class Machine:
         A deadline times the task, so only rows before a take accept it.
         """
         if not row.enters:
-            return frozenset({"increment"})
+            return frozenset({"increment"} if self.timers[row.source] else ())
         timers = self.timers.get(row.target, ())
         timed = (timer.option for timer in timers if timer.column == "runat" or self.before_take(row))
-        return frozenset({*timed, *self.remembers(row), *filter(None, [row.given])})
+        return frozenset(filter(None, {*timed, *self.remembers(row), row.given}))
 
     def options(self, event: str) -> frozenset[str]:
         """Return the options, in seconds, that `event` takes in any state."""
@@ -561,7 +594,8 @@ class Machine:
         for row in self.rows:
             event = f"{row.event} ({row.due})" if row.due else row.event + " (picks)" * row.picks
             timers = self.timers.get(row.target, ()) if row.enters else ()
-            timed = " ".join(t.option if t.default is None else f"{t.option}={t.default:g}" for t in timers)
+            named = ((timer.option or timer.event, timer.default) for timer in timers)
+            timed = " ".join(name if default is None else f"{name}={default:.12g}" for name, default in named)
             timed = timed if row.enters else "+ increment"
             rest = (event, row.given, row.target, timed, row.by)
             merged.setdefault(rest, []).append(row.source + "!" * row.fenced)

@@ -23,7 +23,7 @@ NONE: Final[Mapping[str, Any]] = {}  # no options, or no fields
 PARAMETERS = {
     "put": ("wait", "timeout"),
     "take": ("timeout", "tube"),
-    **dict.fromkeys(("ack", "bury"), ("update",)),
+    **dict.fromkeys(("ack", "bury", "touch"), ("update",)),
     "release": ("update", "tube", "attempts"),
     "dig": ("n", "update", "fresh"),
     "restart": ("fresh",),
@@ -55,6 +55,14 @@ class PutOptions(Times, total=False):
     """The options for put, for type checkers."""
 
     on_conflict: Literal["raise", "skip", "replace"] | None
+    after: object
+    on_failure: Literal["hold", "kill", "run"] | None
+
+
+class PutManyOptions(PutOptions, total=False):
+    """The options for put_many, for type checkers."""
+
+    chain: bool
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,16 @@ def seconds_of(option: str, value: object, ends: bool = False) -> float | None:
         never = "" if ends else ", or math.inf"
         raise BadValue(f"{option} is a number of seconds from 0 to {LONGEST:.0f}{never}, not {shown(value)}")
     return float(value)
+
+
+def touched_by(increment: object, update: object) -> dict[str, Any]:
+    """Return the options of a touch, which has an increment or an update. Raises BadType and BadValue."""
+    if increment is None:
+        if update is None:
+            raise BadType("touch needs increment=, a number of seconds, or update=, your fields, or both")
+        return {}
+    seconds_of("increment", increment, ends=True)
+    return {"increment": increment}
 
 
 def _moment(at: object) -> float:
@@ -166,7 +184,7 @@ class CallOptions:
             row = self._chosen[meant] = self._choose(source, event, seconds, to)
         if not seconds and _needs_nothing(row):
             return row
-        if not row.enters and seconds.get("increment") is None:
+        if not row.enters and seconds.get("increment", 0) is None:
             raise BadValue(f"{event} needs increment=seconds, a finite number")
         if row.given and seconds.get(row.given, seconds.get("at")) is None:
             raise BadValue(f"{row.given} must end: math.inf would never let the task become ready")

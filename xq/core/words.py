@@ -37,6 +37,10 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.3g} s" if abs(seconds) >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
+def never_finished(n: int) -> str:
+    return f"taken {n:,} times and never finished"
+
+
 def counted(n: int, ended: bool = True) -> str:
     """Return a number; "10,000+" if the count has not come to the end."""
     return f"{n:,}{'' if ended else '+'}"

@@ -319,9 +319,9 @@ class Duties:
             raise failed
         if not self._members or self._may_only_read(bool(found["read only"])):
             return RECORDS
-        paused = defaultdict[str, list[str | None]](list)
+        paused = defaultdict[str, list[tuple[str, int]]](list)
         for name, tube, _, whole in found["pause"]:
-            paused[name].append(None if whole else tube)
+            paused[name].append((tube, whole))
         cancelled = {name for _, name, *_ in found["cancelled"]}
         self._each(self.read_records, lambda each: each.end_read(begun[each], paused[each.source_name], cancelled))
         return self._fire(found["schedule"])

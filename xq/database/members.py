@@ -83,8 +83,8 @@ class Member(ABC):
         """Return a number for the read that begins now."""
         return 0
 
-    def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
-        """Use what was read: the paused tubes (None for the whole queue), and the names that cancelled tasks have."""
+    def end_read(self, begun: int, paused: Collection[tuple[str, int]], cancelled: Collection[str]) -> None:
+        """Use what was read: the pauses (name, whole), and the names that cancelled tasks have."""
         return
 
     def fire(self, schedule: str) -> bool:

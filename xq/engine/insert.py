@@ -9,12 +9,14 @@ from functools import partial
 from itertools import product
 from typing import Any, Generic, NoReturn
 
-from xq.core.compile import After, Given, Own, Selector, change
+from xq.adapters.databases.named import filled
+from xq.core.compile import After, Given, Own, Selector, Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
-from xq.core.kinds import REFUSALS, Field, Row, T
+from xq.core.kinds import REFUSALS, ErrorKind, Field, Row, T
 from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, Guard, Marker, Sql, Transition
 from xq.core.options import NONE, Spans, seconds_of
 from xq.core.values import New, Parts, Tasks, check_role, named
+from xq.engine.dependants import Dependants
 from xq.engine.executor import Begun
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
@@ -23,6 +25,11 @@ PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it 
 # Values per INSERT: 200 tasks of 24 fields. A driver keeps 100 prepared statements a connection, of 140 bytes a value.
 VALUES = 5_000
 PUT_TRIES = 20  # attempts, if a generated key is in use or the holder of a unique value disappears
+
+
+class _UndoneError(Exception):
+    """Undoes a transaction."""
+
 
 BY_SQL = (After, Given, Own, Marker, Sql)  # what a statement writes that the database computes
 
@@ -34,6 +41,8 @@ class AskedPut:
     transition: Transition
     seconds: Spans
     conflict: str = "raise"
+    waits: str = ""  # what the role after holds: the task waits for others
+    found: list[Row] | None = None  # gets the rows that had the unique values: these tasks are no new rows
 
 
 class Inserts(Generic[T]):
@@ -50,10 +59,15 @@ class Inserts(Generic[T]):
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self.plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options
+        self._dependants = Dependants(tasks, steps) if "after" in self.machine.roles else None
+        if self._dependants:
+            steps.settling.settlers.append(self._dependants)
 
     def put(self, task: object, options: Mapping[str, Any] = NONE) -> T:
         """Put one task, and return it. Raises as `put_many`."""
         executor = self.executor
+        if "chain" in options:
+            self.tasks.options.refuse_option("put", "chain")
         if options or executor.observers.around_put is not None or executor.store.unit is not None:
             return self.put_many([task], options)[0]
         new = self.tasks.new(task)
@@ -65,27 +79,47 @@ class Inserts(Generic[T]):
         rows, _ = self._insert(self.plain, new, begun)
         return self.tasks.read(rows[0]) if rows else self._refuse()
 
-    def put_many(self, tasks: Sequence[object], options: Mapping[str, Any] = NONE) -> list[T]:
+    def put_many(
+        self, tasks: Sequence[object], options: Mapping[str, Any] = NONE, found: list[Row] | None = None
+    ) -> list[T]:
         """Put all of the tasks or none, and return them in the same order.
+
+        `found` gets the rows that were there, and were skipped or replaced.
 
         Raises BadType, BadValue, FeatureOff, Full, Duplicate, and WrongState if a taken task would be replaced.
         """
         if (around := self.executor.observers.around_put) is None:
-            return self._put_many(tasks, options)
-        return around(lambda trace: self._put_many(tasks, options, trace), len(tasks))
+            return self._put_many(tasks, options, found)
+        return around(lambda trace: self._put_many(tasks, options, found, trace), len(tasks))
 
-    def _put_many(self, tasks: Sequence[object], options: Mapping[str, Any], trace: str | None = None) -> list[T]:
+    def _put_many(
+        self, tasks: Sequence[object], options: Mapping[str, Any], found: list[Row] | None, trace: str | None = None
+    ) -> list[T]:
         asked = self.plain
         if options:
-            options = dict(options)
-            conflict = self.tasks.options.on_conflict(options)
-            seconds = self.tasks.options.check("put", options)
-            asked = AskedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict)
+            options, dependants = dict(options), self._dependants
+            waits = dependants.waits(options) if dependants else None
+            asked = self._asked(options, found)
+            if dependants and waits:
+                options.pop("delay", None)
+                late = self._asked({**options, "after": 0})
+                late.seconds, late.waits = {**late.seconds, "after": None}, waits.how
+                return dependants.put(tasks, waits, *(partial(self._put_asked, each, trace) for each in (asked, late)))
+        return self._put_asked(asked, trace, tasks)
+
+    def _asked(self, options: dict[str, Any], found: list[Row] | None = None) -> AskedPut:
+        conflict = self.tasks.options.on_conflict(options)
+        seconds = self.tasks.options.check("put", options)
+        return AskedPut(self.tasks.options.choose(ABSENT, "put", seconds), seconds, conflict, found=found)
+
+    def _put_asked(self, asked: AskedPut, trace: str | None, tasks: Sequence[object]) -> list[T]:
         if (unit := self.executor.store.unit) is not None:
             with suppress(Duplicate) if asked.conflict != "raise" else nullcontext():
                 if (done := unit.put(tasks, asked, trace)) is not None:
                     return list(done)
         brought = self.tasks.new_many(tasks)
+        if asked.waits:
+            brought = [new.with_default(self.tasks.table.roles["after"].name, asked.waits) for new in brought]
         if trace is not None and (role := self.tasks.table.roles.get("trace")):
             brought = [new.with_default(role.name, trace) for new in brought]
         for new, option in product(brought, asked.seconds):
@@ -131,6 +165,8 @@ class Inserts(Generic[T]):
                 for i, holder in holders.items():
                     if task := self._instead(asked, holder, part.at([i])):
                         tasks[places[i]] = task
+                        if asked.found is not None:
+                            asked.found.append(holder)
                 part, places = part.at(put), [places[i] for i in put]
             tasks.update(zip(places, self._as_put(rows or [], part), strict=True))
             tried = tried + 1 if len(tasks) == before else 0
@@ -213,6 +249,40 @@ class Inserts(Generic[T]):
             return rows, complete
         raise ConfigurationError(f"{self.name}: the strategy of the feature id makes keys that are taken already")
 
+    def later(self, task: object) -> str:
+        """Return SQL that puts a task, without options, when it runs, in whatever program. Raises as `put`.
+
+        It skips a task whose unique value another one has then that is not taken. The limit of a queue does not hold
+        it up. It is tried, and undone.
+        """
+        _, binding = self.executor.begin(reviews=True)
+        dialect, store, new = binding.dialect, self.executor.store, self.tasks.new(task)
+        new = self.tasks.with_keys(new) if self._makes_keys else new
+        dialect = dialect.in_full(store)
+        row = dict(zip(new.names, new.rows[0], strict=True))
+        by_column = {field.column: row[field.name] for field in self.tasks.table.fields if field.name in row}
+        literals = dialect.literals(store, dialect.table_in_schema, by_column)
+        made = dialect.moves.put_later(
+            change(self.machine, self.plain.transition, frozenset(new.own)),
+            {dialect.quote(column): text for column, text in literals.items()},
+        )
+        values = {**self.executor.values(new.own), "now": None, "context": dialect.put_context()}
+        known = {name: dialect.literal(value) for name, value in values.items()}
+        put, later, holder = (filled(text, **known) for text in made)
+
+        def tried() -> NoReturn:
+            if not holder or not dialect.execute(store, holder, {}):
+                self.executor.run(binding.changes(store, Statement(put), "put"))
+            raise _UndoneError
+
+        try:
+            self.executor.transaction(tried, caught=True)
+        except Exception as error:
+            # A unique value that another task has now may be free then.
+            if not isinstance(error, (_UndoneError, Duplicate)) and store.classify(error) is not ErrorKind.DUPLICATE:
+                raise
+        return later
+
     # rows that an ORM inserts by itself
 
     def written(self, asked: AskedPut, values: Mapping[str, Any]) -> dict[Field, Any]:
@@ -237,6 +307,8 @@ class Inserts(Generic[T]):
         word = self.executor.definition.words[asked.transition.target]
         brought = {**row, **dict(zip(by_sql, found, strict=True)), **ROLE_DEFAULTS, "status": word}
         made = {roles[role]: value for role, value in brought.items() if role in roles}
+        if asked.waits:
+            made[roles["after"]] = asked.waits
         for role, make in self.machine.fill.items():
             field = self.tasks.table.key[0] if role == "key" else roles[role]
             if values.get(field.name) is None:

@@ -103,7 +103,7 @@ class NamedMoves(Generic[T]):
         sources = {event: self.machine.sources(event) for event in self.machine.events}
         self._only = {event: states[0] for event, states in sources.items() if len(states) == 1}
         self._plain = {event: Asked(event, NONE, NONE) for event in self._only}  # the calls without options and fields
-        self.fenced = frozenset(row.event for row in self.machine.rows if row.fenced)
+        self.fenced = self.machine.fenced
 
     def one(
         self,
@@ -348,9 +348,11 @@ class NamedMoves(Generic[T]):
         if observers.anybody and not connection.pipelines:  # its callbacks after a commit need the ORM's transaction
             return self.executor.transaction(lambda: (self.ack_those(taken)[0], take()), locks=False, caught=True)
         acked, found = connection.as_one(partial(self._acks, taken, begun), take)
-        rows = list(chain(*acked))
-        if rows and observers.anybody:  # there were none yet when each ack was sent
-            observers.notify("ack", TAKEN, self.tasks.options.choose(TAKEN, "ack", taken[0][1].seconds).target, rows)
+        if (rows := list(chain(*acked))) and connection.pipelines:  # there were none yet when each ack was sent
+            target = self.tasks.options.choose(TAKEN, "ack", taken[0][1].seconds).target
+            if observers.anybody:
+                observers.notify("ack", TAKEN, target, rows)
+            self.steps.settling.settle_later(rows, "ack", TAKEN, target)
         return rows, found
 
     def _acks(self, taken: Sequence[tuple[Taken, Asked]], begun: Begun) -> list[list[Row]]:

@@ -15,6 +15,7 @@ from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
 from xq.engine.executor import Executor
 from xq.engine.rates import Rates
+from xq.engine.settle import Settling
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
 
@@ -29,6 +30,7 @@ class Steps:
         self.machine = machine = tasks.machine
         self._unique = machine.guard("unique") is not None
         self.rates = Rates(tasks) if machine.guard("rate") else None
+        self.settling = Settling(executor)  # what the ends of tasks set off
         self._counts = machine.settings.counts_events
 
     def drop_full_buckets(self) -> None:
@@ -36,7 +38,9 @@ class Steps:
         if self.rates:
             self.executor.run(self.executor.dialect.records.drop_full_buckets)
 
-    def oldest(self, transition: Transition, n: int | None, tube: bool, skips: int = 0, passed: int = 0) -> Selector:
+    def oldest(
+        self, transition: Transition, n: int | None, tube: bool, skips: tuple[int, ...] = (), passed: int = 0
+    ) -> Selector:
         """Return the selector for a call that chooses the `n` oldest tasks itself (None: all)."""
         way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
         return Selector(way, transition.source, tube=tube, skips=skips, passed=passed)
@@ -84,6 +88,8 @@ class Steps:
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:
             notified = ""
+        if self.settling.settlers:
+            run = self.settling.settled(binding, event, which, transition, run)
         return Step(statement, run, notified, source, target, brings or self._unique)
 
     def _counting(self, binding: Binding, event: str, transition: Transition, run: Run) -> Run:

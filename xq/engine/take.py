@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Final, Generic
 
 from xq.core import time
-from xq.core.compile import Selector
+from xq.core.compile import SKIPS, Selector
+from xq.core.connections import Connection
 from xq.core.errors import UnknownSession
 from xq.core.kinds import Row, T, UnreadRow
 from xq.core.machine import READY, TAKEN, Transition
@@ -18,7 +19,7 @@ from xq.database.sessions import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
 from xq.engine.in_doubt import InDoubtTakes
-from xq.engine.pauses import Pauses
+from xq.engine.pauses import Pauses, Skips
 from xq.engine.steps import PER_MOVE
 from xq.engine.timers import SWEEP_AFTER, Swept, Timers
 from xq.engine.unmovable import Unmovable
@@ -43,6 +44,8 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self.pauses = pauses
         self.unmovable = Unmovable(timers.unattended)
+        utubes = self.machine.guard("utube")
+        self.fair = utubes is not None and utubes.value[-1]
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
     def oldest(
@@ -91,19 +94,19 @@ class Takes(Generic[T]):
                 if not is_of_a_task or self.store.in_transaction() or tried == TAKE_TRIES:
                     raise
                 n = 1  # one at a time, up to the task that is the reason
-                which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
+                which = self.steps.oldest(transition, n, tube is not None, skipped.counts, len(passed))
                 if not self.unmovable.put_aside(which, values):
                     time.sleep(BEING_MOVED[0])  # another call may be at that task
         return []
 
     def _prepare(
         self, transition: Transition, tube: str | None, but: tuple[str, ...]
-    ) -> tuple[Begun, tuple[str, ...], Swept | None] | None:
+    ) -> tuple[Begun, Skips, Swept | None] | None:
         """Start the maintenance, read the pauses, and do what is left to do before the look for a task.
 
-        Return what to take with, the tubes to skip, and the sweep if there was one; None if a pause leaves no task.
+        Return what to take with, what to skip, and the sweep if there was one; None if a pause leaves no task.
         """
-        executor, takes, skipped = self.executor, transition.target == TAKEN, but
+        executor, takes, skipped = self.executor, transition.target == TAKEN, Skips(but, ())
         connection, binding = begun = executor.begin()
         dialect, clock = binding.dialect, executor.clock
         if takes and clock is None and self._maintenance.maintained is not binding:
@@ -118,8 +121,8 @@ class Takes(Generic[T]):
             if paused is not None:
                 if paused.stops(tube):
                     return None
-                if tube is None:
-                    skipped = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
+                tubes = tuple(sorted({*paused.tubes, *but})) if but else paused.tubes
+                skipped = Skips(tubes if tube is None else (), paused.groups)
         # Beside a maintenance thread, too: that may be late, and a take finds what has fallen due before it.
         time_to_sweep = clock is not None or time.monotonic() - self.timers.swept_at > SWEEP_AFTER
         if not (time_to_sweep or dialect.moves.has_dirty_groups or self.in_doubt.pending):
@@ -144,7 +147,7 @@ class Takes(Generic[T]):
         n: int | None,
         transition: Transition,
         tube: str | None,
-        skipped: tuple[str, ...],
+        skipped: Skips,
         passed: Sequence[Parts],
         seconds: Spans,
         fields: Mapping[str, Any],
@@ -155,14 +158,14 @@ class Takes(Generic[T]):
         values = {"now": None if clock is None else clock.now, "n": most, "owner": None, "tube": tube}
         if seconds:
             values |= executor.values(seconds)
-        if skipped:
-            values |= {f"skip{i}": each for i, each in enumerate(skipped)}
+        if any(skipped):
+            values |= skipped.values
         if passed:
             values |= numbered(passed)
-        name = event, (n == 1, tube is None, len(skipped), len(passed)), transition.target, (*seconds,), (*fields,)
+        name = event, (n == 1, tube is None, skipped.counts, len(passed)), transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            which = self.steps.oldest(transition, n, tube is not None, len(skipped), len(passed))
+            which = self.steps.oldest(transition, n, tube is not None, skipped.counts, len(passed))
             step = self.steps.compile(binding, name, which, transition)
         if fields:
             values.update(zip(step.statement.names, fields.values(), strict=True))
@@ -178,7 +181,7 @@ class Takes(Generic[T]):
                 values |= self.machine.brought(token)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = executor.transaction(partial(self._taken, step, values, token, swept), locks=False)
-            elif rows := executor.run(step, values, connection):
+            elif rows := self._run_once(step, values, connection):
                 is_plain = len(rows) == 1 and type(rows[0]) is not UnreadRow and token is not None
                 tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
@@ -193,11 +196,30 @@ class Takes(Generic[T]):
             raise
 
     def _taken(self, step: Step, values: dict[str, Any], token: str | None, swept: Swept | None) -> list[T]:
-        rows = self.executor.run(step, values)
+        rows = self._run_once(step, values)
         return self._in_order(rows or self._found_late(step, values, swept), token)
 
+    def _run_once(self, step: Step, values: dict[str, Any], connection: Connection | None = None) -> list[Row]:
+        """Run a step. With fair takes, a statement finds one task of each utube: repeat it for up to `n`."""
+        if not self.fair or values["n"] == 1 or step.source != READY:
+            return self.executor.run(step, values, connection)
+        return self.executor.transaction(partial(self._by_turns, step, values), locks=False)
+
+    def _by_turns(self, step: Step, values: dict[str, Any]) -> list[Row]:
+        # In one transaction: else a task could fall due, and be taken again in the next round.
+        utubes, n, rows = self.executor.dialect.moves.groups, values["n"], list[Row]()
+        assert utubes is not None
+        last: int | None = utubes.last_change(self.store)
+        while last is not None and (found := self.executor.run(step, values)):
+            self.tasks.sort(found)
+            rows += found
+            last = None if len(rows) == n else utubes.look_again(self.store, last)
+            values = values if n == self.executor.dialect.no_limit else {**values, "n": n - len(rows)}
+        return rows
+
     def _in_order(self, rows: list[Row], token: str | None) -> list[T]:
-        self.tasks.sort(rows)
+        if not self.fair:  # else each round is sorted
+            self.tasks.sort(rows)
         if token is None:
             return self.tasks.returned_all(rows)
         for row in rows if UnreadRow in map(type, rows) else ():
@@ -215,7 +237,7 @@ class Takes(Generic[T]):
             swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if (sure or (queries.next_due and self.any_ready())) and (rows := self.executor.run(step, values)):
+            if (sure or (queries.next_due and self.any_ready())) and (rows := self._run_once(step, values)):
                 return rows
             found = self._sweep_on(swept, values, pauses)
         return []
@@ -251,7 +273,7 @@ class Takes(Generic[T]):
     def _finds(self, query: Callable[[Selector], str], values: dict[str, Any]) -> bool:
         if values["owner"] is None or self.store.in_transaction():  # which may see an old snapshot
             return False
-        skips = sum(name.startswith("skip") and name[4:].isdigit() for name in values)
+        skips = tuple(sum(name[len(by) :].isdigit() for name in values if name.startswith(by)) for by in SKIPS.values())
         passed = sum(name.startswith("k0_") for name in values)
         sql = query(Selector("first", READY, tube=values["tube"] is not None, skips=skips, passed=passed))
         return bool(sql and self.executor.run(sql, values))

@@ -9,20 +9,24 @@ import json
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from xq.core import time
-from xq.core.compile import Fence, Selector, Statement
-from xq.core.errors import BadValue
+from xq.core.compile import Fence, Lost, Selector, Statement
+from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
-from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, READY, TAKEN, UNTIMED, Transition, duty_of
+from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
+from xq.core.words import never_finished
 from xq.engine.binding import Binding
 from xq.engine.steps import PER_MOVE, Steps
 
 PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
+LOSSES: Final = ("died", "ttr")  # the events by which a take ends that nobody has ended
+NAMED: Final = 5  # tasks that the log names
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
 
@@ -55,8 +59,10 @@ class UnattendedMoves:
         Raises if the database rejects one.
         """
         which, release, values = self._owned(ranges)
-        while self._run(event, which, release, {**values, "n": PER_MOVE}, caught=True) == PER_MOVE:
-            pass
+        for name, lost, row in self._losses(event, release):
+            some = which._replace(lost=lost)
+            while self._run(name, some, row, {**values, "n": PER_MOVE}, caught=True) == PER_MOVE:
+                pass
 
     def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence) -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
@@ -72,10 +78,31 @@ class UnattendedMoves:
             values |= {f"first{i}": first, f"end{i}": end}
         return Selector("owned", TAKEN, ranges=len(ranges)), release, values
 
+    def _losses(self, event: str, row: Transition) -> list[tuple[str, Lost, Transition]]:
+        """Return the moves of tasks whose takes end by `event`: each an event, the takes that it is for, and its row.
+
+        They are two if the feature max_takes counts it: of tasks whose last take it was, and of the others.
+        """
+        last = self.machine.last_take
+        if last is None or event not in LOSSES or (row.source, row.target) != (last.source, READY):
+            return [(event, "", row)]
+        return [(last.event, "last", last), (event, "earlier", replace(row, writes=(("lost", PLUS_ONE),)))]
+
     def move(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
     ) -> Moved:
-        """Move a batch of the tasks that `which` selects; `one` selects one of them by its key.
+        """Move a batch of the tasks that `which` selects; `one` selects one of them by its key."""
+        ways = self._losses(event, transition)
+        moved = [
+            self._move(event, which._replace(lost=lost), one._replace(lost=lost), row, values)
+            for event, lost, row in ways
+        ]
+        return Moved(*map(sum, zip(*moved, strict=True)))
+
+    def _move(
+        self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any]
+    ) -> Moved:
+        """Move a batch as `move`, by one row of the machine.
 
         If the database rejects the batch, it is halved, again and again, and the rejected tasks are logged.
         """
@@ -104,7 +131,12 @@ class UnattendedMoves:
     ) -> int:
         connection, binding = self.executor.begin()
         step = self.steps.move(binding, event, which, transition)
-        return len(self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught))
+        rows = self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught)
+        if rows and transition is self.machine.last_take:
+            keys = ", ".join(shown(self.tasks.app_key_of(row)) for row in rows[:NAMED])
+            told = f"{keys}{' ...' * (len(rows) > NAMED)} {'were' if len(rows) > 1 else 'was'}"
+            self.log.error("task %s %s", told, never_finished(self.machine.settings.max_takes or 1))
+        return len(rows)
 
     def _in_parts(
         self, event: str, which: Selector, one: Selector, transition: Transition, values: Mapping[str, Any], look: Look
@@ -139,7 +171,7 @@ class Swept(NamedTuple):
     forgotten: int = 0  # deleted rows of the history
     refused: int = 0  # tasks that the database rejected
     refreshed: int = 0  # group heads
-    readied: int = 0  # the moved tasks that are ready now
+    readied: int = 0  # the moved tasks that are ready now, and what was settled, which may have put some
 
 
 class Timers:
@@ -150,6 +182,7 @@ class Timers:
         self.store = unattended.store
         self.unattended = unattended
         self.machine = unattended.machine
+        self.settling = unattended.steps.settling
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
         self._timers = {duty_of(timer): timer for timer in self.machine.due}
@@ -170,6 +203,13 @@ class Timers:
 
         After a batch the next run reads that again.
         """
+        if SETTLE not in left:
+            return self._expire(left)
+        seconds = self._expire({duty: left[duty] for duty in left if duty != SETTLE})
+        self.settling.look()  # after the timers, which an error must not hold up
+        return min(seconds, max(0.0, self.settling.next_at - time.monotonic()))
+
+    def _expire(self, left: Mapping[str, float]) -> float:
         now = time.monotonic()
         due = [duty for duty, seconds in left.items() if seconds <= 0]
         if not due:
@@ -192,7 +232,7 @@ class Timers:
 
     def sweep(self) -> int:
         """Move the due tasks until none is left, and delete old history. Return the number of moves."""
-        moves, swept = 0, None
+        moves, swept, self.settling.next_at = 0, None, 0.0
         while swept is None or swept.moved or swept.refreshed or swept.forgotten == PER_MOVE:
             swept = self._sweep_batch([*self._due(), OLD_HISTORY])
             moves += swept.moved
@@ -218,6 +258,7 @@ class Timers:
         forgotten = self._forget(binding) if OLD_HISTORY in due else 0
         is_dirty = DIRTY_GROUPS in due or (moved and binding.dialect.moves.has_dirty_groups)
         refreshed = self.refresh_groups() if is_dirty else 0
+        readied += self.settling.look() if SETTLE in due else 0
         return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
     def _unheld(self, binding: Binding) -> dict[str, Any] | None:

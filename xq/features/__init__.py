@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 from xq.core.machine import Feature, Retval, Strategy
+from xq.features.after import after
 from xq.features.buried import buried
 from xq.features.delayed import delayed
 from xq.features.endless import endless
 from xq.features.events import events
+from xq.features.groups import groups
 from xq.features.guard import guard
 from xq.features.history import history
 from xq.features.id import id
 from xq.features.keep import keep
 from xq.features.lifetime import lifetime
 from xq.features.limit import limit
+from xq.features.max_takes import max_takes
 from xq.features.not_check_session import not_check_session
 from xq.features.priority import priority
 from xq.features.rate import rate
@@ -27,7 +31,7 @@ from xq.features.utube import utube
 from xq.features.zombie import zombie
 
 Switch = bool | Feature | None  # None is off, as False; a Feature is used as it is
-Lasting = bool | float | Feature | None
+Lasting = bool | float | timedelta | Feature | None
 
 
 class Features(TypedDict, total=False):
@@ -40,21 +44,24 @@ class Features(TypedDict, total=False):
     retval: Retval | Feature | None
     buried: Switch | Literal["any"]
     delayed: Switch
-    keep: Switch
+    keep: Switch | timedelta
     zombie: Lasting
     ttl: Lasting
     lifetime: Lasting
     ttr: Lasting
     not_check_session: Switch
     unique: Switch | str
-    utube: Switch | int
+    utube: Switch | int | Mapping[str, Any]
     limit: int | Feature | None
+    max_takes: int | Mapping[str, Any] | Feature | None
     rate: str | Mapping[str, Any] | Feature | None
+    groups: Switch
     guard: Switch | Literal["log"]
     history: Lasting
     events: Switch
     priority: Switch
     endless: Switch
+    after: Switch
 
 
 FEATURES: Mapping[str, Callable[..., Feature]] = {
@@ -73,11 +80,14 @@ FEATURES: Mapping[str, Callable[..., Feature]] = {
         unique,
         utube,
         limit,
+        max_takes,
         rate,
+        groups,
         guard,
         history,
         events,
         priority,
         endless,
+        after,
     )
 }

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from xq.core.errors import ConfigurationError, is_integer, shown
-from xq.core.machine import Feature, Guard
+from xq.core.machine import Feature, Guard, single
 
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
 RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
 BY = ("utube", "tube")
 LONGEST_REFILL = 2**53  # microseconds
+KNOWN = ("limit", "burst", "window")  # of a bucket
 
 
 def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
@@ -22,20 +23,41 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     not limited. The takes are evenly spaced. With "burst": 20, up to 20 come at once after a pause, and the others
     are 1 / (100 - 20 + 1) minutes apart, so that no minute has more than 100. With "window": False, too, the others are
     1 / 100 minutes apart, as in a token bucket: a queue that is never empty takes 100 a minute, and the minute that
-    begins with a burst has up to 119.
+    begins with a burst has up to 119. "of": {"acme": "1000/m", "free": {"limit": "10/m", "burst": 5}} gives single
+    values limits of their own, and the others the common one; each has the common burst and window if it names none.
     """
     given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
-    if unknown := given.keys() - {"limit", "by", "burst", "window"}:
+    if unknown := given.keys() - {*KNOWN, "by", "of"}:
         first = shown(sorted(map(str, unknown))[0])
-        raise ConfigurationError(f"feature 'rate' knows limit, by, burst and window, not {first}")
-    text, by, burst, window = given.get("limit"), given.get("by"), given.get("burst"), given.get("window", True)
+        raise ConfigurationError(f"feature 'rate' knows limit, by, burst, window and of, not {first}")
+    by = given.get("by")
+    if by not in (None, *BY):
+        raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
+    common = {name: given[name] for name in given.keys() & KNOWN}
+    (interval, slack), canonical = _bucket(common, {})
+    of, singles = {}, {}
+    for value, own in single(given.get("of"), "rate").items():
+        own = {"limit": own} if isinstance(own, str) else own
+        if not isinstance(own, Mapping) or own.keys() - KNOWN:
+            raise ConfigurationError(f"feature 'rate': of {shown(value)} is a limit or limit, burst and window")
+        of[value], singles[value] = _bucket(own, common)
+    if of and not by:
+        raise ConfigurationError('feature \'rate\': of needs "by": "utube" or "tube", the role that has these values')
+    guard = Guard("rate", role=by or "", value=(interval, slack, of))
+    structure = canonical | ({"by": by} if by else {}) | ({"of": singles} if of else {})
+    return Feature("rate", needs=(by,) if by else (), guards=(guard,), structure=structure)
+
+
+def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Return the microseconds between two tasks, those of slack, and the structure; what it lacks is as in `common`."""
+    text, window = given.get("limit"), given.get("window", common.get("window", True))
     found = RATE.fullmatch(text) if isinstance(text, str) else None
     span = int(found[2] or 1) * SPANS[found[3]] * 1_000_000 if found else 0
     if not found or not span:
         raise ConfigurationError(f'feature \'rate\' takes a limit such as "100/m" or "5/10s", not {shown(text)}')
-    if by not in (None, *BY):
-        raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
-    most, burst = int(found[1]), 1 if burst is None else burst
+    most, burst = int(found[1]), given.get("burst")
+    if burst is None:
+        burst = min(most, common.get("burst") or 1)
     if not is_integer(burst) or not 0 < burst <= most:
         raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
     if not isinstance(window, bool):
@@ -43,7 +65,5 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     interval = -(-span // (most - burst + 1 if window else most))  # see token_buckets.py
     if burst * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
-    guard = Guard("rate", role=by or "", value=(interval, interval * (burst - 1)))
-    needs = (by,) if by else ()
-    canonical = {"limit": text, "burst": burst} | ({"by": by} if by else {}) | ({} if window else {"window": False})
-    return Feature("rate", needs=needs, guards=(guard,), structure=canonical)
+    canonical = {"limit": text, "burst": burst} | ({} if window else {"window": False})
+    return (interval, interval * (burst - 1)), canonical

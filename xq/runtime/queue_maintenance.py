@@ -116,7 +116,7 @@ class QueueMaintenance(Member):
     def begin_read(self) -> int:
         return self.pauses.begin()
 
-    def end_read(self, begun: int, paused: Collection[str | None], cancelled: Collection[str]) -> None:
+    def end_read(self, begun: int, paused: Collection[tuple[str, int]], cancelled: Collection[str]) -> None:
         self.pauses.end(begun, paused)
         for worker in copied(self.named.workers) if cancelled else ():
             worker.see_cancelled(cancelled)

@@ -175,6 +175,18 @@ class Waiting(Generic[T]):
                 raise
             raise full from error
 
+    def until(self, what: str, timeout: float | None, look: Callable[[], bool]) -> Wait[bool]:
+        """Look until that returns True, up to `timeout` seconds (None: without limit). Return whether it did."""
+        deadline, awake, pause = Deadline(timeout), Awake(), UNATTENDED / 4
+        with self._may_wait(what, timeout):
+            while not look():
+                if deadline.left <= 0:
+                    return False
+                if self._alone():
+                    self.takes.timers.sweep_if_any()
+                yield Sleep(awake, min(deadline.left, pause := min(2 * pause, 0.5)))
+        return True
+
     def _sleep(self, waiter: Waiter, deadline: Deadline, looks: bool = True) -> Wait[bool]:
         """Sleep until woken, or until the next look without a wake-up. Return whether to look.
 

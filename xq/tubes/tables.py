@@ -28,6 +28,7 @@ FIELDS: Mapping[str, Callable[[], pw.Field[Any]]] = {
     "tube": lambda: pw.TextField(null=True),
     "owner": lambda: pw.CharField(max_length=64, null=True),
     "attempts": lambda: pw.IntegerField(default=0),
+    "lost": lambda: pw.IntegerField(default=0),
     "ttl": lambda: pw.DoubleField(null=True),
     "ttr": lambda: pw.DoubleField(null=True),
     "utube": lambda: pw.TextField(default="nil"),

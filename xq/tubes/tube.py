@@ -35,6 +35,7 @@ CALLS: Final = ("ack", "bury", "delay", "delete", "kick", "put", "release", "tak
 # Event names where a tube's differs from its queue's; "" reports nothing.
 REPORTED_AS: Final[Mapping[str, str]] = {
     "died": "release",
+    "max_takes": "bury",
     "snatch": "release",
     "dig": "kick",
     "kill": "delete",
@@ -291,7 +292,7 @@ class Tube:
         0 changes nothing and counts no touch. A task without a time limit stays without one. Raises BadValue for a
         negative number.
         """
-        if is_zero(increment) and self._queue.machine.sources("touch"):
+        if is_zero(increment) and self._queue.machine.options("touch"):
             return self.peek(id)
         return self._task_of(self._queue.touch(task_id(id), increment))
 
@@ -405,6 +406,7 @@ class Tube:
         expired = ended_by("ttl", "lifetime")
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
+            "bury": events["bury"] + events["max_takes"],
             "kick": events["dig"],
             "release": events["release"] + events["died"] + events["snatch"],
             "ttl": expired,

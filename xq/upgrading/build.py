@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -17,7 +18,7 @@ from xq.core.clock import Clock
 from xq.core.connections import Store
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import Field, T, Table, own_name
-from xq.core.machine import Feature, Machine
+from xq.core.machine import Feature, Machine, seconds
 from xq.core.schema import (
     OWN,
     asks_for_own,
@@ -135,6 +136,8 @@ def arguments_of(
             "back without them: leave them in features= as long as there are migrations that name them"
         )
     features = {**record["features"], **record.get(DURATIONS, {}), **{name: (of or {})[name] for name in own}}
+    if "keep" in record.get(DURATIONS, {}):  # a number might be meant as days
+        features["keep"] = timedelta(seconds=record[DURATIONS]["keep"])
     if features.get("id") == "callable":  # the function that makes keys is known to its own program only
         features["id"] = made if callable(made := (of or {}).get("id")) else "required"
     return {
@@ -219,7 +222,9 @@ def _define(
                 )
     machine = Machine(chosen, table.roles)
     own = {f.name: _digest(_brought_by(f)) for f in features.values() if isinstance(f, Feature)}
-    timed = (f.name for f in chosen if f.structure is True and type(features.get(f.name)) in (int, float))
+    given = {f.name: (f, features.get(f.name)) for f in chosen}
+    timed = {name: seconds(on) for name, (_, on) in given.items() if isinstance(on, timedelta)}
+    timed |= {name: on for name, (f, on) in given.items() if f.structure is True and type(on) in (int, float)}
     check_key(table, machine.settings.id)
     words = stored_words(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}
@@ -236,7 +241,7 @@ def _define(
             "features": {f.name: f.structure for f in chosen if f.structure is not None},
             "states": {state: words[state] for state in machine.states},
             "transitions": _digest(machine.structure),
-            DURATIONS: {name: features[name] for name in timed},
+            DURATIONS: timed,
             **({BROUGHT: own} if own else {}),
         },
         features=features,

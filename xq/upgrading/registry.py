@@ -54,7 +54,7 @@ def _explained(error: ValidationError, given: Mapping[str, Any]) -> str:
     name = str(error.errors()[0]["loc"][0])
     wants = "; ".join(dict.fromkeys(problem["msg"] for problem in error.errors() if "Feature" not in problem["msg"]))
     wants = wants.replace("; Input should be", " or").replace("a valid boolean", "True")
-    hint = "; the feature 'zombie' keeps tasks for some seconds" if name == "keep" else ""
+    hint = ", such as timedelta(days=30)" if name == "keep" else ""
     return f"feature {shown(name)} does not take {shown(given[name])}: {wants.replace('Input', 'it')}{hint}"
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.installer import Installer
+from xq.adapters.databases.links import Links
 from xq.adapters.databases.moves import TaskMoves
 from xq.adapters.databases.queries import Queries
 from xq.adapters.databases.records import Records
@@ -28,6 +29,7 @@ class Dialect(Rows):
         first0, end0 ...     the token ranges of ended sessions
         tube                 the tube in a take, in a counter, or in a pause
         skip0, skip1 ...     the paused tubes to skip
+        skipg0, skipg1 ...   the paused groups to skip
         unique0, unique1 ... values of the role unique
         n, many              the maximum row count; the number of locked rows
         since, until         microseconds since 1970 (the history)
@@ -60,6 +62,20 @@ class Dialect(Rows):
     def groups(self) -> Groups | None:
         guard = self.machine.guard("utube")
         return self.groups_kind(self, guard) if guard else None
+
+    @cached_property
+    def links(self) -> Links:
+        """The links of dependants to their parents, for the feature after."""
+        return Links(self)
+
+    @property
+    def links_of_group(self) -> dict[str, str]:
+        """Queries for the first `:n` members of `:group` with their states, and for the links of its dependants."""
+        assert self.members
+        status, of = self.letter(self.roles["status"]), self.members.of(":group")
+        keys = ", ".join(self.keys)
+        members = f"SELECT {keys}, {status} FROM {self.table_in_schema} WHERE {of} ORDER BY {keys} LIMIT :n"
+        return {"members": members} | ({"links": self.links.of_tasks(of)} if "after" in self.roles else {})
 
     @cached_property
     def moves(self) -> TaskMoves:

@@ -110,10 +110,12 @@ class ServerGroups(Groups):
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
-    def dirties(self, taken: str) -> str:
+    def dirties(self, taken: str, utube: str) -> str:
         """Return the condition that a change makes its group dirty by adding `taken`."""
         # A group whose only place is taken is full, so its head needs no first task.
-        return f"{taken} <= 0" if self.most == 1 else "TRUE"
+        if self.plain:
+            return f"{taken} <= 0" if self.most == 1 else "TRUE"
+        return f"({taken} <= 0 OR {self.most_of(utube)} > 1)"
 
     # refreshing
 
@@ -143,13 +145,13 @@ class ServerGroups(Groups):
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:
             others = partial(self._refresh_each, store, partial(within, False))
-            unknown = self._of_head(f"k0 IS NULL AND taken < {self.most}", "TRUE")
+            unknown = self._of_head(f"k0 IS NULL AND {self.has_room()}", "TRUE")
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        head = self._of_head(f"CASE WHEN taken < {self.most} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
+        head = self._of_head(f"CASE WHEN {self.has_room()} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
             query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
@@ -192,7 +194,7 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE taken < {self.most}{and_so}{self.terms.skip}"
+        which = f"WHERE {self.has_room()}{and_so}{self.terms.skip}"
         found = self.terms.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 
@@ -208,6 +210,19 @@ class ServerGroups(Groups):
         ids = [one.id for one in dirty]
         these = f"SELECT xq_o.id FROM {self.rows_of(ids)}{self.terms.skip}"
         return {id for (id,) in self.terms.execute(store, these, {"ids": ids})} if dirty else set()
+
+    def last_change(self, store: Connections) -> int:
+        return max((id for id, _ in self._mine(store, -1)), default=-1)
+
+    def look_again(self, store: Connections, last: int) -> int | None:
+        # Their heads are locked by this transaction, which has counted. The rows stay for the next refresh.
+        if mine := self._mine(store, last):
+            self.look_at(store, list(dict.fromkeys(utube for _, utube in mine)))
+        return mine[-1][0] if mine else None
+
+    def _mine(self, store: Connections, last: int) -> list[tuple[int, Any]]:
+        mine = f"SELECT id, utube FROM {self.dirty_groups} WHERE writer = {self.me} AND id > :last ORDER BY id"
+        return [(id, utube) for id, utube in self.terms.execute(store, mine, {"last": last})]
 
     def _refresh_within(self, store: Connections, dirty: Sequence[DirtyGroup], own: bool) -> int:
         """Refresh heads without a first task, or with `own` all these heads, in the application's transaction.

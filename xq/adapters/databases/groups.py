@@ -10,16 +10,20 @@ trigger sees the database as it was when its transaction began: it makes the gro
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from hashlib import md5
 from typing import NamedTuple, Self
 
 from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector
+from xq.core.connections import Connections
 from xq.core.machine import READY, TAKEN, Guard
 
 FIRST = "xq_first."  # the table's alias in a query for the first task; in triggers, old and new are other rows
 COUNTED = (READY, TAKEN)  # the states that a head counts
+UNLIMITED = 2**62  # how many of the tasks without a utube may be taken at a time
 
 
 class GroupChange(NamedTuple):
@@ -38,17 +42,24 @@ class Groups(ABC):
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
         self.terms, self.guard = terms, guard
-        self.most = int(guard.value)
+        self.most, self.of, self.fair = guard.value
+        self.plain = not self.of and not self.fair
         self.role = terms.roles[guard.role]
-        self.may_be_none = terms.source.roles[guard.role].null
-        # The number is in the table's CHECK, and its columns are the order's: each combination has its table.
-        self.suffix = f"utube_{self.most}{'' if terms.source.ordered_by else '_key'}"
+        # With `fair` the tasks without a utube are a group, too.
+        self.may_be_none = terms.source.roles[guard.role].null and not self.fair
+        # The numbers are in the table's CHECK, and its columns are the order's: each combination has its table.
+        kind = "_fair" * self.fair + (f"_{md5(json.dumps(self.of).encode()).hexdigest()[:8]}" if self.of else "")
+        self.suffix = f"utube_{self.most}{kind}{'' if terms.source.ordered_by else '_key'}"
         self.heads = terms.side(self.suffix)
         self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
         # A utube's first task: the columns in its head, and the corresponding columns in the table.
         self.columns = [*terms.source.ordered_by, *terms.parts]
         self.mine = [f"{terms.table}.{column}" for column in terms.ordered]
         self.wanted = ", ".join(FIRST + column for column in terms.ordered)
+        # The limits of single groups, by the key that their heads have as SQL.
+        self.limits = {self.literal_of(f"={utube}"): n for utube, n in self.of.items()}
+        if self.fair:
+            self.limits[self.literal_of("")] = UNLIMITED
 
     def in_schema(self, schema: str) -> Self:
         """Return a copy as `Terms.in_schema`."""
@@ -58,7 +69,16 @@ class Groups(ABC):
 
     @abstractmethod
     def called(self, column: str) -> str:
-        """Return the head's key, as SQL, for a row with its utube in `column`. Utubes compare byte by byte."""
+        """Return the head's key, as SQL, for a row with its utube in `column`. Utubes compare byte by byte.
+
+        With `fair` or `of` it is a text, "" without a utube, so that no utube can have that key.
+        """
+
+    def literal_of(self, key: str) -> str:
+        """Return the literal that is equal to a head's key."""
+        return self.terms.literal(key)
+
+    now_served = ""  # with `fair`: the moment or number, as SQL, that a head has which is served now
 
     @property
     @abstractmethod
@@ -75,7 +95,11 @@ class Groups(ABC):
 
     def of_utube(self, utube: str, of: str) -> str:
         """Return the condition, for an index, that a row (of the table or the alias `of`) belongs to a head."""
-        return f"{of}{self.role} IS NOT NULL AND {self.called(of + self.role)} = {utube}"
+        return f"{self.some(of)}{self.called(of + self.role)} = {utube}"
+
+    def some(self, of: str = "") -> str:
+        """Return the start of a condition on rows in groups: that they have a utube, unless all rows are in one."""
+        return "" if self.fair else f"{of}{self.role} IS NOT NULL AND "
 
     @property
     def of_none(self) -> str:
@@ -84,7 +108,19 @@ class Groups(ABC):
 
     def is_open(self, of: str = "") -> str:
         """Return the condition, for an index, that a head's first task may be taken."""
-        return f"{of}taken < {self.most} AND {of}k0 IS NOT NULL"
+        return f"{self.has_room(of)} AND {of}k0 IS NOT NULL"
+
+    def has_room(self, of: str = "", taken: str = "") -> str:
+        """Return the condition that a head, with so many tasks taken, has room for another."""
+        return f"{taken or f'{of}taken'} < {self.most_of(f'{of}utube')}"
+
+    def most_of(self, utube: str) -> str:
+        """Return how many tasks of a group may be taken, as SQL."""
+        return self.terms.of_single(utube, self.limits, self.most)
+
+    def in_turn(self, of: str = "") -> str:
+        """Return the order in which takes go through heads. With `fair` the one served longest ago is the first."""
+        return f"{f'{of}served, ' * self.fair}{self.terms.order_by(self.columns, of)}"
 
     def for_others(self, condition: str) -> str:
         """Restrict a condition to tasks without a utube, if the database has partial indexes."""
@@ -93,7 +129,7 @@ class Groups(ABC):
     @property
     def index(self) -> tuple[str, str, bool]:
         """The index that finds a utube's first task: columns, condition, whether it is unique."""
-        ready = f"{self.terms.is_state(READY)} AND {self.role} IS NOT NULL"
+        ready = self.terms.is_state(READY) + ("" if self.fair else f" AND {self.role} IS NOT NULL")
         return ", ".join([self.called(self.role), self.terms.order]), ready, False
 
     by_key = ""  # an index hint: read rows by their keys
@@ -114,6 +150,17 @@ class Groups(ABC):
         """Return what follows a condition on a group: that it is not dirty."""
         return ""
 
+    def last_change(self, store: Connections) -> int:
+        """Return a number for `look_again`, before the transaction takes from groups."""
+        return 0
+
+    def look_again(self, store: Connections, last: int) -> int | None:
+        """Write the first tasks of the groups from which this transaction has taken since the change `last`.
+
+        Return the last change now; None if no group has room for another.
+        """
+        return last
+
     # which task is the next
 
     def candidates(self, columns: Sequence[str], rows: Selector) -> list[str]:
@@ -128,7 +175,7 @@ class Groups(ABC):
         """Return a query, without locks, that finds a row if an open group has such a task, at any place."""
         group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.terms.table)}"
         tasks = f"SELECT 0 FROM {self.terms.table_in_schema} WHERE {self.takeable(rows)}"
-        return f"{tasks} AND EXISTS ({group} AND xq_h.taken < {self.most}) LIMIT 1"
+        return f"{tasks} AND EXISTS ({group} AND {self.has_room('xq_h.')}) LIMIT 1"
 
     def of_heads(self, columns: Sequence[str], rows: Selector) -> str:
         terms = self.terms
@@ -136,7 +183,7 @@ class Groups(ABC):
             f"SELECT {', '.join(columns)} FROM {self.heads} AS xq_h{self.by_open} {self.join} "
             f"{terms.table_in_schema}{self.by_key} ON {terms.same_wait('xq_h', terms.table)} "
             f"WHERE {self.is_open('xq_h.')} AND {self.takeable(rows)} "
-            f"ORDER BY {self.terms.order_by(self.columns, 'xq_h.')} LIMIT {terms.limit(rows)}"
+            f"ORDER BY {self.in_turn('xq_h.')} LIMIT {terms.limit(rows)}"
         )
 
     def of_others(self, columns: Sequence[str], rows: Selector) -> str:
@@ -203,7 +250,7 @@ class Groups(ABC):
     def is_in(self, version: str, states: Iterable[str] = COUNTED) -> str:
         """Return the condition that a row's version has a utube and one state in `states`."""
         in_states = self.terms.in_states(states, self._status(version))
-        return f"({version}.{self.role} IS NOT NULL AND COALESCE({in_states}, FALSE))"
+        return f"({self.some(f'{version}.')}COALESCE({in_states}, FALSE))"
 
     def _taken(self, version: str) -> str:
         taken = self.terms.is_state(TAKEN, self._status(version))
@@ -249,7 +296,7 @@ class Groups(ABC):
             terms.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
             for column, mine in zip(self.columns, self.terms.ordered, strict=True)
         )
-        first = f"(xq_t.taken < {self.most} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
+        first = f"({self.has_room('xq_t.')} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"
         return (
             f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.heads} AS xq_h "

@@ -35,6 +35,10 @@ class Language(ABC):
     is_local: ClassVar[bool]  # whether the database has one writer at a time, so that no statement locks rows
     most_values: int  # of one statement
     first_schema = ""  # SQL for the schema of a server where xq has its records
+    # When what the ends of tasks set off is settled (`engine/settle.py`): "within" their transaction, or "after" its
+    # commit; "" where the triggers settle it.
+    settles: ClassVar[str] = "within"
+    partial_indexes: ClassVar[bool] = True  # else the status is the first column of an index on some states
     commits = ""  # a query whose result changes with each commit on another connection; "" if there is none
     shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts in shared.sql that the database writes in its own way
     schemas: Collection[str] = ("main",)  # SQLite: those whose files other processes may write
@@ -70,6 +74,7 @@ class Language(ABC):
     varying = Form("TEXT")  # the type for text of up to so many characters in xq's tables
     quotes = '"'  # around names
     number_alone = text_alone = Form("+{}")  # a column in a form for which the planner uses no index
+    new_value = Form("excluded.{}")  # the value for a column that `on_conflict` did not insert
     hint = Form("")  # makes the planner read a table by the index with this name
     never: str  # SQL for "never" in a role that stores seconds, where NULL means the default
     forever: float = math.inf  # the same, as a value
@@ -92,6 +97,8 @@ class Language(ABC):
     list_kinds: ClassVar[Mapping[str, str]] = {}  # the type of a list's members, by the key's kind
     read_only = ""  # the condition that the server is read-only; "" if that must be asked of the connection
     json_array = Form("json_array({})")
+    as_literal = Form("quote({0})")  # a value as the text of a literal; {1} is the type of the column that it is for
+    column_types = ""  # a query of the columns of `:name` and their types, where `as_literal` needs them
     place_in_text = "instr"
     folded = Form("lower({})")
     # A query for transactions older than `:n` seconds, the oldest first: (holder, seconds, how to end it).
@@ -120,6 +127,21 @@ class Language(ABC):
         if isinstance(value, str):
             return "'" + value.replace("'", "''") + "'"
         return repr(value)
+
+    def literals(self, store: Connections, table: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return values, by the columns that they are for, as literals of SQL that is stored."""
+        types, found = dict[str, str](), dict[str, str]()
+        if self.column_types:
+            types = dict(map(tuple, self.execute(store, self.column_types, {"name": table})))
+        for column, value in values.items():
+            if value is None:
+                found[column] = "NULL"
+            elif isinstance(value, (bytes, bytearray, memoryview)) and not types:
+                found[column] = f"X'{bytes(value).hex()}'"
+            else:
+                asked = f"SELECT {self.as_literal(':f0', types.get(column, ''))}"
+                ((found[column],),) = self.execute(store, asked, {"f0": value})
+        return found
 
     def in_any_mode(self, text: str) -> str:
         """Return a literal to store that no connection setting changes."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.rows import Rows
-from xq.core.compile import After, Change, Given, Own, Selector, Statement
+from xq.core.compile import After, Change, Given, Later, Own, Selector, Statement
 from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker, Sql
@@ -57,10 +57,10 @@ class TaskMoves(ABC):
         # A list is found by key: an index that begins with the status would read all taken tasks.
         status = self.terms.not_by_index(self.terms.roles["status"]) if by_key or rows.way == "keys" else ""
         state = self.terms.is_state(rows.state, status)
+        due = f" AND {self.terms.due(rows)}" if rows.column else ""
         if rows.way == "key":
-            due = f" AND {self.terms.due(rows)}" if rows.column else ""
-            return f"{self.terms.by_key()} AND {state}{due}"
-        return f"{self.terms.keys_listed(len(self.terms.keys) + (rows.fence == 'takes'))} AND {state}"
+            return f"{self.terms.by_key()} AND {state}{due}{self.terms.lost(rows)}"
+        return f"{self.terms.keys_listed(len(self.terms.keys) + (rows.fence == 'takes'))} AND {state}{due}"
 
     def fence(self, rows: Selector, owner: str = "") -> str:
         """Return the fence: a condition that only this session's rows, or rows with their token, are meant."""
@@ -157,6 +157,10 @@ class TaskMoves(ABC):
             since = [terms.now if base == "now" else terms.seconds(kind, terms.roles[base]) for base in value.since]
             start = since[0] if len(since) == 1 else f"COALESCE({', '.join(since)})"
             return self.terms.moment(kind, " + ".join([start, *map(self.amount, value.seconds)]))
+        if isinstance(value, Later):
+            terms, at = self.terms, self.written(role, value.at)
+            is_later = f"{terms.seconds(terms.kind(role), terms.roles[role])} < {terms.seconds(terms.kind(role), at)}"
+            return f"CASE WHEN {is_later} THEN {at} ELSE {terms.roles[role]} END"
         if isinstance(value, Sql):
             now = self.terms.moment(self.terms.kind(role), self.terms.now)
             columns = {**self.terms.column_of, **self.terms.roles}
@@ -198,7 +202,8 @@ class TaskMoves(ABC):
     def sets(self, rows: Selector, change: Change) -> str:
         """Return the assignments after SET."""
         written = (own := self._own(change)) | self.of_roles(change, (rows.state, *rows.more)) | own
-        return ", ".join(f"{column} = {value}" for column, value in written.items())
+        same = self.terms.roles["status"]  # of a touch that writes nothing
+        return ", ".join(f"{column} = {value}" for column, value in (written or {same: same}).items())
 
     def last(self, change: Change, of: str = "") -> list[str]:
         """Return a deleted row's columns with its update applied; `of` as in `by_key`."""
@@ -236,6 +241,24 @@ class TaskMoves(ABC):
             names=tuple(f"{self.terms.parameters[name]}_{i}" for i in range(count) for name in names),
             admitted=admitted,
         )
+
+    def put_later(self, change: Change, literals: Mapping[str, str]) -> tuple[str, str, str]:
+        """Return SQL that puts a task with these literals, by column, SQL that does so unless another one has its
+        unique value then, and a query for that one; "" without such a value.
+
+        One that is taken skips nothing: it may have read what is old by then, and so the database refuses.
+        """
+        terms, written = self.terms, {**literals, **self.of_roles(change)}
+        put = f"INSERT INTO {terms.table_in_schema} ({', '.join(written)}) SELECT {', '.join(written.values())}"
+        unique = terms.machine.guard("unique")
+        if not unique or not (own := literals.get(terms.roles[unique.role])):
+            return put, put, ""
+        column, value = self.unique_column(unique)
+        states = terms.guarded_states(unique)
+        held = f"{column} = {filled(value, unique=own)} AND {terms.in_states(states)}"
+        holder = f"SELECT 1 FROM {terms.table_in_schema} WHERE {held}"
+        does_it = terms.in_states(state for state in states if state != TAKEN)
+        return put, f"{put}{terms.absent_rows} WHERE NOT EXISTS ({holder} AND {does_it})", holder
 
     def write_many(self, names: Sequence[str], count: int) -> Statement:
         """Return the statement that writes the fields `names` in `count` rows in any state, with values for each."""

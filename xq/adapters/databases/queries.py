@@ -9,12 +9,25 @@ from typing import ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.links import Links
 from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
 from xq.core.compile import Selector, Statement
 from xq.core.connections import Connections, Runs
-from xq.core.machine import ABSENT, ANY_READY, DIRTY_GROUPS, LONGEST, OLD_HISTORY, READY, TAKEN, UNTIMED, duty_of
+from xq.core.machine import (
+    ABSENT,
+    ANY_READY,
+    DIRTY_GROUPS,
+    ENDED,
+    LONGEST,
+    OLD_HISTORY,
+    READY,
+    SETTLE,
+    TAKEN,
+    UNTIMED,
+    duty_of,
+)
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 
@@ -113,15 +126,25 @@ class Queries:
         return self._times(TAKEN, self._is_unowned)
 
     @property
-    def times_zombies(self) -> str:
-        """SQL that starts the feature zombie's seconds for the zombies without a timer; "" without them."""
-        return self._times("Z", self.terms.is_state("Z")) if "Z" in self.terms.machine.states else ""
+    def times_ended(self) -> dict[str, str]:
+        """SQL by state that starts the seconds of zombie or keep for the ended tasks without a timer."""
+        found = {state: self._times(state, self.terms.is_state(state)) for state in self.terms.machine.states}
+        return {state: found[state] for state in ENDED if found.get(state)}
 
-    def _times(self, state: str, condition: str) -> str:
+    @property
+    def times_finished(self) -> str:
+        """SQL that does so for keep from the role finished on; "" without these."""
+        if "D" not in self.times_ended or "finished" not in self.terms.roles:
+            return ""
+        finished = self.terms.roles["finished"]
+        since = self.terms.seconds(self.terms.kind("finished"), finished)
+        return self._times("D", f"{self.terms.is_state('D')} AND {finished} IS NOT NULL", since)
+
+    def _times(self, state: str, condition: str, since: str = "") -> str:
         timer = self.terms.machine.timer(state, "runat")
         if timer is None or timer.default is None:
             return ""
-        runat, at = self.terms.roles["runat"], f"{self.terms.now} + {timer.default!r}"
+        runat, at = self.terms.roles["runat"], f"{since or self.terms.now} + {timer.default!r}"
         at = self.terms.moment(self.terms.kind("runat"), at)
         return f"UPDATE {self.terms.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
 
@@ -155,6 +178,11 @@ class Queries:
         if self.times_unowned:
             untimed = f"{self._is_unowned} AND {self.terms.roles['runat']} IS NULL"
             times[UNTIMED] = f"SELECT 0 AS at FROM {self.terms.read_by('runat')} WHERE {untimed} LIMIT 1"
+        settled = [Links(self.terms).any] if "after" in self.terms.roles else []
+        settled += [self.terms.members.any_open] if self.terms.members else []
+        if settled:
+            either = " OR ".join(f"EXISTS ({look})" for look in settled)
+            times[SETTLE] = f"SELECT 0 AS at{self.terms.absent_rows} WHERE {either}"
         if self.groups and self.groups.any_dirty:
             times[DIRTY_GROUPS] = self.groups.any_dirty
         return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
@@ -185,7 +213,7 @@ class Queries:
         """A query for the microseconds until the first empty bucket has a token; NULL if none is empty."""
         buckets = self.terms.buckets
         empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
-        return f"SELECT MIN(full_us) - ({buckets.latest}) FROM {RATES} WHERE {empty}"
+        return f"SELECT {buckets.first_left} FROM {RATES} WHERE {empty}"
 
     # counters
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import GENERATIONS, OBJECTS, PAUSES, QUEUES, RATES, SCHEDULES, Sql
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
-from xq.adapters.databases.terms import Terms
 from xq.core.machine import TAKEN
 
 TEXTS = Path(__file__).parent / "records.sql"
@@ -42,6 +42,25 @@ class Records:
 
     drop_full_buckets = Sql()
 
+    group = Sql()
+    lock_group = Sql()
+    open_group = Sql()
+    open_group_anew = Sql()
+    leave_group = Sql()
+    names_of_open_groups = Sql()
+    held_groups = Sql()
+    grow_group = Sql()
+    seal_group = Sql()
+    settle_group = Sql()
+    may_end_group = Sql()
+    end_group = Sql()
+    open_groups = Sql()
+    forget_groups = Sql()
+    drop_group_pauses = Sql()
+    drop_groups = Sql()
+    states_of_group = Sql()
+    members_of_group = Sql()
+
     begin_wait = Sql()
     end_wait = Sql()
     ends = Sql()
@@ -49,7 +68,7 @@ class Records:
     taken_and_awaited = Sql()
     forget_waits = Sql()
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Rows) -> None:
         self.terms = terms
 
     def text(self, name: str, **more: str) -> str:
@@ -66,6 +85,7 @@ class Records:
             "columns_of_t": ", ".join(f"t.{terms.quote(field.column)}" for field in terms.source.fields),
             "t_is_awaited": terms.same_wait("w", "t"),
             "t_is_taken": terms.is_state(TAKEN, f"t.{terms.roles['status']}"),
+            **(members.holes if (members := terms.members) else {}),
             **more,
         }
         return filled_in(texts(TEXTS)[name], (), holes)

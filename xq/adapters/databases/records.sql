@@ -1,8 +1,8 @@
 The texts about what one queue has in xq's own tables, for every database. {queue} is the name of the queue, and the
 other words are those of shared.sql.
 
-xq_queue has the installed queues, xq_object what install() has made, xq_pause the paused queues (whole = 1, tube '')
-and tubes, xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions and the sets of
+xq_queue has the installed queues, xq_object what install() has made, xq_pause the paused queues (whole = 1, tube ''),
+tubes and groups (whole = 2), xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions and the sets of
 schedules that were the newest of their queue in turn. {waits} is the queue's table of the callers that wait for a task.
 
 --: installed
@@ -55,12 +55,12 @@ SELECT name, hash FROM xq_object WHERE queue = {queue}
 SELECT tube, whole, since_us, actor, reason FROM xq_pause WHERE queue = {queue}
 
 --: pause
--- Pause the queue or a tube. One that is paused keeps its time, actor and reason.
+-- Pause the queue, a tube or a group. One that is paused keeps its time, actor and reason.
 INSERT INTO xq_pause (queue, tube, whole, since_us, actor, reason)
     VALUES ({queue}, :tube, :whole, {now_us}, :actor, :reason) {unless:queue, tube, whole}
 
 --: resume
--- Resume the queue or a tube.
+-- Resume the queue, a tube or a group.
 DELETE FROM xq_pause WHERE queue = {queue} AND tube = :tube AND whole = :whole
 
 -- Schedules. One that does not fire again has no next_us.
@@ -120,6 +120,85 @@ DELETE FROM xq_schedule WHERE queue = {queue} AND name = :name
 -- Delete the buckets that have been full for a minute: a bucket without a row is full, and a take that still waits for
 -- a lock has an earlier time.
 DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
+
+-- Groups, in {group_table}. `done` is NULL until all {members} of a sealed group have ended; `killed` of them went
+-- otherwise than by an ack. With `runs` a buried one has ended. {has_ended} is the condition that none is left.
+
+--: group
+-- A group by its name.
+SELECT sealed, done, runs, then_sql, total, killed, opened FROM {group_table} WHERE name = :group
+
+--: lock_group
+-- A group, locked to be changed.
+SELECT sealed, done, runs, then_sql, total, killed, opened FROM {group_table} WHERE name = :group {lock}
+
+--: open_group
+-- Open a group. Its members are not complete before it is sealed.
+INSERT INTO {group_table} (name, total, killed, opened, sealed, runs, then_sql)
+    VALUES (:group, 0, 0, {now}, 0, :runs, :then)
+
+--: open_group_anew
+-- Open a group that is done, for other members.
+UPDATE {group_table} SET total = 0, killed = 0, opened = {now}, done = NULL, sealed = 0, runs = :runs, then_sql = :then
+    WHERE name = :group
+
+--: leave_group
+-- Have the unfinished members of a group be none.
+UPDATE {tasks} SET {group} = NULL WHERE {of_group} AND {unfinished}
+
+--: grow_group
+-- Count what was added to a group.
+UPDATE {group_table} SET total = total + :adding WHERE name = :group
+
+--: seal_group
+-- Seal a group: the end of its last member is its own.
+UPDATE {group_table} SET sealed = 1 WHERE name = :group
+
+--: settle_group
+-- End a group if the last of its members has ended, by a function that the triggers call as well. PostgreSQL alone.
+SELECT done, then_sql FROM {settle}(:group, 0)
+
+--: may_end_group
+-- Finds a row if a group is open, and none of its members is left.
+SELECT 1 FROM {group_table} WHERE name = :group AND sealed = 1 AND done IS NULL AND {has_ended}
+
+--: end_group
+-- Record that a group is done.
+UPDATE {group_table} SET done = {now} WHERE name = :group
+
+--: open_groups
+-- The open groups behind a name, in order, and whether none of their members is left.
+SELECT xq_g.name, {its_members_ended} FROM {group_table} AS xq_g
+    WHERE xq_g.done IS NULL AND xq_g.sealed = 1 AND xq_g.name > :group ORDER BY xq_g.name LIMIT :n
+
+--: names_of_open_groups
+SELECT name FROM {group_table} WHERE done IS NULL ORDER BY name
+
+--: held_groups
+-- The groups that buried members alone keep open.
+SELECT xq_g.name FROM {group_table} AS xq_g WHERE xq_g.done IS NULL AND xq_g.sealed = 1 AND xq_g.runs = 0
+    AND {its_others_ended} AND NOT ({its_members_ended}) ORDER BY xq_g.name
+
+--: forget_groups
+-- Forget the groups that have been done for long.
+DELETE FROM {group_table} WHERE done < {now} - {kept}
+
+--: drop_groups
+-- Drop the open groups: nothing follows the ends of their members.
+DELETE FROM {group_table} WHERE done IS NULL
+
+--: drop_group_pauses
+-- End the pauses of groups that are gone.
+DELETE FROM xq_pause WHERE queue = {queue} AND whole = 2
+    AND NOT EXISTS (SELECT 1 FROM {group_table} AS g WHERE g.name = xq_pause.tube)
+
+--: states_of_group
+-- How many unfinished members a group has in each state.
+SELECT {status}, COUNT(*) FROM {members} WHERE {of_group} AND {unfinished} GROUP BY {status}
+
+--: members_of_group
+-- The unfinished members of a group: their keys, and their statuses.
+SELECT {keys}, {status} FROM {members} WHERE {of_group} AND {unfinished}
 
 -- Callers that wait for the end of a task, by the {parts} of its key; {values} are those of a call, and {this_key}
 -- compares both. Triggers write to a wait how the task ended.

@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from xq.adapters.databases.members import Members
 from xq.adapters.databases.terms import Terms
 from xq.adapters.databases.token_buckets import TokenBuckets
-from xq.core.compile import Selector
+from xq.core.compile import SKIPS, Selector
 from xq.core.machine import READY, TAKEN
 
 
@@ -21,6 +22,10 @@ class Rows(Terms):
     @cached_property
     def buckets(self) -> TokenBuckets:
         return self.buckets_kind(self)
+
+    @cached_property
+    def members(self) -> Members | None:
+        return Members(self) if self.machine.settings.groups else None
 
     @property
     def within_rate(self) -> str:
@@ -75,11 +80,12 @@ class Rows(Terms):
             owner = self.owner_for_range
             ranges = [f"{owner} >= :first{i} AND {owner} < :end{i}" for i in range(rows.ranges)]
             if len(ranges) == 1:
-                return "", f"{state} AND {ranges[0]}"
+                return "", f"{state} AND {ranges[0]}{self.lost(rows)}"
             # Read all taken tasks: the planner could expect so many ranges to have most rows.
-            return self.by_index(self.name(self.index_of_taken)), f"{state} AND ({' OR '.join(ranges)})"
+            owned = f"{state} AND ({' OR '.join(ranges)}){self.lost(rows)}"
+            return self.by_index(self.name(self.index_of_taken)), owned
         if rows.way == "due":
-            due = f"{state} AND {self.due(rows)} ORDER BY {self.roles[rows.column]}"
+            due = f"{state} AND {self.due(rows)}{self.lost(rows)} ORDER BY {self.roles[rows.column]}"
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
@@ -87,16 +93,26 @@ class Rows(Terms):
         return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
-        """Return a condition that excludes tubes `:skip0` ... and keys `:k0_0` ...; `of` as in `by_key`."""
+        """Return a condition that excludes the values of SKIPS, and keys `:k0_0` ...; `of` as in `by_key`."""
         keys = ", ".join(self.tuple_of([f":k{i}_{n}" for i in range(len(self.keys))]) for n in range(rows.passed))
         passed = f" AND {self.tuple_of([of + key for key in self.keys])} NOT IN ({keys})" if keys else ""
-        if not rows.skips:
-            return passed
-        tube, names = f"{of}{self.roles['tube']}", ", ".join(f":skip{i}" for i in range(rows.skips))
-        return f" AND ({tube} IS NULL OR {self.exact(tube, self.kind('tube'))} NOT IN ({names})){passed}"
+        for (role, name), n in zip(SKIPS.items(), rows.skips):
+            if n:
+                column, names = f"{of}{self.roles[role]}", ", ".join(f":{name}{i}" for i in range(n))
+                passed = f" AND ({column} IS NULL OR {self.exact(column, self.kind(role))} NOT IN ({names})){passed}"
+        return passed
+
+    def lost(self, rows: Selector) -> str:
+        """Return the condition that the task's take is, or is not yet, the last that may be lost; "" for any."""
+        if not (rows.lost and self.machine.settings.max_takes):
+            return ""
+        before = self.machine.settings.max_takes - 1
+        return f" AND COALESCE({self.roles['lost']}, 0) {'>=' if rows.lost == 'last' else '<'} {before}"
 
     def due(self, rows: Selector) -> str:
-        """Return the condition that a task is due."""
+        """Return the condition that a task is due; by the role after, that it waits for others."""
+        if rows.column == "after":
+            return f"{self.roles['after']} IS NOT NULL"
         held = self.not_held if (rows.state, rows.column) == (TAKEN, "runat") else ""
         return f"{self.roles[rows.column]} <= {self.bound(self.kind(rows.column))}{held}"
 

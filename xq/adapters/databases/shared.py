@@ -16,7 +16,7 @@ from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
 SESSIONS = "xq_session"  # the sessions of a database (queue ''), and the queues in which each may own tasks
 SETTINGS = "xq_setting"  # the settings of `configure`
 QUEUES = "xq_queue"  # the installed queues and their configurations
-PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), and the paused tubes
+PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), tubes (0) and groups (2)
 SCHEDULES = "xq_schedule"  # the schedules of all queues
 GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
 OBJECTS = "xq_object"  # what install() has made for each queue, and the hash of each index and trigger
@@ -86,7 +86,7 @@ class SharedSql(Language):
     def records_of(self, queues: Sequence[Any]) -> str:
         """Return a query of what other processes may change: kind, queue, name, text, number.
 
-        A queue has its layout and its fingerprint, a pause its tube and 1 for the whole queue, and a schedule the
+        A queue has its layout and its fingerprint, a pause its tube or group and `whole`, and a schedule the
         microseconds until its next firing. A cancelled task has its name. A server has a row with 1 if it accepts no
         writes.
         """

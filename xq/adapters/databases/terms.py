@@ -97,6 +97,13 @@ class Terms(Language):
                 del vars(found)[name]
         return found
 
+    def in_full(self, store: Connections) -> Self:
+        """Return a copy whose SQL finds its tables also where a program finds others by their plain names."""
+        if not self.first_schema:
+            return self
+        ((here,),) = store.execute(f"SELECT {self.first_schema}")
+        return self.in_schema(self.source.schema or here)
+
     def of_table(self, name: str) -> Self:
         """Return a copy for another table with the same columns."""
         return type(self)(replace(self.source, name=name), self.machine, self.words, self.tube_stats)
@@ -131,6 +138,15 @@ class Terms(Language):
         """Return SQL for the letter that a stored status stands for; X for a foreign one."""
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
         return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
+
+    def of_single(self, value: str, of: Mapping[str, int], otherwise: int) -> str:
+        """Return SQL for the number that a value has in `of`, by its literal, else `otherwise`."""
+        by_number: dict[int, list[str]] = {}
+        for literal, number in of.items():
+            by_number.setdefault(number, []).append(literal)
+        # A list of literals is searched, and cases are tried one by one.
+        cases = (f"WHEN {value} IN ({', '.join(each)}) THEN {number}" for number, each in by_number.items())
+        return f"(CASE {' '.join(cases)} ELSE {otherwise} END)" if of else str(otherwise)
 
     def kind(self, role: str) -> Kind:
         return self.source.roles[role].kind
@@ -177,7 +193,7 @@ class Terms(Language):
 
     def is_acted(self, event: str) -> bool:
         """Return whether transitions by this event have an actor: what falls due in an actor's block has none."""
-        return bool(event) and all(row.event != event for row in self.machine.due)
+        return bool(event) and not any(row.event == event for row in self.machine.rows if row.due or row.writes)
 
     # rows
 
@@ -226,6 +242,10 @@ class Terms(Language):
 
         ((changed,),) = self.in_context(run, event)(store.ready(), {**values})
         return int(changed)
+
+    def put_context(self) -> str:
+        """Return the event context of a put that a stored text makes; "" where a text has none."""
+        return ""
 
     @abstractmethod
     def in_context(self, run: Run, event: str) -> Run:

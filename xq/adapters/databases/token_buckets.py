@@ -27,12 +27,21 @@ class TokenBuckets:
         (guard,) = (guard for guard in terms.machine.guards if guard.name == "rate")
         self.role = guard.role
         # The microseconds between two tasks, and how far in the future the bucket may be full at a take.
-        self.interval, self.slack = guard.value
+        self.interval, self.slack, self.of = guard.value
 
     @property
     def bucket(self) -> str:
         """The name of the bucket for a table row."""
         return self.terms.as_text(f"{self.terms.table}.{self.terms.roles[self.role]}") if self.role else "''"
+
+    def name_of(self, value: str) -> str:
+        """Return the literal for the name of a value's bucket."""
+        return self.terms.literal(value)
+
+    def _of_single(self, bucket: str, place: int, otherwise: int) -> str:
+        """Return the interval (`place` 0) or the slack (1) of a bucket."""
+        each = {self.name_of(value): own[place] for value, own in self.of.items() if own[place] != otherwise}
+        return self.terms.of_single(bucket, each, otherwise)
 
     @property
     def my_buckets(self) -> str:
@@ -40,19 +49,28 @@ class TokenBuckets:
 
     @property
     def latest(self) -> str:
-        """The latest `full_us` at which a bucket still admits a take."""
-        return f"{self.terms.now_us} + {self.slack}"
+        """The latest `full_us` at which a bucket of the table with buckets still admits a take."""
+        return self.latest_of(f"{RATES}.bucket")
+
+    def latest_of(self, bucket: str) -> str:
+        return f"{self.terms.now_us} + {self._of_single(bucket, 1, self.slack)}"
+
+    @property
+    def first_left(self) -> str:
+        """The microseconds until the first of some empty buckets has a token; NULL without any."""
+        return f"MIN(full_us - ({self.latest}))" if self.of else f"MIN(full_us) - ({self.latest})"
 
     @property
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
         full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
-        return f" AND COALESCE(({full_us}), 0) <= {self.latest}"
+        return f" AND COALESCE(({full_us}), 0) <= {self.latest_of(self.bucket)}"
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
-        return self.adding(task, str(self.interval), f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
+        interval = self._of_single(self.bucket, 0, self.interval)
+        return self.adding(task, interval, f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""
@@ -67,6 +85,5 @@ class TokenBuckets:
     @property
     def charged(self) -> str:
         full_us = f"{RATES}.full_us"
-        return (
-            f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {self.interval}"
-        )
+        interval = self._of_single(f"{RATES}.bucket", 0, self.interval)
+        return f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {interval}"

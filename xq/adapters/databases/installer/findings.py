@@ -407,13 +407,15 @@ class Findings:
         return [f"{of}: {n}; each {self.end_of_unowned}"] if n else []
 
     def untimed(self) -> list[str]:
-        """Return a message if zombies have no timer, though the feature has seconds: as an ack(delay=math.inf) does."""
-        update = self.queries.times_zombies
-        rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
-        n = self.store.execute(f"SELECT COUNT(*) FROM {rows}")[0][0] if update else 0
-        of = f"tasks that are {self.wording.state('Z')} and have no timer"
-        mend = self.installer.in_a_script(update)
-        return [f"{of}: {n}; they are never deleted, unless you give them one: {mend}"] if n else []
+        """Return a message if ended tasks have no timer, though the feature has seconds."""
+        found = []
+        for state, update in self.queries.times_ended.items():
+            rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
+            ((n,),) = self.store.execute(f"SELECT COUNT(*) FROM {rows}")
+            of = f"tasks that are {self.wording.state(state)} and have no timer"
+            mend = f"they are never deleted, unless you give them one: {self.installer.in_a_script(update)}"
+            found += [f"{of}: {n}; {mend}"] * bool(n)
+        return found
 
     @property
     def end_of_unowned(self) -> str:

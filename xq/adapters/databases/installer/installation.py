@@ -39,7 +39,7 @@ class Installation(Findings):
         `stale`: what `refuse_if_reached` returns. `columns`: whether to add the columns that xq brings.
         """
         heads = self.dialect.groups.built if self.dialect.groups else []
-        filling = [self.queries.count_what_is_there, *heads, *filter(None, [self.queries.times_unowned])]
+        filling = [self.queries.count_what_is_there, *heads, *self._timing]
         added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
         statements = [*added, *stale, *self._statements(), *filling, *self._recording]
         return [self.installer.in_a_script(sql) for sql in statements]
@@ -287,9 +287,13 @@ class Installation(Findings):
             for sql in step.sql if step.kind != "count" else ():
                 self.store.execute(sql)
         self.recount()
-        if timed := self.queries.times_unowned:
+        for timed in self._timing:
             self.dialect.execute(self.store, timed, self.values())
         self.record()
+
+    @property
+    def _timing(self) -> list[str]:
+        return [*filter(None, [self.queries.times_unowned, self.queries.times_finished])]
 
     @property
     def _recording(self) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.links import Links
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.databases.sql_file import filled_in, statements, texts
@@ -37,6 +38,7 @@ class Objects(ABC):
 
     def __init__(self, terms: Rows, groups: Groups | None) -> None:
         self.terms, self.groups = terms, groups
+        self.links = Links(terms) if "after" in terms.roles else None
         self._mine: tuple[object, list[Object]] | None = None
 
     columns: object = None  # what it knows of the table, besides the definition
@@ -56,9 +58,10 @@ class Objects(ABC):
     def side_tables(self) -> list[Object]:
         """Return the tables that belong to this queue alone."""
         utubes = self.groups
-        names = ["count", "wait", *["history"] * self.terms.has_history]
+        names = ["count", "wait", *["history"] * self.terms.has_history, *["after"] * bool(self.links)]
+        names += ["group"] * bool(self.terms.members)
         texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
-        of_heads = {"most": str(utubes.most), **self.heads_values(utubes)} if utubes else {}
+        of_heads = {"most": utubes.most_of("utube"), **self.heads_values(utubes)} if utubes else {}
         return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
 
     def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,6 +71,8 @@ class Objects(ABC):
             "table": self.terms.table_in_schema,
             "parts": ", ".join(parts),
             "keys_as_parts": ", ".join(f"{k} AS {part}" for k, part in zip(keys, parts, strict=True)),
+            "parents": ", ".join(f"p{i}" for i in range(len(keys))),
+            "keys_as_parents": ", ".join(f"{k} AS p{i}" for i, k in enumerate(keys)),
             "name": self.terms.side(suffix),
             **self.names_beside(suffix),
         }
@@ -110,6 +115,8 @@ class Objects(ABC):
                 found[f"oldest_{state}_of_tube"] = (f"{self.terms.roles['tube']}, {self.terms.order}", mine, False)
         if self.groups:
             found["utube"] = self.groups.index
+        if members := self.terms.members:
+            found["members"] = members.index
         for column in self.terms.timed_columns:
             role = self.terms.roles[column]
             found[column] = (f"{self.terms.roles['status']}, {role}", f"{role} IS NOT NULL", False)
@@ -165,6 +172,9 @@ class Objects(ABC):
 
     def _words(self) -> set[str]:
         words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history, "groups": self.groups}
+        words["fair"] = self.groups and self.groups.fair
+        words |= {"after": self.links, "delayed": self.links and self.terms.machine.choose("W", "after", ["delay"])}
+        words["members"] = self.terms.members
         words["refuses"] = self.terms.machine.settings.guard is True
         return {word for word, there in words.items() if there}
 
@@ -189,6 +199,8 @@ class Objects(ABC):
             f"{was}_taken": self.terms.is_state(TAKEN, status),
             f"{was}_guarded": self.terms.in_states([state for state in machine.states if state in GUARDED], status),
         }
+        if members := self.terms.members:
+            found |= members.of_version(version, old, was)
         if self.terms.tube_stats:
             found[f"{was}_counted"] = self.terms.counted(f"{version}.{self.terms.roles['tube']}")
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import chain
 
 from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
@@ -29,6 +30,9 @@ LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes th
 
 class MariadbBuckets(TokenBuckets):
     """Charges a bucket in two statements."""
+
+    def name_of(self, value: str) -> str:
+        return self.terms.literal(sha256(value.encode()).hexdigest())
 
     def charging(self, task: str) -> str:
         # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
@@ -34,7 +35,13 @@ class MariadbGroups(ServerGroups):
         return self.terms.quote(self.terms.name("turn"))
 
     def called(self, column: str) -> str:
-        return f"CONVERT({self.terms.as_text(column)} USING ascii)"
+        called = f"CONVERT({self.terms.as_text(column)} USING ascii)"
+        return called if self.plain else f"COALESCE({called}, '')"
+
+    def literal_of(self, key: str) -> str:
+        return self.terms.literal(sha256(key[1:].encode()).hexdigest() if key else "")
+
+    now_served = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
     def of_utube(self, utube: str, of: str) -> str:
         return f"{of}{self.column} = {utube}"
@@ -58,7 +65,8 @@ class MariadbGroups(ServerGroups):
 
     @property
     def adding(self) -> str:
-        return self.terms.on_conflict("utube", f"taken = taken + VALUES(taken), {self.no_first_task}")
+        served = "served = GREATEST(served, VALUES(served)), " * self.fair
+        return self.terms.on_conflict("utube", f"taken = taken + VALUES(taken), {served}{self.no_first_task}")
 
     def select(self, columns: str, rows: Selector) -> str:
         # From the heads alone: another part of the statement locks the first tasks without a utube.

@@ -46,6 +46,7 @@ class MariadbLanguage(ServerLanguage):
     varying = Form(f"VARCHAR({{}}) {EXACT}")
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
+    new_value = Form("VALUES({})")
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity
     never = f"{int(FOREVER)}e0"
@@ -61,8 +62,11 @@ class MariadbLanguage(ServerLanguage):
     # No other engine locks rows, and few roll back. A key with 255 characters does not fit into other row formats.
     engine = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
     absent_rows = " FROM DUAL"
+    partial_indexes = False
+    settles = "after"  # within it, the snapshot may be old, and locking reads would lock gaps
     afresh = ServerLanguage.lock
     token_text = EXACT_TEXT
+    as_literal = Form("CONCAT('_utf8mb4 X''', HEX(CONVERT({0} USING utf8mb4)), '''')")
     sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
     list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
 

@@ -43,7 +43,7 @@ class MariadbObjects(Objects):
     tables_file = TABLES
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
-        pairs, listed = zip(utubes.columns, self.terms.ordered, strict=True), ", ".join(["open", *utubes.columns])
+        pairs, listed = zip(utubes.columns, self.terms.ordered, strict=True), f"open, {utubes.in_turn()}"
         return {
             "ordered_as_columns": ", ".join(f"{self.terms.table}.{mine} AS {column}" for column, mine in pairs),
             "nulls": ", ".join(["NULL"] * len(utubes.columns)),
@@ -61,6 +61,7 @@ class MariadbObjects(Objects):
         short = ", ".join(self.indexed(column) for column in listed.split(", "))
         if suffix == "utube" and self.groups:
             made = self.digest(self.terms.roles["utube"])
+            made = f"COALESCE({made}, '')" if self.groups.fair else made
             return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:
             # There are no partial indexes: a column that is NULL outside some states is in their place. It
@@ -109,12 +110,16 @@ class MariadbObjects(Objects):
         # Another statement, or another queue, may have set the event context.
         ours = f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
         event = f"IF({ours}, {part(1)}, 'write')"
+        change = self.of_change()
+        if self.links:
+            acked = f"old_state = 'T' AND {'event_name' if self.terms.has_history else event} = 'ack'"
+            change |= self.links.in_triggers("old_state", "new_state", "other_key", change["other_status"], acked)
         at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         return {
             **self.names_beside(""),
-            **self.of_change(),
+            **change,
             "table": self.terms.table_in_schema,
-            **{name: self.terms.side(name) for name in ("count", "wait", "history")},
+            **{name: self.terms.side(name) for name in ("count", "wait", "history", "group")},
             "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),
             "event": event,
             "event_name": "event_name" if self.terms.has_history else event,
@@ -130,7 +135,8 @@ class MariadbObjects(Objects):
             "when": f"({change.when})",
             "taken": change.taken,
             "utube": change.utube,
-            "dirties": self.groups.dirties(change.taken),
+            "dirties": self.groups.dirties(change.taken, change.utube),
+            "now_served": self.groups.now_served,
             "heads": self.groups.heads,
             "adding": self.groups.adding,
             "dirty_groups": self.groups.dirty_groups,

@@ -85,6 +85,17 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     IF old_state IN ({pending}) AND (new_state NOT IN ({pending}) OR other_key) AND EXISTS (SELECT 1 FROM {wait}) THEN
         UPDATE {wait} SET event = {event}, target = IF(other_key, 'X', new_state) WHERE {its_wait} AND event IS NULL;
     END IF;
+--? after
+    IF {leaves} THEN
+        DELETE FROM {links} WHERE {its_child};
+    END IF;
+    IF {may_end} THEN
+        UPDATE {links} SET state = {ended} WHERE {its_parent} AND state IN ('', 'B');
+    END IF;
+--? members
+    IF {was_unfinished} AND new_state = 'X' AND {event_name} <> 'ack' THEN
+        UPDATE {group} SET killed = killed + 1 WHERE name = {old_group};
+    END IF;
 --? groups
     {groups}
 --? end
@@ -110,6 +121,17 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
     IF old_state IN ({pending}) AND EXISTS (SELECT 1 FROM {wait}) THEN
         UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL;
     END IF;
+--? after
+    IF {waited} THEN
+        DELETE FROM {links} WHERE {its_child};
+    END IF;
+    IF old_state <> 'X' THEN
+        UPDATE {links} SET state = {ended_by_delete} WHERE {its_parent} AND state IN ('', 'B');
+    END IF;
+--? members
+    IF {was_unfinished} AND {event_name} <> 'ack' THEN
+        UPDATE {group} SET killed = killed + 1 WHERE name = {old_group};
+    END IF;
 --? groups
     {groups}
 --? end
@@ -117,7 +139,12 @@ END
 
 --: group_changed
 IF ({when} AND {taken} <> 0) THEN
+--? fair
+    INSERT INTO {heads} (utube, taken, served)
+        VALUES ({utube}, {taken}, IF({taken} > 0, {now_served}, 0)){adding};
+--? not fair
     INSERT INTO {heads} (utube, taken) VALUES ({utube}, {taken}){adding};
+--? end
 END IF;
 IF ({when} AND {dirties}) THEN
     INSERT INTO {dirty_groups} (utube, writer) VALUES ({utube}, {me});

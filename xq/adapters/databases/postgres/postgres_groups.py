@@ -28,11 +28,22 @@ class PostgresGroups(ServerGroups):
 
     def called(self, column: str) -> str:
         # Whatever the column's collation, and without a CHAR's blanks at its end.
+        if not self.plain:
+            return f"(COALESCE('=' || CAST({column} AS text), '') COLLATE \"C\")"
         return column if self.terms.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
+
+    now_served = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 
     @property
     def adding(self) -> str:
-        return self.terms.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken, {self.no_first_task}")
+        served = f"served = GREATEST({self.name}.served, excluded.served), " * self.fair
+        changed = f"taken = {self.name}.taken + excluded.taken, {served}{self.no_first_task}"
+        return self.terms.on_conflict("utube", changed)
+
+    @property
+    def kind(self) -> str:
+        """The type of heads' keys."""
+        return self.terms.list_kinds[self.terms.kind("utube")] if self.plain else "text"
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
@@ -44,11 +55,11 @@ class PostgresGroups(ServerGroups):
         return f"(SELECT * FROM {self.heads} WHERE utube {self.among(utubes)}) AS xq_o"
 
     def _listed(self) -> str:
-        return f"CAST(:utubes AS {self.terms.list_kinds[self.terms.kind('utube')]}[])"
+        return f"CAST(:utubes AS {self.kind}[])"
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         # All at once, or one by one if that would wait for a lock.
-        kind, made = self.terms.list_kinds[self.terms.kind("utube")], f"INSERT INTO {self.heads} (utube, taken)"
+        kind, made = self.kind, f"INSERT INTO {self.heads} (utube, taken)"
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
             f"DECLARE before text := current_setting('lock_timeout'); one {kind}; "
@@ -100,12 +111,12 @@ class PostgresGroups(ServerGroups):
     @property
     def _refreshing(self) -> str:
         """SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
-        kind, passing = self.terms.list_kinds[self.terms.kind("utube")], self.terms.skip
+        kind, passing = self.kind, self.terms.skip
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; for EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
         steps = {
-            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND taken < {self.most}{passing}",
+            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
             "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
@@ -130,7 +141,7 @@ class PostgresGroups(ServerGroups):
         task = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema} WHERE {theirs}{terms.skip}"
         candidates = [
             f"SELECT xq_t.* FROM {self.heads} AS xq_h CROSS JOIN LATERAL ({task}) AS xq_t "
-            f"WHERE {self.is_open('xq_h.')} ORDER BY {terms.order_by(self.columns, 'xq_h.')} LIMIT {terms.limit(rows)}"
+            f"WHERE {self.is_open('xq_h.')} ORDER BY {self.in_turn('xq_h.')} LIMIT {terms.limit(rows)}"
             f"{terms.lock} OF xq_h SKIP LOCKED"
         ]
         if self.may_be_none:

@@ -43,10 +43,18 @@ class PostgresLanguage(ServerLanguage):
     create_view = "CREATE OR REPLACE VIEW"
     longest_name = 63
     first_schema = "current_schema()"
+    settles = ""
     token_text = Form('CAST({} AS text) COLLATE "default"')
     briefly = " AND set_config('lock_timeout', '1s', true) <> ''"  # until its transaction ends
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
+    as_literal = Form("quote_literal(CAST(CAST({0} AS {1}) AS text))")
+    # Without their lengths, to which a cast would cut the value, also those of a domain.
+    column_types = (
+        "SELECT attname, format_type(COALESCE(NULLIF(typbasetype, 0), atttypid), -1) FROM pg_attribute "
+        "JOIN pg_type ON pg_type.oid = atttypid "
+        "WHERE attrelid = to_regclass(:name) AND attnum > 0 AND NOT attisdropped"
+    )
     place_in_text = "strpos"
     commits = "SELECT CAST(pg_current_snapshot() AS text)"
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
+from xq.adapters.databases.members import FEW
+from xq.adapters.databases.named import filled
+from xq.adapters.databases.postgres.postgres_moves import PostgresMoves
 from xq.adapters.databases.shared import ALIVE
 from xq.core.acting import PART
+from xq.core.compile import Selector
+from xq.core.compile import change as compiled
 from xq.core.kinds import TIMES
-from xq.core.machine import ABSENT, READY
+from xq.core.machine import ABSENT, ELSEWHERE, READY
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
 CHANNEL = "xq"
@@ -49,7 +55,8 @@ class PostgresObjects(Objects):
     def drop(self, kind: str, name: str) -> str:
         if kind == "trigger":
             return f"DROP FUNCTION IF EXISTS {self.terms.object(name)}() CASCADE"  # also drops its triggers
-        return super().drop(kind, name)
+        # Of the groups also the function that returns one.
+        return super().drop(kind, name) + " CASCADE" * (kind == "table" and name == self.terms.name("group"))
 
     tables_file = TABLES
 
@@ -58,7 +65,7 @@ class PostgresObjects(Objects):
         return {
             "utube": utubes.head(self.terms.table),
             "ordered_as_columns": ", ".join(f"{mine} AS {column}" for mine, column in pairs),
-            "order": self.terms.order_by(utubes.columns),
+            "order": utubes.in_turn(),
             "is_open": utubes.is_open(),
         }
 
@@ -67,6 +74,12 @@ class PostgresObjects(Objects):
             f"name_{one}": self.terms.quote(self.terms.name(f"{suffix}_{one}"))
             for one in ("key", "open", "most", "xid")
         }
+
+    def side_tables(self) -> list[Object]:
+        named = {table.name: table for table in super().side_tables()}
+        if group := named.get(self.terms.name("group")):
+            named[group.name] = replace(group, create=(*group.create, Triggers(self).settle))
+        return [*named.values()]
 
     def triggers(self) -> list[Object]:
         return Triggers(self).all()
@@ -92,6 +105,7 @@ class Triggers(PostgresObjects):
 
     def _words(self) -> set[str]:
         words = {"limited": self.limited, "blocking": self.blocking, "timers": any(self.terms.machine.timers.values())}
+        words["counts_events"] = self.terms.machine.settings.counts_events
         words["room"] = self.limited or self.blocking
         return super()._words() | {word for word, there in words.items() if there}
 
@@ -100,6 +114,9 @@ class Triggers(PostgresObjects):
         found = [self._created("insert", new | old)]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
             gone = new | old | {"rows": rows}
+            gone["links_left"] = f"DELETE FROM {self.links.table};" if self.links and event == "truncate" else ""
+            if self.terms.members:
+                gone["members_left"] = self.filled_in(TRIGGERS, f"members_left_by_{event}", self.known | old)
             if self.groups:
                 gone["groups_left"] = self.filled_in(TRIGGERS, f"groups_left_by_{event}", self.known | old)
             found.append(self._created(event, gone, body="delete_body"))
@@ -111,10 +128,65 @@ class Triggers(PostgresObjects):
             ),
         }
         found.append(self._created("update", change))
+        if self.links:
+            found += self._settling(change)
         if self.groups:
             both = self._of_rows("was", "old", "was") | self._of_rows("became", "new", "is")
             found.append(self._created("update_utube", both))
         return found
+
+    def _settling(self, change: Mapping[str, str]) -> list[Object]:
+        """Return the triggers for the dependants of tasks that end."""
+        assert self.links
+        terms, links, machine = self.terms, self.links, self.terms.machine
+        moves, waiting = PostgresMoves(terms, None), Selector("key", "W", column="after")
+        named = {f"k{i}": f"xq_child.{part}" for i, part in enumerate(terms.parts)}
+        named |= {"now": "xq_now", "delay": "CAST(split_part(xq_how, ' ', 2) AS float8)"}
+
+        def moved(event: str, *given: str) -> str:
+            row = machine.choose("W", event, given)
+            assert row
+            changed = compiled(machine, row, frozenset(given))
+            if row.target == ABSENT:
+                sql = f"DELETE FROM {known['table']} WHERE {terms.sets_context} AND {moves.where(waiting)}"
+            else:
+                sql = f"UPDATE {known['table']} SET {moves.sets(waiting, changed)} WHERE {moves.where(waiting)}"
+            return filled(sql, **named, context=f"'{event}' || xq_context")
+
+        known = self.known | links.in_triggers(
+            change["old"], change["new"], change["other_key"], change["other_status"], ""
+        )
+        ours, keys = (
+            self._ours,
+            {of: ", ".join(f"{of}.{key} AS p{i}" for i, key in enumerate(terms.keys)) for of in ("OLD", "changed")},
+        )
+        gone = self._of_rows("changed", "old", "was")
+        how = f"CASE WHEN {gone['was_taken']} AND {known['event']} = 'ack' THEN 'D' ELSE 'X' END"
+        leaves = f"changed.{links.role} IS NOT NULL"
+        update = f"SELECT {keys['OLD']}, {known['ended']} AS ended, {known['leaves']} AS leaves"
+        delete = f"SELECT {keys['changed']}, {how} AS ended, {leaves} AS leaves FROM changed WHERE {gone['was']}"
+        known |= {
+            "context": f"'{PART}' || {terms.literal(terms.source_name)} || '{PART * 3}' || "
+            f"CASE WHEN {ours} THEN {part(5)} ELSE '' END || '{PART}'",
+            "time": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) END",
+            "is_parent": links.same(links.parents, links.parents, "xq_l.", "xq_e."),
+            "is_child": links.same(links.children, links.parents, "xq_l.", "xq_e."),
+            "its_link": links.same(links.children, links.children, other="xq_child."),
+            "from_far": ", ".join(f"{each} DESC" for each in links.parents),
+            "parts": ", ".join(links.children),
+            "role": links.role,
+            "waits": filled(moves.where(waiting), **named),
+            "lock": terms.lock,
+            "elsewhere": ELSEWHERE,
+            "kill": moved("kill"),
+            "release": moved("after"),
+        }
+        if "delayed" in self._words():
+            known["release_late"] = moved("after", "delay")
+        return [
+            self._created("after_update", known | {"ends": update}, body="after_body"),
+            self._created("after_delete", known | {"ends": delete}, body="after_body"),
+        ]
 
     def _created(self, suffix: str, values: Mapping[str, str], body: str = "") -> Object:
         """Return a trigger and its function, whose text is `body` if it is not its own."""
@@ -133,15 +205,39 @@ class Triggers(PostgresObjects):
         dropped = self.filled_in(TRIGGERS, "drop", mine)
         return self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
 
+    @property
+    def settle(self) -> str:
+        """SQL that creates the function which ends a group."""
+        members = self.terms.members
+        assert members
+        known = self.known | {
+            "of_name": members.of("xq_name"),
+            "live": self.terms.in_states(members.live),
+            "keys_down": ", ".join(f"{key} DESC" for key in self.terms.keys),
+            "few": str(FEW),
+            "has_ended": members.has_ended("xq_name", "xq_row.runs"),
+            "now": SERVER_TIME,
+        }
+        known["body"] = dollars(f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, 'settle_body', known)}")
+        function = self.plain.terms.literal(self.filled_in(TRIGGERS, "settle", known))
+        here = self.plain.terms.literal(self.here)
+        return f"DO {dollars(f'BEGIN EXECUTE replace({function}, {here}, quote_ident(current_schema())); END')}"
+
     # what the texts name
+
+    @property
+    def _ours(self) -> str:
+        """The condition that the event context is that of this statement."""
+        return f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
 
     def _known(self) -> dict[str, str]:
         terms, utubes = self.terms, self.groups
-        ours = f"{part(2)} = {terms.literal(terms.source_name)} AND {part(6)} = {TEXT_OF_TIME}"
+        ours = self._ours
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         known = {
             "table": terms.table_in_schema,
-            **{name: terms.side(name) for name in ("count", "wait", "history")},
+            **{name: terms.side(name) for name in ("count", "wait", "history", "group")},
+            "settle": terms.side("settle"),
             "alive": f"{self.here}.{ALIVE}",
             "event": event,
             "event_name": "event_name" if terms.has_history else event,
@@ -158,7 +254,9 @@ class Triggers(PostgresObjects):
                 "head": utubes.name,
                 "dirty_groups": utubes.dirty_groups,
                 "no_first_task": utubes.no_first_task,
-                "dirties": utubes.dirties("taken"),
+                "dirties": utubes.dirties("taken", "utube"),
+                "most": utubes.most_of("utube"),
+                "now_served": utubes.now_served,
                 "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),
             }
             known["write_groups"] = self.filled_in(TRIGGERS, "write_groups", known)

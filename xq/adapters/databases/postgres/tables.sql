@@ -25,9 +25,26 @@ CREATE TABLE IF NOT EXISTS {name}
 -- Readers continue from a transaction number; a BRIN index costs almost nothing.
 CREATE INDEX IF NOT EXISTS {name_xid} ON {name} USING brin (xid) WITH (autosummarize = on);
 
+--: after
+CREATE TABLE IF NOT EXISTS {name} AS
+    SELECT {keys_as_parents}, {keys_as_parts}, CAST('' AS text) AS state FROM {table} WITH NO DATA;
+CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} ({parents}, {parts});
+CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({parts}, state, {parents});
+ALTER TABLE {name} REPLICA IDENTITY FULL;
+ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
+--: group
+CREATE TABLE IF NOT EXISTS {name}
+    (name text PRIMARY KEY, total bigint NOT NULL, killed bigint NOT NULL, opened float8 NOT NULL, done float8,
+    sealed integer NOT NULL, runs integer NOT NULL, then_sql text);
+CREATE INDEX IF NOT EXISTS {name_open} ON {name} (name) WHERE done IS NULL;
+
 --: heads
 CREATE TABLE IF NOT EXISTS {name} AS
     SELECT {utube} AS utube, CAST(0 AS bigint) AS taken, {ordered_as_columns} FROM {table} WITH NO DATA;
+--? fair
+ALTER TABLE {name} ADD COLUMN IF NOT EXISTS served bigint NOT NULL DEFAULT 0;
+--? end
 CREATE UNIQUE INDEX IF NOT EXISTS {name_key} ON {name} (utube);
 CREATE INDEX IF NOT EXISTS {name_open} ON {name} ({order}) WHERE {is_open};
 ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {name_most};

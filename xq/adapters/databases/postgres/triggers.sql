@@ -105,10 +105,67 @@ BEGIN
     ) THEN
         {notify}
     END IF;
+--? after
+    {links_left}
 --? groups
     {groups_left}
+--? members
+    {members_left}
 --? end
     RETURN NULL;
+END
+
+--: members_left_by_delete
+PERFORM {settle}(xq_name, xq_lost) FROM (
+    SELECT {old_group} AS xq_name, CASE WHEN {event_name} <> 'ack' THEN COUNT(*) ELSE 0 END AS xq_lost
+    FROM changed WHERE {was_unfinished} GROUP BY 1 ORDER BY 1
+) AS xq_ended;
+
+--: members_left_by_truncate
+DELETE FROM {group} WHERE done IS NULL;
+
+--: settle
+CREATE OR REPLACE FUNCTION {settle}(xq_name text, xq_lost bigint) RETURNS {group} LANGUAGE plpgsql AS {body}
+
+--: settle_body
+-- Ends a group if the last of its members has ended. Counts those that went otherwise than by an ack. Returns the
+-- group; without `done`, and with the error in `then_sql`, if that failed; else NULL.
+DECLARE
+    xq_row {group};
+    xq_context text := COALESCE(current_setting('xq.context', true), '');
+BEGIN
+    IF (xq_lost > 0) THEN
+        UPDATE {group} SET killed = killed + xq_lost WHERE name = xq_name;
+    END IF;
+    -- If many members are left, one of their ends sees to it. The index is read from its far end: what has ended lies
+    -- before, and stays there until a vacuum.
+    IF (NOT EXISTS (SELECT 1 FROM {group} WHERE name = xq_name AND sealed = 1 AND done IS NULL)
+        OR (SELECT COUNT(*) FROM (
+            SELECT 1 FROM {table} WHERE {of_name} AND {live} ORDER BY {keys_down} LIMIT {few} + 1
+        ) AS xq_few) > {few}
+    ) THEN
+        RETURN NULL;
+    END IF;
+    -- The last members may end at once, and none sees the others' ends before their commits: so one after the other.
+    SELECT * INTO xq_row FROM {group} WHERE name = xq_name AND sealed = 1 AND done IS NULL FOR NO KEY UPDATE;
+    IF (NOT FOUND) THEN
+        RETURN NULL;
+    END IF;
+    IF (NOT ({has_ended})) THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        UPDATE {group} SET done = {now} WHERE name = xq_name RETURNING * INTO xq_row;
+        IF (xq_row.then_sql IS NOT NULL) THEN
+            EXECUTE xq_row.then_sql;
+        END IF;
+    EXCEPTION WHEN OTHERS THEN
+        -- The end of the member stands, and the maintenance tries again.
+        xq_row.done := NULL;
+        xq_row.then_sql := SQLERRM;
+    END;
+    PERFORM set_config('xq.context', xq_context, true);
+    RETURN xq_row;
 END
 
 --: groups_left_by_delete
@@ -192,6 +249,11 @@ BEGIN
             WHERE {its_wait} AND event IS NULL;
         IF FOUND THEN {notify} END IF;
     END IF;
+--? members
+    IF ({was_unfinished} AND NOT {is_live} AND NOT ({is_unfinished} AND NOT {was_live})) THEN
+        PERFORM {settle}({old_group}, CASE WHEN {new} = 'X' AND {event_name} <> 'ack' THEN 1 ELSE 0 END);
+    END IF;
+--? end
     -- A task is ready, a limited queue has room, a task no longer blocks others, or a timer passes soon.
     IF (
         (({is_ready}
@@ -243,7 +305,77 @@ END
 --: write_groups
 -- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
 xq_counted AS (
+--? fair
+    INSERT INTO {heads} (utube, taken, served)
+        SELECT utube, SUM(taken), CASE WHEN SUM(taken) > 0 THEN {now_served} ELSE 0 END
+        FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
+        ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken,
+            served = GREATEST({head}.served, excluded.served), {no_first_task}
+--? not fair
     INSERT INTO {heads} (utube, taken) SELECT utube, SUM(taken) FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
         ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken, {no_first_task}
+--? end
 )
 INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c WHERE {dirties};
+
+--: after_update
+CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({may_end} OR {leaves}) EXECUTE FUNCTION {function}
+
+--: after_delete
+CREATE TRIGGER {name} AFTER DELETE ON {table} REFERENCING OLD TABLE AS changed FOR EACH STATEMENT
+    EXECUTE FUNCTION {function}
+
+--: after_body
+-- Keeps the links of dependants to their parents, and settles each dependant of a parent that has ended. {ends} are the
+-- keys of the tasks that may have ended, how they did, and whether they no longer wait themselves.
+DECLARE
+    xq_before text := COALESCE(current_setting('xq.context', true), '');
+    xq_context text := {context};
+    xq_now float8 := {time};
+    xq_child record;
+    xq_how text;
+    xq_failed boolean;
+BEGIN
+    DELETE FROM {links} AS xq_l USING ({ends}) AS xq_e WHERE xq_e.leaves AND {is_child};
+    FOR xq_child IN
+        WITH marked AS (
+            UPDATE {links} AS xq_l SET state = xq_e.ended FROM ({ends}) AS xq_e
+            WHERE {is_parent} AND xq_l.state IN ('', 'B') AND xq_l.state <> xq_e.ended RETURNING xq_l.*
+        )
+        SELECT {parts}, bool_or(state <> 'D') AS failed FROM marked WHERE state <> '' GROUP BY {parts} ORDER BY {parts}
+    LOOP
+        -- While many parents have not ended, others come by here later. Of the last, each could see the others
+        -- unfinished: they lock the dependant, and look again. From the far end of the index, since the near one is
+        -- full of dead entries.
+        CONTINUE WHEN NOT xq_child.failed AND (SELECT COUNT(*) FROM (
+            SELECT 1 FROM {links} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 33
+        ) AS xq_open) > 32;
+        SELECT {role} INTO xq_how FROM {table} WHERE {waits} {lock};
+        CONTINUE WHEN NOT FOUND;
+        xq_failed := EXISTS (SELECT 1 FROM {links} WHERE {its_link} AND state IN ('B', 'X'));
+        IF (xq_failed AND left(xq_how, 4) = 'kill') THEN
+            -- Deeper than this the maintenance goes on.
+            IF (pg_trigger_depth() < 32) THEN
+                {kill};
+            END IF;
+        ELSIF (NOT EXISTS (SELECT 1 FROM {links} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 1)
+            AND (NOT xq_failed OR left(xq_how, 3) = 'run')
+        ) THEN
+--? delayed
+            IF (split_part(xq_how, ' ', 2) <> '') THEN
+                {release_late};
+            ELSE
+                {release};
+            END IF;
+--? not delayed
+            {release};
+--? counts_events
+            INSERT INTO {count} (tube, source, target, n) VALUES (
+                CASE split_part(xq_how, ' ', 2) WHEN '' THEN 'W-R after' ELSE 'W-W after' END, '{elsewhere}', '{elsewhere}', 1
+            );
+--? end
+        END IF;
+    END LOOP;
+    PERFORM set_config('xq.context', xq_before, true);
+    RETURN NULL;
+END

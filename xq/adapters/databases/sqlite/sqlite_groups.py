@@ -16,7 +16,18 @@ class SqliteGroups(Groups):
         return self.terms.by_index(self.terms.name(f"{self.suffix}_open"))
 
     def called(self, column: str) -> str:
-        return f"{column} COLLATE BINARY"  # whatever the column's collation
+        # Whatever the column's collation. A key that is compared with a column needs its affinity.
+        key = column if self.plain else f"CAST(COALESCE('=' || {column}, '') AS TEXT)"
+        return f"{key} COLLATE BINARY"
+
+    @property
+    def now_served(self) -> str:  # type: ignore[override]
+        return f"(SELECT COALESCE(MAX(served), 0) + 1 FROM {self.name})"  # two takes may have one moment
+
+    @property
+    def adding(self) -> str:
+        adding = super().adding
+        return f"{adding}, served = {self.now_served}" if self.fair else adding
 
     @property
     def first_known(self) -> str:
@@ -42,7 +53,9 @@ class SqliteGroups(Groups):
             ]
         # A full group needs no first task: whatever makes room in it looks for one.
         taken = f"{self.name}.taken + {taken}"
-        first = self.set_first(f"{self.name}.utube", f" AND {taken} < {self.most}")
+        first = self.set_first(f"{self.name}.utube", f" AND {self.has_room(f'{self.name}.', taken)}")
+        if self.fair:
+            first += f", served = CASE WHEN {change.taken} > 0 THEN {self.now_served} ELSE served END"
         mine = f"WHERE utube = {utube} AND {when}"
         return [
             f"UPDATE {self.heads} SET taken = {taken}, {first} {mine};",

@@ -35,6 +35,11 @@ class SqliteLanguage(Language):
     # With outdated statistics the planner may expect most rows in one state, and read the whole table.
     hint = Form(" INDEXED BY {}")
     never = "9e999"
+    # quote() writes infinity as a name, and ends a text at a zero byte.
+    as_literal = Form(
+        "CASE WHEN {0} = 9e999 THEN '9e999' WHEN {0} = -9e999 THEN '-9e999' WHEN typeof({0}) = 'text' "
+        "AND instr({0}, char(0)) THEN 'CAST(X''' || hex({0}) || ''' AS TEXT)' ELSE quote({0}) END"
+    )
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     double = "REAL"
     dashed = Form(

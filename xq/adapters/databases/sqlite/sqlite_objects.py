@@ -7,6 +7,7 @@ from pathlib import Path
 
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
+from xq.adapters.databases.links import Links
 from xq.adapters.databases.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.adapters.databases.sqlite.sqlite_groups import SqliteGroups
 from xq.adapters.databases.sqlite.sqlite_queries import MARK, SqliteQueries
@@ -38,18 +39,24 @@ class SqliteObjects(Objects):
     tables_file = TABLES
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        typed = zip(self.terms.parts, map(_type, self.terms.source.key), strict=True)
-        parts = ", ".join(f"{part} {kind}" for part, kind in typed)
-        return {"typed_parts": parts, "count": self.terms.side("count"), "is_mark": MARK}
+        types = [*enumerate(map(_type, self.terms.source.key))]
+        return {
+            "typed_parts": ", ".join(f"{self.terms.parts[i]} {kind}" for i, kind in types),
+            "typed_parents": ", ".join(f"p{i} {kind}" for i, kind in types),
+            "name_open": self.terms.object(self.terms.name(f"{suffix}_open")),
+            "plain_name": self.terms.quote(self.terms.name(suffix)),  # an index has the schema before its own name
+            "count": self.terms.side("count"),
+            "is_mark": MARK,
+        }
 
     def heads_values(self, utubes: Groups) -> dict[str, str]:
         fields = [self.terms.source.roles[role] for role in ("utube", *self.terms.source.ordered_by)]
         typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.terms.source.key]), strict=True)
         return {
             "typed_heads": ", ".join(f"{name} {kind}" for name, kind in typed),
-            "columns": ", ".join(utubes.columns),
+            "columns": utubes.in_turn(),
             "is_open": utubes.is_open(),
-            "open": self.terms.object(self.terms.name(f"{utubes.suffix}_open")),
+            **{name: self.terms.object(self.terms.name(f"{utubes.suffix}_{name}")) for name in ("open", "served")},
             "heads": self.terms.quote(self.terms.name(utubes.suffix)),
         }
 
@@ -60,6 +67,7 @@ class SqliteObjects(Objects):
         groups = self.groups and self.groups.in_schema("")
         found = []
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
+        wanted["after_update"] = bool(self.links)
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
@@ -78,7 +86,7 @@ class SqliteObjects(Objects):
             "table": self.terms.table,
             "status": self.terms.roles["status"],
             "identity": ", ".join(self.terms.keys),
-            **{name: self.terms.quote(self.terms.name(name)) for name in ("count", "wait", "history")},
+            **{name: self.terms.quote(self.terms.name(name)) for name in ("count", "wait", "history", "group")},
             "other_task": change["other_key"],
             "event": read(EVENT),
             # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time
@@ -92,6 +100,12 @@ class SqliteObjects(Objects):
             "newest": self.queries.newest,
             "rows": str(ADD_UP),
         }
+        if self.links:
+            links = Links(self.terms.in_schema(""))
+            acked = f"{known['was_taken']} AND {read(EVENT)} = 'ack'"
+            known |= links.in_triggers(known["old"], known["new"], known["other_key"], known["other_status"], acked)
+            known["links"] = self.terms.quote(self.terms.name("after"))
+            known["ending"] = ", ".join([known["status"], links.role, *self.terms.keys])
         if self.groups:
             known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
         if self.terms.tube_stats:

@@ -21,7 +21,26 @@ CREATE TABLE IF NOT EXISTS {name}
 -- The counters have the rows of the history up to this id.
 INSERT INTO {count} SELECT '', '', '', COALESCE(MAX(id), 0) FROM {name} WHERE TRUE ON CONFLICT DO NOTHING;
 
+--: after
+CREATE TABLE IF NOT EXISTS {name}
+    ({typed_parents}, {typed_parts}, state TEXT NOT NULL, PRIMARY KEY ({parents}, {parts})) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} ({parts}, state, {parents});
+
+--: group
+CREATE TABLE IF NOT EXISTS {name}
+    (name TEXT PRIMARY KEY, total INTEGER NOT NULL, killed INTEGER NOT NULL, opened REAL NOT NULL, done REAL,
+    sealed INTEGER NOT NULL, runs INTEGER NOT NULL, then_sql TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} (name) WHERE done IS NULL;
+
 --: heads
 CREATE TABLE IF NOT EXISTS {name}
-    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}), PRIMARY KEY (utube)) WITHOUT ROWID;
+    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}),
+--? fair
+    served INTEGER NOT NULL DEFAULT 0,
+--? end
+    PRIMARY KEY (utube)) WITHOUT ROWID;
+--? fair
+-- For the greatest of all: a head that is not open may have it.
+CREATE INDEX IF NOT EXISTS {served} ON {heads} (served);
+--? end
 CREATE INDEX IF NOT EXISTS {open} ON {heads} ({columns}) WHERE {is_open};

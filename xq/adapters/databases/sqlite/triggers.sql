@@ -47,6 +47,9 @@ BEGIN
 --? end
     UPDATE {wait} SET event = {event}, target = {new}
         WHERE {its_wait} AND event IS NULL AND {was_pending} AND ({is_pending}) IS NOT TRUE;
+--? members
+    UPDATE {group} SET killed = killed + 1
+        WHERE name = {old_group} AND {was_unfinished} AND {new} = 'X' AND {event} <> 'ack';
 --? history
     INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, {old}, {new}, {event},
             CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
@@ -102,12 +105,24 @@ CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
     INSERT INTO {count} SELECT OLD.{tube}, {old}, 'X', 1 WHERE {was_counted} ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
     UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL AND {was_pending};
+--? members
+    UPDATE {group} SET killed = killed + 1
+        WHERE name = {old_group} AND {was_unfinished} AND {event} <> 'ack';
 --? history
     INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, {at}, {old}, 'X', {event},
             CASE WHEN {was_taken} THEN {old_owner} END, {by_actor}, {by_reason});
+--? after
+    DELETE FROM {links} WHERE {its_child} AND {waited};
+    UPDATE {links} SET state = {ended_by_delete} WHERE {its_parent} AND state IN ('', 'B');
 --? groups
     {groups}
 --? end
+END
+
+--: after_update
+CREATE TRIGGER {name} AFTER UPDATE OF {ending} ON {table} WHEN {may_end} OR {leaves} BEGIN
+    DELETE FROM {links} WHERE {its_child} AND {leaves};
+    UPDATE {links} SET state = {ended} WHERE {its_parent} AND state IN ('', 'B') AND {may_end};
 END
 
 --: add_up

@@ -1,0 +1,194 @@
+"""Tasks that wait for others, their parents, to end: put them, and settle them when these have ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from xq.core.compile import Selector
+from xq.core.errors import BadType, BadValue, NotFound, shown
+from xq.core.kinds import Row
+from xq.core.machine import ENDED
+from xq.core.options import seconds_of
+from xq.core.values import Parts, Tasks, chunks, named
+from xq.engine.steps import PER_MOVE, Steps
+
+ON_FAILURE: Final = ("hold", "kill", "run")  # first the default
+PER_LINK: Final = 200  # links per INSERT
+WAITS: Final = "W"
+
+Put = Callable[[Sequence[object]], list[Any]]
+
+
+class Waits(NamedTuple):
+    """What a put says of the tasks' parents."""
+
+    parents: list[Parts]
+    how: str  # what the role after holds: on_failure, and the task's own delay
+    chain: bool
+
+
+class Dependants:
+    """The dependants of one queue."""
+
+    def __init__(self, tasks: Tasks[Any], steps: Steps) -> None:
+        self.tasks, self.steps, self.machine, self.executor = tasks, steps, steps.machine, steps.executor
+        self.log = logging.getLogger(f"xq.{steps.store.name}")
+        self._settles = threading.local()  # has `now` while this thread settles, also what it kills itself
+        self._seen: Parts = ()  # the last dependant of the last look
+        self._refused: set[Parts] = set()  # whose refused move was logged
+
+    # put
+
+    def waits(self, options: dict[str, Any]) -> Waits | None:
+        """Remove from a put's options what concerns parents, and return it. Raises BadValue and BadType."""
+        if options.keys().isdisjoint(("after", "on_failure", "chain")):
+            return None
+        after, word, chain = options.pop("after", None), options.pop("on_failure", None), options.pop("chain", False)
+        if not isinstance(chain, bool):
+            raise BadType(f"chain is True or False, not {shown(chain)}")
+        if word is not None and not (isinstance(word, str) and word in ON_FAILURE):
+            raise BadValue(f"on_failure is one of {', '.join(ON_FAILURE)}, not {shown(word)}")
+        if after is None and not chain:
+            if word is not None:
+                raise BadValue("on_failure says what a parent's failure does to a task: it needs after= or chain=True")
+            return None
+        if unfit := [name for name in ("on_conflict", "at") if options.get(name) is not None]:
+            raise BadValue(f"a task that waits for others takes no {unfit[0]}; its delay= counts from their ends")
+        delay = seconds_of("delay", options["delay"], ends=True) if options.get("delay") is not None else 0
+        parents = after if isinstance(after, (list, set, frozenset)) else [after] * (after is not None)
+        keys = dict.fromkeys(self.tasks.identify(parent)[0] for parent in parents)
+        return Waits([*keys], f"{word or ON_FAILURE[0]} {delay!r}" if delay else word or ON_FAILURE[0], chain)
+
+    def put(self, tasks: Sequence[object], waits: Waits, put_now: Put, put_waiting: Put) -> list[Any]:
+        """Put tasks, those that wait for others by the second function. Raises NotFound for an unknown parent."""
+
+        def put_all() -> list[Any]:
+            parents = self._unfinished(waits.parents)
+            ready = 0 if parents else 1 if waits.chain else len(tasks)
+            parts = (put_now, tasks[:ready]), (put_waiting, tasks[ready:])
+            done = [task for put, some in parts if some for task in put(some)]
+            keys = [self.tasks.identify(task)[0] for task in done]
+            first = keys[:1] if waits.chain else keys
+            links = [(*parent, *key, state) for key in first for parent, state in parents.items()]
+            if waits.chain:
+                links += [(*parent, *key, "") for parent, key in pairwise(keys)]
+            self._link(links)
+            if any(parents.values()):  # one has failed already
+                self._settle(self._found(first, child=True))
+            return done
+
+        return self.executor.transaction(put_all)
+
+    def _unfinished(self, parents: list[Parts]) -> dict[Parts, str]:
+        """Lock tasks until the transaction ends. Return those that have not ended well, with their links' state."""
+        dialect, found = self.executor.dialect, dict[Any, str | None]()
+        for batch in chunks(sorted(parents), PER_MOVE):
+            if listed := dialect.moves.listed(batch):
+                rows = self.executor.run(dialect.queries.look_at_all(dialect.lock), {"keys": listed})
+            else:
+                looks = (self.executor.run(dialect.queries.look(dialect.lock), named(parts)) for parts in batch)
+                rows = [row for look in looks for row in look]
+            found |= {self.tasks.app_key_of(row): dialect.state(row) for row in rows}
+        states = {parts: found.get(self.tasks.app_key(parts)) for parts in parents}
+        for parts, state in states.items():
+            if state is None:
+                gone = ": if it has ended, put the parents and this task in one transaction, or use the feature keep"
+                raise NotFound(self.executor.store.name, self.tasks.app_key(parts), gone)
+        return {parts: "B" if state == "B" else "" for parts, state in states.items() if state not in ENDED}
+
+    def _link(self, links: Sequence[Sequence[Any]]) -> None:
+        executor, sizes = self.executor, range(len(self.tasks.table.key))
+        names = [*(f"p{i}_" for i in sizes), *(f"k{i}_" for i in sizes), "v"]
+        for batch in chunks(links, PER_LINK):
+            values = {
+                f"{name}{n}": part for n, link in enumerate(batch) for name, part in zip(names, link, strict=True)
+            }
+            executor.run(executor.dialect.links.insert(len(batch)), values)
+
+    # settle
+
+    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        """Settle the dependants of tasks that have ended."""
+        if not getattr(self._settles, "now", False):
+            self._settle(self._found([self.tasks.key_of(row) for row in rows]))
+
+    def look(self) -> int:
+        """Settle what no trigger and no call has: after writes of other programs, lost races and failures."""
+        settled, queries = 0, self.executor.dialect.links.queries
+        while True:
+            beyond = {f"p{i}": part for i, part in enumerate(self._seen)}
+            rows = self.executor.run(queries["beyond" if beyond else "first"], {"n": PER_MOVE, **beyond})
+            if moved := self._settle(rows):
+                settled += moved
+                continue  # a trigger that kills stops at some depth: others may follow
+            self._seen = tuple(rows[-1][:-3]) if len(rows) == PER_MOVE else ()
+            if self.executor.clock is None or not self._seen:
+                return settled
+
+    def _found(self, keys: Sequence[Parts], child: bool = False) -> list[Row]:
+        """Return the dependants of ended tasks, or with `child` those with these keys; see `Links`."""
+        dialect, found, by = self.executor.dialect, list[Row](), "child" if child else "parent"
+        for batch in chunks(keys, PER_MOVE):
+            if len(batch) > 1 and (listed := dialect.moves.listed(batch)):
+                found += self.executor.run(dialect.links.queries[f"{by} listed"], {"keys": listed})
+            else:
+                query = dialect.links.queries[by]
+                found += [row for parts in batch for row in self.executor.run(query, named(parts))]
+        return found
+
+    def _settle(self, rows: list[Row]) -> int:
+        """Release or kill those of the dependants that can be, and settle the dependants of the killed ones.
+
+        Return how many it has moved.
+        """
+        settled, self._settles.now = 0, True
+        try:
+            while rows:
+                wanted: dict[tuple[str, str], list[Parts]] = {}
+                for *key, how, unfinished, failed in rows:
+                    on_failure, _, delay = (how or "").partition(" ")
+                    if failed and on_failure == "kill":
+                        wanted.setdefault(("kill", ""), []).append(tuple(key))
+                    elif how and not unfinished and (not failed or on_failure == "run"):
+                        wanted.setdefault(("after", delay), []).append(tuple(key))
+                for (event, delay), keys in wanted.items():
+                    settled += self._moved(event, delay, keys)
+                killed = wanted.get(("kill", ""))
+                rows = self._found(killed) if killed else []
+        finally:
+            self._settles.now = False
+        return settled
+
+    def _moved(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
+        """Move dependants, each unless it waits no more, but those that the database refuses. Return their number."""
+        try:
+            return self._move(event, delay, keys)
+        except Exception as error:
+            if not self.steps.settling.may_wait(error):
+                raise
+            if len(keys) == 1:
+                level = logging.DEBUG if keys[0] in self._refused else logging.WARNING  # each look tries again
+                self.log.log(level, "%s cannot move task %r: %s", event, self.tasks.app_key(keys[0]), error)
+                self._refused.add(keys[0])
+                return 0
+        half = len(keys) // 2
+        return sum(self._moved(event, delay, some) for some in (keys[:half], keys[half:]))
+
+    def _move(self, event: str, delay: str, keys: Sequence[Parts]) -> int:
+        transition = self.machine.choose(WAITS, event, ["delay"] * bool(delay))
+        assert transition
+        given, moved = (transition.given,) * bool(transition.given), 0
+        values = self.executor.values({"delay": float(delay)} if delay else None)
+        connection, binding = self.executor.begin()
+        for batch in chunks(keys, PER_MOVE):
+            if len(batch) > 1 and (listed := binding.dialect.moves.listed(batch)):
+                which, found = Selector("keys", WAITS, column="after"), [{"keys": listed}]
+            else:
+                which, found = Selector("key", WAITS, column="after"), [*map(named, batch)]
+            step = self.steps.move(binding, event, which, transition, given)
+            moved += sum(len(self.executor.run(step, {**values, **each}, connection, caught=True)) for each in found)
+        return moved

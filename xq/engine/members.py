@@ -1,0 +1,182 @@
+"""The groups of one queue, whose members are its tasks: how they begin, grow and end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from xq.core import time
+from xq.core.compile import Statement
+from xq.core.errors import BadValue, NotFound, shown
+from xq.core.kinds import REFUSALS, Row
+from xq.core.values import Parts
+from xq.engine.pauses import Pauses
+from xq.engine.steps import PER_MOVE, Steps
+
+FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
+
+
+class Stored(NamedTuple):
+    """A group as the database has it."""
+
+    sealed: int
+    done: float | None  # seconds since 1970
+    runs: int  # whether a buried member has ended
+    then: str | None  # the SQL that the last end runs
+    total: int
+    killed: int
+    opened: float
+
+
+class Members:
+    """One queue's groups. Triggers end them on PostgreSQL, and this on other databases, as a settler."""
+
+    def __init__(self, steps: Steps, pauses: Pauses) -> None:
+        self.pauses = pauses
+        self.executor = steps.executor
+        self.tasks = steps.tasks
+        self.settling = steps.settling
+        self.log = logging.getLogger(f"xq.{steps.store.name}")
+        self._place = self.tasks.table.fields.index(self.tasks.table.roles["group"])
+        self._looked_at = ""  # the name of the last group in the last look
+        self._forget_at = 0.0
+        self._failing: dict[str, str] = {}  # why the `then` of groups could not be put, as logged
+
+    def run(self, text: str, **values: Any) -> list[Row]:
+        """Run a text of records.sql about groups."""
+        return self.executor.run(getattr(self.executor.dialect.records, text), values)
+
+    def stored(self, name: str, *, locked: bool = False) -> Stored:
+        """Return a group; `locked` until the transaction ends. Raises NotFound."""
+        if not (found := self.run("lock_group" if locked else "group", group=name)):
+            raise NotFound(self.tasks.store.name, name, what="group")
+        return Stored(*found[0])
+
+    def of(self, row: Row) -> Any:
+        """Return the name of a task's group, by its row. None if it has none."""
+        return row[self._place]
+
+    def states(self, name: str) -> dict[str, int]:
+        """Return how many unfinished members a group has, by the states of the queue."""
+        dialect, found = self.executor.dialect, self.run("states_of_group", group=name)
+        assert dialect.members
+        return dict.fromkeys(dialect.members.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
+
+    def by_state(self, name: str) -> dict[str, list[Parts]]:
+        """Return the keys of the unfinished members of a group, by state."""
+        keys: dict[str, list[Parts]] = {}
+        for *parts, status in self.run("members_of_group", group=name):
+            keys.setdefault(self.executor.dialect.letters[status], []).append(tuple(parts))
+        return keys
+
+    def forget(self, which: str) -> None:
+        """Delete groups by the text `which` of records.sql, and end the pauses of those that are gone."""
+        self.run(which)
+        if (paused := self.pauses.look()) and paused.groups:
+            self.run("drop_group_pauses")
+            self.executor.store.after_commit(self.pauses.read_after_commit)
+
+    # how a group begins and grows, in an open transaction
+
+    def begin(self, name: str, runs: bool, then: str | None) -> None:
+        """Begin a group, or one that is done anew. Raises BadValue if it is open."""
+        values, is_open = (
+            {"group": name, "runs": int(runs), "then": then},
+            BadValue(
+                f"the group {shown(name)} of {self.tasks.store.name} is open: take another name, or add to it by "
+                "group(name).put_many()"
+            ),
+        )
+        if not self.run("group", group=name):  # without a lock: on MariaDB it would lock a gap
+            try:
+                self.run("open_group", **values)
+            except Exception as error:
+                if self.executor.store.classify(error) in REFUSALS:
+                    raise is_open from error
+                raise
+            return
+        if self.stored(name, locked=True).done is None:
+            raise is_open
+        self.run("leave_group", group=name)  # buried ones that have ended by failed="run", and those dug since
+        self.run("open_group_anew", **values)
+
+    def add(self, name: str, n: int) -> None:
+        """Count `n` new members of an open group, and keep it open until the commit. Raises NotFound and BadValue."""
+        if self.stored(name, locked=True).done is not None:
+            raise BadValue(f"the group {shown(name)} of {self.tasks.store.name} is done: begin it anew in a with block")
+        self.grow(name, n)
+
+    def grow(self, name: str, n: int) -> None:
+        self.run("grow_group", group=name, adding=n)
+
+    def seal(self, name: str, n: int) -> None:
+        """End the block that began a group, and put `n` members: from now on their last end is the group's."""
+        self.grow(name, n)
+        self.run("seal_group", group=name)
+        if not n:
+            self._settle(name, within=True)
+
+    # how it ends
+
+    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        """End the groups of these tasks, if they were the last."""
+        for name in sorted({name for row in rows if (name := self.of(row)) is not None}):
+            if self.run("may_end_group", group=name):
+                self._settle(name, within=self.executor.dialect.is_local)
+
+    def look(self) -> int:
+        """End open groups whose last end no call has seen, of up to PER_MOVE. Forget those that were done long ago."""
+        found = self.run("open_groups", group=self._looked_at, n=PER_MOVE)
+        self._looked_at = found[-1][0] if len(found) == PER_MOVE else ""
+        if time.monotonic() >= self._forget_at:
+            self._forget_at = time.monotonic() + FORGET_EVERY
+            self.forget("forget_groups")
+        return sum(self._settle(name) for name, has_ended in found if has_ended)
+
+    def _settle(self, name: str, within: bool = False) -> bool:
+        """End a group if none of its members is left, and put its `then`. Return whether it has ended.
+
+        `within`: the open transaction has no old snapshot. If `then` cannot be put, the group stays open.
+        """
+        if self.executor.store.in_transaction() and not within:
+            return False
+        try:
+            done, error = self.executor.transaction(partial(self._end, name), caught=True)
+        except Exception as raised:
+            if not self.settling.may_wait(raised):
+                raise
+            done, error = None, str(raised)
+        if done is not None:
+            self.executor.store.after_commit(self._wake)
+        if self._failing.pop(name, None) != error and error is not None:
+            self.log.warning(
+                "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s",
+                name,
+                error,
+            )
+        if error is not None:
+            self._failing[name] = error
+        return done is not None
+
+    def _end(self, name: str) -> tuple[float | None, str | None]:
+        """Return when the group was done, if it is, and an error, if PostgreSQL has told one."""
+        if not self.executor.dialect.settles:
+            ((done, error),) = self.run("settle_group", group=name)
+            return done, error if done is None else None
+        found = self.run("lock_group", group=name)  # first: what is read then is no older
+        if not found or not self.run("may_end_group", group=name):
+            return None, None
+        self.run("end_group", group=name)
+        if (then := Stored(*found[0]).then) is not None:
+            self.executor.run(self.executor.open().changes(self.executor.store, Statement(then), "put"))
+        return 0.0, None
+
+    def _wake(self) -> None:
+        """Wake those who wait for tasks in this process: a `then` may be for any queue of the database."""
+        for member in self.executor.database.members:
+            with suppress(Exception):  # what was put is committed
+                if member.maintained:
+                    member.wake(ready=True)

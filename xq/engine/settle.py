@@ -1,0 +1,87 @@
+"""What the ends of tasks set off in the database, beside what its triggers do: each settler has its own part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from xq.core import time
+from xq.core.compile import Selector
+from xq.core.connections import Connection, Run
+from xq.core.kinds import RETRYABLE, ErrorKind, Row
+from xq.core.machine import ABSENT, ENDED, Transition
+from xq.engine.binding import Binding
+from xq.engine.executor import Executor
+
+LOOK_EVERY = 1.0  # seconds between two looks for ends that no call of xq has seen
+ENDS = (ABSENT, *ENDED, "B")  # the states that a task enters when it ends, or is buried
+
+
+class Settler(Protocol):
+    """What follows the ends of tasks, for one feature."""
+
+    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        """Settle what follows the end of these tasks; `source` is "" if they left several states.
+
+        On SQLite this is called in the transaction of the ends, which no error may undo: what may fail has a savepoint.
+        On MariaDB it is called after the commit, and opens a transaction itself. On PostgreSQL the triggers settle.
+        """
+
+    def look(self) -> int:
+        """Settle what follows ends that no call of xq has seen, each in a transaction. Return how much that was."""
+
+
+class Settling:
+    """A queue's settlers. Without any, its moves are as they would be without this."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.settlers: list[Settler] = []
+        self.next_at = 0.0  # the monotonic time of the next look
+
+    def settled(self, binding: Binding, event: str, which: Selector, transition: Transition, run: Run) -> Run:
+        """Return `run`, which then also settles what follows the ends of the rows that it returns."""
+        way, target = binding.dialect.settles, transition.target
+        if not (self.settlers and way and transition.enters and target in ENDS and which.state != target):
+            return run
+        source = "" if which.more else which.state
+
+        def within(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if rows := run(connection, values):
+                self._ended(rows, event, source, target)
+            return rows
+
+        def after(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            if rows := run(connection, values):  # none yet in a pipeline, whose caller settles
+                self.settle_later(rows, event, source, target)
+            return rows
+
+        return after if way == "after" else lambda connection, values: connection.atomically(values, within)
+
+    def settle_later(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        """Settle after the commit what follows these ends, if that is this database's way."""
+        if self.settlers and self.executor.dialect.settles == "after":
+            self.executor.store.after_commit(partial(self._ended_before, rows, event, source, target))
+
+    def _ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        for settler in self.settlers:
+            settler.ended(rows, event, source, target)
+
+    def _ended_before(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+        try:
+            self._ended(rows, event, source, target)
+        except Exception:  # the ends are committed, and the maintenance looks
+            self.next_at = 0.0
+
+    def may_wait(self, error: Exception) -> bool:
+        """Return whether what failed may be left to a later look: the transaction of the ends is intact."""
+        kind = self.executor.store.classify(error)
+        return kind not in (RETRYABLE | {ErrorKind.NOT_DATABASE})
+
+    def look(self) -> int:
+        """Have each settler look, at most every LOOK_EVERY seconds but under a test's clock. Return what they did."""
+        if self.executor.clock is None and time.monotonic() < self.next_at:
+            return 0
+        self.next_at = time.monotonic() + LOOK_EVERY
+        return sum(settler.look() for settler in self.settlers)

@@ -1,0 +1,10 @@
+"""The feature `groups`: tasks under a name, whose last end puts another task."""
+
+from __future__ import annotations
+
+from xq.core.machine import Feature, On, Settings
+
+
+def groups(on: On = True) -> Feature:
+    """Put tasks as members of groups, by `Page.xq.group(name)`. The last end of a group's members puts its `then`."""
+    return Feature("groups", needs=("group",), settings=Settings(groups=True), methods=("group", "groups"))

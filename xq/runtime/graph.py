@@ -1,0 +1,54 @@
+"""The members of a group and what they wait for: as text for Mermaid, and as a drawing in layers."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from xq.core.errors import shown
+from xq.core.machine import ABSENT
+from xq.core.values import Parts, Tasks
+from xq.engine.executor import Executor
+
+MOST: Final = 500  # nodes
+
+
+class Graph(NamedTuple):
+    """Tasks and links: from a parent to its dependant, until the dependant is released."""
+
+    nodes: dict[Parts, tuple[str, str]]  # by key: the key as text, and the task's state, X for one that is gone
+    links: list[tuple[Parts, Parts]]
+    more: bool  # whether tasks were left out
+
+    def layers(self) -> list[list[Parts]]:
+        """Return the keys in layers: each task below its parents."""
+        depth = dict.fromkeys(self.nodes, 0)
+        for _ in self.nodes:
+            deeper = {child: depth[parent] + 1 for parent, child in self.links if depth[child] <= depth[parent]}
+            if not deeper:
+                break
+            depth |= deeper
+        return [[key for key in depth if depth[key] == layer] for layer in range(max(depth.values(), default=-1) + 1)]
+
+    def mermaid(self, tasks: Tasks[Any]) -> str:
+        numbers = {key: i for i, key in enumerate(self.nodes)}
+        lines = ["graph TD", *[f"    %% the first {MOST} members"] * self.more]
+        for key, (text, state) in self.nodes.items():
+            word = "gone" if state == ABSENT else tasks.wording.state(state)
+            label = f"{text} {word}".replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")
+            lines.append(f'    t{numbers[key]}["{label}"]')
+        links = sorted((numbers[parent], numbers[child]) for parent, child in self.links)
+        return "\n".join([*lines, *(f"    t{parent} --> t{child}" for parent, child in links)])
+
+
+def graph_of(executor: Executor, tasks: Tasks[Any], group: str) -> Graph:
+    """Return the graph of a group's first members, by their keys."""
+    wide, links = len(tasks.table.key), executor.dialect.links_of_group
+    rows = executor.run(links["members"], {"group": group, "n": MOST + 1})
+    nodes = {tuple(row[:wide]): row[wide] for row in rows[:MOST]}
+    found = []
+    for row in executor.run(links["links"], {"group": group, "n": 10 * MOST}) if "links" in links else ():
+        parent, child = tuple(row[:wide]), tuple(row[wide : 2 * wide])
+        if child in nodes and (parent in nodes or len(nodes) < MOST):
+            nodes.setdefault(parent, row[-1])  # a parent that is no member, or gone
+            found.append((parent, child))
+    return Graph({key: (shown(tasks.app_key(key)), state) for key, state in nodes.items()}, found, len(rows) > MOST)
