@@ -29,6 +29,7 @@ AnyKey = Annotated[str | None, Argument(metavar="[KEY]", help="the key of one ta
 Json = Annotated[bool, flag("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, flag("--yes", "-y", help="Do not ask.")]
 OneTube = Annotated[str | None, Option("--tube", "-t", help="One tube only.")]
+OneGroup = Annotated[str | None, Option("--group", help="One group only.")]
 Reason = Annotated[str | None, Option(help="Why, for the history.")]
 Actor = Annotated[str | None, Option(help="Who, for the history; else the user of the system.", callback=_or_the_user)]
 Wanted = Annotated[str, Argument(metavar="[FILTER]", help="as in 'state:buried error:Timeout age>1h'")]

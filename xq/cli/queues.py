@@ -42,7 +42,7 @@ def stats(target: o.Target, json: o.Json = False) -> None:
 def numbers(queue: Queue) -> dict[str, Any]:
     """Return a queue's numbers as a document."""
     now = queue.snapshot()
-    paused = [pause.tube for pause in now.pauses]
+    paused = [pause.tube if pause.group is None else {"group": pause.group} for pause in now.pauses]
     return {"queue": queue.name, **now.stats.model_dump(), "paused": paused, "room": now.room}
 
 
@@ -57,7 +57,8 @@ def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
 
 def held_up(told: dict[str, Any]) -> str:
     """Return that a queue is paused, or full, for a line."""
-    paused = ", ".join("the queue" if tube is None else tube for tube in told["paused"])
+    names = [f"the group {each['group']}" if isinstance(each, dict) else each for each in told["paused"]]
+    paused = ", ".join("the queue" if name is None else name for name in names)
     return "; ".join([f"paused: {paused}"] * bool(paused) + ["full: no task can be put"] * (told["room"] == 0))
 
 
@@ -122,19 +123,24 @@ def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, ac
     return Answer({what: name}, [], f"{what}: the schedule {name}")
 
 
-def pause(queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
-    """Stop all takes from a queue, or from one tube, until resume."""
-    queue.pause(tube, actor=actor, reason=reason)
-    return _paused(queue)
+def pause(
+    queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None, group: o.OneGroup = None
+) -> Answer:
+    """Stop all takes from a queue, or from one tube or group, until resume."""
+    return _paused(queue, "pause", tube, group, actor=actor, reason=reason)
 
 
-def resume(queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
+def resume(
+    queue: Queue, tube: o.OneTube = None, reason: o.Reason = None, actor: o.Actor = None, group: o.OneGroup = None
+) -> Answer:
     """End a pause."""
-    queue.resume(tube, actor=actor, reason=reason)
-    return _paused(queue)
+    return _paused(queue, "resume", tube, group, actor=actor, reason=reason)
 
 
-def _paused(queue: Queue) -> Answer:
+def _paused(queue: Queue, event: str, tube: str | None, group: str | None, **by: str | None) -> Answer:
+    if tube is not None and group is not None:
+        raise Error("--tube or --group, not both")
+    getattr(queue, event)(tube, **by) if group is None else getattr(queue.group(group), event)(**by)
     told = numbers(queue)
     return Answer({"paused": told["paused"]}, [], held_up(told) or "nothing is paused")
 

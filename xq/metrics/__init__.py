@@ -141,7 +141,7 @@ class QueueReader:
     def _now(self) -> Numbers:
         inspection = self._queue.parts.doctor
         stats, pauses, _, oldest, standstill = inspection.snapshot()
-        paused = [pause.tube for pause in pauses]
+        paused = [pause.tube for pause in pauses if pause.group is None]
         found: dict[tuple[str, ...], float] = {
             ("xq_up",): 1,
             ("xq_sessions",): inspection.takers(),

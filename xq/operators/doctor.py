@@ -14,12 +14,13 @@ from xq.core.kinds import ErrorKind
 from xq.core.machine import READY, TAKEN
 from xq.core.tokens import owner_of
 from xq.core.values import Parts, named, numbered
-from xq.core.words import lasting
+from xq.core.words import lasting, never_finished
 from xq.database.transactions import retried
 from xq.engine.history import History
-from xq.engine.pauses import Pauses
+from xq.engine.pauses import Pause, Pauses
 from xq.engine.stats import counters, told_of, writes
 from xq.engine.unmovable import Unmovable
+from xq.operators.filters import quoted
 from xq.operators.inspection import Inspection, Snapshot, place
 
 LONG: Final = 60.0  # seconds after which a standstill, an open transaction or a due schedule is reported
@@ -32,6 +33,9 @@ WRITTEN: Final = (
     "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); xq reset {0} counts anew"
 )
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
+
+PARENTS: Final = 10  # of a dependant, that `why` names
+CHAIN: Final = 20  # steps from parent to parent that it follows
 
 
 def in_utc(at: float) -> str:
@@ -65,6 +69,8 @@ class Doctor(Inspection):
             return [f"its status {status} is not one of this queue's: no call moves it"]
         if state == TAKEN:
             return [*self._running(task, token or "", now)]
+        if state == "W" and self.tasks.in_role(task, "after"):
+            return [*self._dependent(parts)]
         if state != READY:
             return [*self._resting(state, task, now, moment)]
         try:
@@ -93,6 +99,30 @@ class Doctor(Inspection):
         if since is not None and now - since > self.patience:
             yield "that is long: if its function hangs, restart the worker; a heartbeat prolongs the ttr"
 
+    def _dependent(self, parts: Parts) -> Iterator[str]:
+        """Yield the parents of a dependant that have not ended well, the failed ones first, and a chain's first."""
+        word, of_one, size = self.tasks.wording.state, self.executor.dialect.links.of_one, len(parts)
+        rows = self._run(of_one, **named(parts), n=PARENTS)
+        for *keys, link, letter in rows:
+            key = shown(self.tasks.app_key(tuple(keys[:size])))
+            if link == "X":
+                yield f"its parent {key} is gone: killed, expired or deleted; restart releases the task all the same"
+            elif link == "B":
+                yield f"its parent {key} is {word('B')}: dig it, or restart releases the task all the same"
+            else:
+                yield f"it waits for its parent {key}, which is {word(letter)}"
+        waiting = row = next((row for row in rows if (row[-2], row[-1]) == ("", "W")), None)
+        steps = 0
+        while row and row[-1] == "W" and steps < CHAIN:
+            above = self._run(of_one, **named(tuple(row[:size])), n=1)
+            if not above:
+                break  # its own delay
+            row, steps = above[0], steps + 1
+        if waiting and row and steps:
+            what = "gone: killed, expired or deleted" if row[-2] == "X" else word(row[-1])
+            child, key = (shown(self.tasks.app_key(tuple(each[:size]))) for each in (waiting, row))
+            yield f"task {child} waits, in the end, for task {key}, which is {what}"
+
     def _resting(self, state: str, task: Any, now: float, moment: Callable[[float], str]) -> Iterator[str]:
         timer, left = self.machine.timer(state, "runat"), self._left(task, "runat", now)
         word = self.tasks.wording.state(state)
@@ -113,15 +143,23 @@ class Doctor(Inspection):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
                 yield f"its {timer.option} has passed: the next take moves it"
-        for tube in self.pauses.listed():
-            if tube in (None, self.tasks.in_role(task, "tube")):
-                yield f"{place(tube)} is paused: {self._resume(tube)} ends that"
+        tube, group = (self.tasks.in_role(task, role) for role in ("tube", "group"))
+        for pause in self.pauses.all():
+            if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):
+                yield f"{place(pause)} is paused: {self._resume(pause)} ends that"
         guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
             takers = self._run(self.questions.takers, **key)
-            if len(takers) >= guard.value:
+            most, of, _ = guard.value
+            if len(takers) >= of.get(str(utube), most):
                 keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
                 yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
+        if guard is not None:
+            for *first, its in self._run(self.questions.first_of_utube, **key):
+                before = self.tasks.app_key(tuple(first))
+                if before != self.tasks.app_key(parts):  # a take sees a utube's first task only, also one with a tube
+                    where = "" if its == tube else f", in {'no tube' if its is None else f'the tube {shown(its)}'}"
+                    yield f"task {shown(before)} of its utube comes first{where}"
         if self.machine.guard("rate") is not None:
             ((left_us,),) = self._run(self.questions.bucket_left, **key) or [(None,)]
             if left_us is not None and left_us > 0:
@@ -145,8 +183,9 @@ class Doctor(Inspection):
         timer = self.machine.timer(TAKEN, "runat")
         return max(HANGS, timer.default or 0.0) if timer else HANGS
 
-    def _resume(self, tube: str | None) -> str:
-        return f"xq resume {self.target}{'' if tube is None else f' --tube {quote(tube)}'}"
+    def _resume(self, pause: Pause) -> str:
+        one = "" if pause.tube is None else f" --tube {quote(pause.tube)}"
+        return f"xq resume {self.target}{one if pause.group is None else f' --group {quote(pause.group)}'}"
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
@@ -171,9 +210,10 @@ class Doctor(Inspection):
         now = self.snapshot()
         yield from self._of_takers(now)
         often = self.questions.often_taken
-        do = "read the log of its worker; worker(max_attempts=5) buries such a task, and xq failures shows why"
+        do = "read the log of its worker; worker(max_attempts=5) or the feature max_takes buries such a task, and "
+        do += "xq failures shows why"
         for *key, n in self._run(often, least=OFTEN, n=LISTED) if often else ():
-            yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was taken {n:,} times and never finished", do)
+            yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was {never_finished(n)}", do)
         yield from self._of_the_queue(now)
         do = "mend the row, or delete it, with plain SQL, or mend the trigger or index"
         for parts, why in self._faults():
@@ -225,8 +265,8 @@ class Doctor(Inspection):
         firings = self._run(dialect.records.next_firings)
         due = [(-left / 1e6, shown(name)) for of, name, left in firings if of == dialect.source_name]
         yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
-        for tube, _, actor, reason in now.pauses:
-            yield Finding(f"{place(tube)} is paused{_by(actor, reason)}", self._resume(tube))
+        for pause in now.pauses:
+            yield Finding(f"{place(pause)} is paused{_by(pause.actor, pause.reason)}", self._resume(pause))
         for name, *_, paused, at_us, since_us, actor, reason in self._run(dialect.records.schedules):
             if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
@@ -239,6 +279,9 @@ class Doctor(Inspection):
             shows = f"xq failures {target} shows why" if grouped else f"xq list {target} state:buried shows them"
             do = f"{shows}; xq act {target} dig FILTER --dry-run says what dig would return to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
+            for (name,) in self._run(dialect.records.held_groups) if dialect.members else ():
+                what = f"the group {shown(name)} is open: buried members alone are left of it"
+                yield Finding(what, f"xq act {self.target} dig {quote(f'group:{quoted(name)} state:buried')}; or kill")
 
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.executor.dialect.open_transactions, self.executor.store

@@ -18,7 +18,7 @@ from xq.core.words import lasting
 from xq.database.process import ENDING, process_name
 from xq.database.transactions import retried
 from xq.engine.history import History
-from xq.engine.pauses import Pause, Pauses
+from xq.engine.pauses import Pause, Paused, Pauses, Skips
 from xq.engine.stats import Stats, counters, room, stats
 from xq.operators.questions import Questions
 
@@ -228,21 +228,21 @@ class Inspection:
         numbers, pauses = self.stats(), self.pauses.all()
         by_history = self.machine.settings.history is not None
         oldest, standstill = self._by_history() if by_history else self._by_counters(numbers)
-        may_take = standstill > 0 and self._may_take([pause.tube for pause in pauses])
+        may_take = standstill > 0 and self._may_take(self.pauses.of(pause.row for pause in pauses))
         return Snapshot(numbers, pauses, room(self.executor, numbers.counts), oldest, standstill if may_take else 0.0)
 
-    def _may_take(self, paused: list[str | None]) -> bool:
+    def _may_take(self, paused: Paused | None) -> bool:
         """Return whether a take may find a task: no pause, rate limit or busy utube is in its way."""
-        if None in paused:
+        if paused and paused.queue:
             return False
-        dialect, looks = self.executor.dialect, self.executor.dialect.queries
-        skipped = {f"skip{place}": tube for place, tube in enumerate(paused)} if "tube" in dialect.roles else {}
+        looks = self.executor.dialect.queries
+        skipped = Skips(paused.tubes, paused.groups) if paused else Skips((), ())
         query = (
             looks.any_ready
             if self.machine.guard("utube")
-            else looks.ready(Selector("first", READY, skips=len(skipped)))
+            else looks.ready(Selector("first", READY, skips=skipped.counts))
         )
-        return bool(self._run(query, **skipped))
+        return bool(self._run(query, **skipped.values))
 
     def _by_history(self) -> tuple[Age | None, float]:
         """Return the oldest ready task's age, and the standstill.
@@ -314,10 +314,12 @@ class Inspection:
             said[0] += f", the oldest for {now.oldest}" if now.oldest else ", for how long is unknown"
             said.append(f"processes that take: {takers}" if takers else "no process takes")
             said += [f"none was taken for {lasting(now.standstill)}"] * (now.standstill > limit or stands)
-        said += [f"buried tasks: {buried:,}", *(f"{place(pause.tube)} is paused" for pause in now.pauses)]
+        said += [f"buried tasks: {buried:,}", *(f"{place(pause)} is paused" for pause in now.pauses)]
         state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
         return Health("failing" if buried > max_buried else state, "; ".join(said))
 
 
-def place(tube: str | None) -> str:
-    return "the queue" if tube is None else f"the tube {shown(tube)}"
+def place(pause: Pause) -> str:
+    if pause.group is not None:
+        return f"the group {shown(pause.group)}"
+    return "the queue" if pause.tube is None else f"the tube {shown(pause.tube)}"

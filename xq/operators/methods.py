@@ -119,7 +119,7 @@ class Operators(Generic[T]):
         return Operation(self.parts.several, self.parts.search, event, filter, By.of(actor, reason), chunk, options)
 
     def pauses(self) -> list[Pause]:
-        """Return the pauses as (tube, since, actor, reason); None as the tube is the whole queue.
+        """Return the pauses as (tube, since, actor, reason, group): without both names the whole queue's.
 
         `since` is in seconds since 1970.
         """

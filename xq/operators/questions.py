@@ -150,6 +150,16 @@ class Questions:
         return f"SELECT {', '.join(self.terms.keys)} FROM {taken} AND {same}"
 
     @property
+    def first_of_utube(self) -> str:
+        """A query for the key, and the tube if there is that role, of the first ready task in a task's utube."""
+        groups, terms = self.objects.groups, self.terms
+        assert groups
+        its = f"SELECT {groups.head('xq_its')} FROM {terms.table_in_schema} AS xq_its WHERE {terms.by_key('xq_its.')}"
+        ready = f"{terms.is_state(READY)} AND {groups.of_utube(f'({its})', '')}"
+        columns = ", ".join([*terms.keys, terms.roles.get("tube", "NULL")])
+        return f"SELECT {columns} FROM {terms.table_in_schema} WHERE {ready} ORDER BY {terms.order} LIMIT 1"
+
+    @property
     def often_taken(self) -> str:
         """A query for up to `:n` unfinished tasks taken `:least` times or more; "" without the role attempts."""
         if not (attempts := self.terms.roles.get("attempts")):

@@ -20,7 +20,7 @@ from xq.operators.since import TRANSITIONS, Seen, Since
 FAILED: Final = ("B", "W", "R")  # the states of tasks that have not recovered from an error, the likeliest first
 COMPARE: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OF_XQ: Final = ("status", "runat", "deadline", "finished", "owner")  # roles that no term names
-WHOLE: Final = ("tube", "utube", "unique")  # roles for which a term has the whole value
+WHOLE: Final = ("tube", "utube", "unique", "group")  # roles for which a term has the whole value
 
 Check = Callable[[Sequence[Seen]], Sequence[bool | None]]  # None: it is not known
 

@@ -18,6 +18,7 @@ from xq.core.errors import BadType, BadValue, Error, shown
 from xq.core.kinds import NUMBERS, ErrorKind, R, fits_a_column
 from xq.operators.keys import key_as_text, key_in_text
 from xq.operators.operations import ACTS, is_offered
+from xq.runtime.graph import graph_of
 
 STATUSES: Final = {  # that answer xq's errors; 400 answers all others
     **dict.fromkeys((errors.WrongState, errors.NotOwner), 409),
@@ -54,6 +55,16 @@ class ConsoleQueue:
     def state(self, row: dict[str, Any]) -> str | None:
         """Return the letter for the state that a row's status means; None if the row is no task."""
         return self.queue.parts.definition.state_of(row.get(self.queue.roles["status"]))
+
+    def drawn(self, group: str) -> dict[str, Any]:
+        """Return the members of a group as boxes and lines: each task below its parents."""
+        parts = self.queue.parts
+        graph = graph_of(parts.executor, parts.tasks, group)
+        places = {key: (160 * x, 80 * y) for y, keys in enumerate(graph.layers()) for x, key in enumerate(keys)}
+        boxes = [(*place, self.key_text(key), *graph.nodes[key]) for key, place in places.items()]
+        lines = [(*places[parent], *places[child]) for parent, child in graph.links]
+        size = [max((place[axis] for place in places.values()), default=0) + 160 for axis in (0, 1)]
+        return {"boxes": boxes, "lines": lines, "width": size[0], "height": size[1] - 120, "more": graph.more}
 
     def key(self, text: str) -> Any:
         """Return a key as the application has it. Raises HTTPException."""

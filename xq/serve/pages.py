@@ -70,10 +70,10 @@ def log_out(console: Console, visit: Visit) -> Response:
 
 
 def pause(console: Console, visit: Visit) -> Response:
-    """Pause or resume the queue, or one of its tubes."""
-    call = visit.entry.queue.pause if visit.path.endswith("/pause") else visit.entry.queue.resume
-    tube, reason = visit.text("tube") or None, visit.text("reason") or None
-    on(visit.entry, lambda: call(tube, actor=visit.caller.name, reason=reason))
+    """Pause or resume the queue, or one of its tubes or groups."""
+    queue, tube, group = visit.entry.queue, visit.text("tube") or None, visit.text("group")
+    event, by = visit.path.rpartition("/")[2], {"actor": visit.caller.name, "reason": visit.text("reason") or None}
+    on(visit.entry, lambda: getattr(queue.group(group), event)(**by) if group else getattr(queue, event)(tube, **by))
     return RedirectResponse(visit.here("pauses"), 303)
 
 
@@ -102,7 +102,7 @@ PAGES: Final = (
     Route("GET", "/q/{queue}/task", VIEW, "task.html"),
     Route("GET", "/q/{queue}/task.json", VIEW, plain),
     *(Route("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("failures", "workers", "schedules")),
-    *(Route("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor")),
+    *(Route("GET", f"/q/{{queue}}/{each}", VIEW, f"{each}.html") for each in ("pauses", "doctor", "group")),
     Route("POST", "/q/{queue}/preview", BY_FORM, preview),
     Route("POST", "/q/{queue}/act", BY_FORM, act),
     Route("POST", "/q/{queue}/cancel", BY_FORM, cancel),

@@ -32,7 +32,7 @@ HANGS: Final = 10.0  # seconds without an answer, after which a database does no
 PATIENCE: Final = 55.0  # seconds for a page's call, which may wait for a lock: proxies give up after 60
 LATE: Final = 2.0  # seconds for which a page waits for a look, and then shows older numbers
 TICK: Final = 0.02  # seconds between two attempts to get a thread for a page
-MARKS: Final = 3  # paused tubes that the overview names
+MARKS: Final = 3  # paused tubes and groups that the overview names
 SLOW: Final = 15.0  # seconds until a look reads again from a history for how long tasks have waited
 OLD: Final = 4  # looks, after which numbers are shown with their age
 
@@ -159,7 +159,8 @@ class Look:
         marks = ["full"] * (room == 0)
         if stats.counts["R"] and standstill >= LONG:
             marks.append(f"none was taken for {lasting(standstill)}")
-        marks += ["paused" if pause.tube is None else f"paused: {pause.tube}" for pause in pauses[:MARKS]]
+        names = [pause.tube if pause.group is None else f"group {pause.group}" for pause in pauses[:MARKS]]
+        marks += ["paused" if name is None else f"paused: {name}" for name in names]
         marks += [f"and {len(pauses) - MARKS} more"] * (len(pauses) > MARKS)
         oldest = (oldest if stats.counts["R"] else None) or NONE
         return Now(entry, at, "", Counter(stats.counts), marks, oldest, rates(past), [*past])

@@ -50,6 +50,7 @@ class Attempt:
     undone: bool = False  # whether its release or burial was, as a function in that transaction has failed
     may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
     why: str = ""  # how its process has ended; "" while it runs
+    lost: int = 0  # how many takes of the task were lost, with this one, if its process died (max_takes)
     ack: Ack | None = None  # how to ack it when the function has returned, if the function says so
     error: BaseException | None = None  # by which its function has buried it
 

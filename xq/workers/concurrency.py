@@ -26,7 +26,8 @@ SLOT_PAUSE = 0.2  # seconds until the database is asked again for a free slot, u
 class Concurrency:
     """At most `n` tasks are taken at a time by all workers, of whatever queues and programs, that use this name.
 
-    The slots are rows in the database, so the queues must be in one. All programs give the same `n`. The slots of a
+    The slots are rows in the database, so the queues must be in one. All programs give the same `n`. A worker takes a
+    slot before it knows the task: limits by a task's value are those of the feature utube, with `of`. The slots of a
     process that has died are free as soon as its session is reaped. Raises ConfigurationError.
     """
 

@@ -12,8 +12,9 @@ from typing import Any, Generic
 from xq.core import time
 from xq.core.acting import By, block
 from xq.core.kinds import ErrorKind, T
+from xq.core.machine import ABSENT
 from xq.core.values import Parts
-from xq.core.words import lasting
+from xq.core.words import lasting, never_finished
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
 from xq.workers.attempt import Attempt, RetriedCalls, line_of, path_of, text_of
@@ -55,13 +56,23 @@ class FailedAttempts(Generic[T]):
     def died(self, attempt: Attempt, cause: str) -> None:
         """Fail an attempt whose process died by a cause like "killed by SIGSEGV" or "ended with exit code 3".
 
-        Without max_attempts a task is buried after DEATHS of them, or the takes of this process pass it over.
+        With the feature max_takes that decides how many it may be. Else, without max_attempts, a task is buried after
+        DEATHS of them, or the takes of this process pass it over.
         """
+        machine = self._moves.machine
         key, at = attempt.taken.parts, f" at attempt {attempt.number}" if attempt.number else ""
         self._worker.deaths.append(key)
         ends = not self._most and self._worker.deaths.count(key) >= DEATHS
         last = f", the last of {DEATHS} deaths" if ends else ""
+        if (row := machine.last_take) and (most := machine.settings.max_takes):
+            attempt.lost = int(self._moves.tasks.in_role(attempt.task, "lost") or 0) + 1
+            ends = attempt.lost >= most
+            last = f": it was {never_finished(most)}" if ends else ""
         why = f"the worker process {'was ' * cause.startswith('killed')}{cause}{at}{last}"
+        if ends and row and row.target == ABSENT:
+            self._log.error("task %s is deleted: %s", self._calls.key(attempt.taken), why)
+            self.failed(attempt, Discard())
+            return
         if ends and not self._buries:
             self._worker.waiting.takes.unmovable.pass_over(key)
             self._log.error("takes pass over task %s from now on: %s", self._calls.key(attempt.taken), why)
@@ -119,7 +130,7 @@ class FailedAttempts(Generic[T]):
         elif not self.may_delay:
             self._calls.stop.wait(pause)  # else it would be ready at once
         hooks = [] if attempt.undone or isinstance(error, (Retry, Bury)) else self._worker.hooks["on_failure", True]
-        counted = self._counted(attempt)
+        counted = self._counted(attempt, **({"lost": attempt.lost} if attempt.lost else {}))
         noted = {} if isinstance(error, Retry) else self._worker.noted(self._worker.given(attempt.task), error)
         if noted:
             counted = {"update": {**(counted["update"] or {}), **noted}, "sets": (*counted["sets"], "error")}

@@ -68,7 +68,7 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
     queue.parts.tasks.tube(options.tube, "worker(tube=)")
     _check_arguments(function, options.session is not None)
     machine = queue.machine
-    attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (map it to an integer field)"]
+    attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (fields={'attempts': True}, or a field)"]
     lacking = attempts + ([] if machine.sources("bury") else ["the feature 'buried' (features={'buried': True})"])
     if options.max_attempts and lacking:
         raise ConfigurationError(f"max_attempts of {queue.name} needs {' and '.join(lacking)}")

@@ -291,6 +291,8 @@ class DjangoConnections(OrmConnections):
     def _atomic(self) -> AbstractContextManager[object]:
         kind = _Immediate if self._engine == "sqlite" else transaction.Atomic
         self._open()  # within a transaction a lost connection could not be replaced
+        if not self.connection.in_atomic_block and (connection := self.ready()).open_block:
+            return connection.savepoint()  # in a transaction that Django does not see, see `Connection.atomically`
         block: AbstractContextManager[object] = kind(self.alias, savepoint=True, durable=False)
         return block
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
@@ -13,8 +13,9 @@ from django.core import checks
 from django.utils import timezone
 
 from xq.adapters.django.tasks import interface
-from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, keys_of, problems
-from xq.core.errors import BadType, BadValue, NotFound
+from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems
+from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
+from xq.runtime.group import Group
 
 APP: Final = "xq.adapters.django.tasks"
 
@@ -30,6 +31,7 @@ class XQBackend(interface.BaseTaskBackend):
     With max_attempts, backoff or retry_on a task that raises is tried again. Without max_attempts 5 is the limit for
     tasks whose workers died and for `xq.Retry`; None: no limit for them.
     - "groups": whether tasks may have a group.
+    - "then": whether `group` may enqueue tasks that another one follows.
     - "ALIASES": where functions are that have moved: {old path: new path}.
     - "SCHEDULES": schedules by name: (spec, path of a task) or (spec, path, options). Options are args, kwargs, tz,
     queue_name and priority, as in `every`.
@@ -54,6 +56,8 @@ class XQBackend(interface.BaseTaskBackend):
 
     def row(self, task: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         """Return the fields of one call's row. Raises what django.tasks raises for a task or arguments."""
+        if not isinstance(task, interface.Task):
+            raise BadType(f"a task is what @task makes, not {shown(task)}")
         self.validate_task(task)
         has_keys = self._has_keys or any(getattr(task, name, None) is not None for name in KEYS)
         return {
@@ -73,25 +77,45 @@ class XQBackend(interface.BaseTaskBackend):
 
         row = self.row(task, args, kwargs)
         if row.get("unique_key"):
-            return self._enqueued_once(task, [row])[0]
+            return self._enqueued_once(task, [row], Task.xq)[0]
         return self._enqueued(task, Task.xq.put(row, **_at(task.run_after)))
 
-    def enqueue_many(self, task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
-        """Do as the function `enqueue_many`: put all of the tasks or none, 200 by a statement."""
+    def enqueue_many(self, task: Any, calls: Iterable[tuple[Any, Any]], group: Any = None) -> list[Any]:
+        """Do as the function `enqueue_many`, into a `group` if given: put all or none, 200 by a statement."""
         from xq.adapters.django.tasks.models import Task
 
-        rows = [self.row(task, args, kwargs) for args, kwargs in calls]
+        rows, to = [self.row(task, args, kwargs) for args, kwargs in _calls(calls)], group or Task.xq
         if any(row.get("unique_key") for row in rows):
-            return self._enqueued_once(task, rows)
-        return [self._enqueued(task, put) for put in Task.xq.put_many(rows, **_at(task.run_after))]
+            return self._enqueued_once(task, rows, to)
+        return [self._enqueued(task, put) for put in to.put_many(rows, **_at(task.run_after))]
 
-    def _enqueued_once(self, task: Any, rows: list[dict[str, Any]]) -> list[Any]:
-        """Put the rows whose unique key no unfinished task has. Return the results of all, in this order."""
+    def group(self, name: str, then: Any = None, *, failed: Literal["run"] | None = None) -> TaskGroup:
+        """Return a group, as `Queue.group`: a block enqueues its tasks, without one it is a handle to an open group.
+
+        `then` is a task, or a tuple of a task, its args and its kwargs, which is enqueued when all have ended. It sends
+        no signal task_enqueued. Raises BadType, BadValue, and ConfigurationError without "then" in OPTIONS.
+        """
         from xq.adapters.django.tasks.models import Task
 
+        if not asked("then"):
+            raise ConfigurationError('group() needs "then": True in OPTIONS of a backend in TASKS, and a migrate then')
+        parts, later = Task.xq.parts, None
+        if then is not None:
+            given: list[Any] = list(then) if isinstance(then, tuple) else [then]
+            task, args, kwargs, *more = given + [None, (), {}][len(given) :]
+            if more or not isinstance(task, interface.Task) or not _is_call(args, kwargs):
+                found = f"a task with {shown(given[1:])}" if isinstance(task, interface.Task) else shown(then)
+                raise BadType(f"then is a task, or (task, args, kwargs) with a list and a dictionary, not {found}")
+            if task.run_after is not None:
+                raise BadValue("the group says when its then runs: leave run_after out")
+            later = parts, self.row(task, args, kwargs)
+        return TaskGroup(self, parts, name, later, failed)
+
+    def _enqueued_once(self, task: Any, rows: list[dict[str, Any]], to: Any) -> list[Any]:
+        """Put the rows whose unique key no unfinished task has. Return the results of all, in this order."""
         now = timezone.now()
         rows = [{**row, "enqueued_at": now} for row in rows]
-        put = Task.xq.put_many(rows, on_conflict="skip", **_at(task.run_after))
+        put = to.put_many(rows, on_conflict="skip", **_at(task.run_after))
         once = {each.pk: each for each in put}
         results = {key: self._enqueued(task, each, each.enqueued_at == now) for key, each in once.items()}
         return [results[each.pk] for each in put]
@@ -122,6 +146,34 @@ class XQBackend(interface.BaseTaskBackend):
             )
 
 
+class TaskGroup(Group[Any]):
+    """A group of tasks of django.tasks."""
+
+    def __init__(self, backend: XQBackend, *given: Any) -> None:
+        super().__init__(*given)
+        self._backend = backend
+
+    def enqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue a task as a member, in the block or into an open group, and return its result."""
+        return self._backend.enqueue_many(task, [(args, kwargs)], self)[0]
+
+    def enqueue_many(self, task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
+        """Enqueue a task as a member once for each (args, kwargs), and return the results in this order."""
+        return self._backend.enqueue_many(task, calls, self)
+
+
+def _is_call(args: Any, kwargs: Any) -> bool:
+    return isinstance(args, (list, tuple)) and isinstance(kwargs, Mapping)
+
+
+def _calls(given: Iterable[Any]) -> list[tuple[Any, Any]]:
+    calls = list(given)
+    for call in calls:
+        if not (isinstance(call, (list, tuple)) and len(call) == 2 and _is_call(*call)):
+            raise BadType(f"enqueue_many takes calls as (args, kwargs), a list and a dictionary, not {shown(call)}")
+    return calls
+
+
 def _in_zone_of_settings(moment: datetime | None) -> datetime | None:
     """Return a moment in the form that the project's fields use."""
     if moment is None or timezone.is_aware(moment) == settings.USE_TZ:
@@ -144,7 +196,7 @@ def enqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
     backend = task.get_backend()
     if isinstance(backend, XQBackend):
         return backend.enqueue_many(task, calls)
-    return [backend.enqueue(task, args, kwargs) for args, kwargs in calls]
+    return [backend.enqueue(task, args, kwargs) for args, kwargs in _calls(calls)]
 
 
 async def aenqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:

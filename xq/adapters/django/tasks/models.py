@@ -17,7 +17,7 @@ from xq.adapters.django import upgrade
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
-from xq.adapters.django.tasks.options import groups, option_of
+from xq.adapters.django.tasks.options import asked, option_of
 from xq.adapters.django.tasks.schedules import declared
 from xq.core.machine import Column, Feature, Sql, Timer
 from xq.core.tokens import owner_of
@@ -79,6 +79,9 @@ class Task(models.Model):
     errors = JSONTextField(null=True, help_text="One for each failed attempt, the newest last.")
     unique_key = models.CharField(max_length=255, null=True, help_text="Of unfinished tasks each has another one.")
     group_key = models.CharField(max_length=255, null=True, help_text="Those with the same one run one by one.")
+    member_of = models.CharField(
+        max_length=255, null=True, help_text="When all with the same one have ended, a task follows."
+    )
     enqueued_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True)
     last_attempted_at = models.DateTimeField(null=True)
@@ -162,8 +165,8 @@ class Task(models.Model):
 
 
 def definition() -> dict[str, Any]:
-    """Return the queue of the tasks, as `upgrade` takes it. Groups are dear, so the setting TASKS asks for them."""
-    grouped = groups()
+    """Return the queue of the tasks, as `upgrade` takes it. What is dear is there if the setting TASKS asks for it."""
+    grouped, followed = asked("groups"), asked("then")
     return {
         "fields": {
             "status": "status",
@@ -175,6 +178,7 @@ def definition() -> dict[str, Any]:
             "unique": "unique_key",
             **{name: name for name in BEGUN},
             **({"utube": "group_key"} if grouped else {}),
+            **({"group": "member_of"} if followed else {}),
         },
         "features": {
             "delayed": True,
@@ -184,6 +188,7 @@ def definition() -> dict[str, Any]:
             "forget": FORGET,
             "begin": BEGIN,
             **({"utube": True} if grouped else {}),
+            **({"groups": True} if followed else {}),
         },
         "statuses": STATUSES,
         "methods": False,

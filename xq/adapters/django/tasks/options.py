@@ -78,6 +78,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "keep_failed": Option(None, "seconds, or None (forever)", _is_seconds),
     **OF_TASKS,
     "groups": Option(False, "True or False", lambda value: isinstance(value, bool)),
+    "then": Option(False, "True or False", lambda value: isinstance(value, bool)),
     "ALIASES": Option({}, "a dictionary of old paths and new ones", _is_mapping),
     "SCHEDULES": Option({}, "a dictionary of names and (spec, path of a task)", _is_mapping),
 }
@@ -95,15 +96,15 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
         for key, option in known.items()
         if key in given and not option.fits(given[key])
     ]
-    if given.get("group") is not None and not groups():
+    if given.get("group") is not None and not asked("groups"):
         wrong.append(f'{name}["group"] needs "groups": True in OPTIONS of a backend in TASKS, and a migrate then')
     return wrong
 
 
-def groups() -> bool:
-    """Return whether the setting TASKS asks for groups: they make each take dearer."""
+def asked(name: str) -> bool:
+    """Return whether the setting TASKS asks for "groups", or for "then": they make each take, or each end, dearer."""
     found = [each.get("OPTIONS") for each in getattr(settings, "TASKS", {}).values()]
-    return any(isinstance(each, Mapping) and each.get("groups") is True for each in found)
+    return any(isinstance(each, Mapping) and each.get(name) is True for each in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
