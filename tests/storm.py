@@ -81,7 +81,10 @@ class Plan:
     isolation: str = ""  # of every transaction and statement; as the server has it
 
     def __str__(self) -> str:
-        parts = [name if value is True else f"{name} {value:g}" for name, value in self.features.items()]
+        parts = [
+            name if value is True else f"{name} {value if isinstance(value, dict) else format(value, 'g')}"
+            for name, value in self.features.items()
+        ]
         return ", ".join([*parts, *(role for role in self.roles if role in ("owner", "attempts", "tube"))])
 
 
@@ -110,7 +113,7 @@ def plan(
     perhaps(0.7, buried=True)
     features |= rng.choice(({}, {"keep": True}, {"zombie": 0.3}))
     unique = perhaps(0.4, unique=True)
-    utube = perhaps(0.3, utube=rng.choice((True, 2)))
+    utube = perhaps(0.3, utube=rng.choice((True, 2, {"n": 1, "fair": True}, {"n": 2, "fair": True})))
     perhaps(0.75, history=True)
     tubes = TUBES if rng.random() < 0.5 else ()
     chosen = {
@@ -997,7 +1000,7 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
     takes: Counter[str] = Counter()
     holder: dict[str, str] = {}
     done: Counter[tuple[str, str, str | None]] = Counter()
-    most = getattr(machine.guard("utube"), "value", None)
+    most, *_ = getattr(machine.guard("utube"), "value", (None,))
     taken: dict[str, set[str]] = defaultdict(set)  # of each utube
     History = Task.xq.History
     columns = (History.key, History.source, History.event, History.target, History.owner)

@@ -111,6 +111,7 @@ async def test_the_other_methods_do_what_their_twins_do(make_db):
     assert [each.id for each in await aio.take_many(6, tube="a")] == [each.id for each in put]
     first, *others = put
     assert (await aio.touch(first, 5)).status == "T"
+    assert (await aio.touch(first, update={"size": 40})).size == 40
     assert (await aio.bury(first)).status == "B"
     assert (await aio.dig(first)).status == "R"
     assert (await aio.release(others[0], delay=60)).status == "W"

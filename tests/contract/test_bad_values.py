@@ -17,14 +17,14 @@ from xq.testing import Clock
 
 IN_MEMORY = True  # the tests run on a database in memory as well, whose threads share one connection
 
-EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50}
+EVERY = {"buried": True, "delayed": True, "zombie": 9, "ttl": 60, "ttr": 60, "unique": True, "limit": 50, "after": True}
 ROLES = ("runat", "priority", "tube", "owner", "attempts", "unique", "ttl", "ttr")
 FIELDS = ("id", "name", "size", "status", "deadline", *ROLES)
 
 # Each method, with arguments by which it works, and its options. K has the keys of tasks by their states.
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "put": ("{}", ("delay", "ttl", "ttr", "on_conflict", "nonsense")),
-    "put_many": ("[{}, {'name': 'x'}]", ("delay", "ttl", "ttr", "on_conflict")),
+    "put": ("{}", ("delay", "ttl", "ttr", "on_conflict", "after", "on_failure", "nonsense")),
+    "put_many": ("[{}, {'name': 'x'}]", ("delay", "ttl", "ttr", "on_conflict", "after", "chain")),
     "take": ("", ("tube", "ttr", "nonsense")),
     "take_many": ("2", ("tube", "ttr")),
     "ack": ("K['T']", ("update", "delay", "nonsense")),
@@ -46,8 +46,9 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 WRITTEN = (
     "xq.put({v: 1})", "xq.ack(K['T'], update={v: 1})", "ack({'id': v})", "kill({'id': v})",
     "xq.ack(Task(id=v))", "xq.peek(Task(id=v))", "xq.peek(v)", "xq.touch(v, 1)", "xq.touch_many(v, 1)",
-    "xq.touch_many([K['T']], v)", "touch(K['T'], v)", "xq.switch(v, 'R')",
+    "xq.touch_many([K['T']], v)", "xq.touch_many([K['T']], update=v)", "touch(K['T'], v)", "xq.switch(v, 'R')",
     "get(status='T').ack(update=v)", "get(status='T').release(delay=v)", "get(status='T').touch(v)",
+    "get(status='T').touch(update=v)",
     "xq.switch(K['R'], v)", "xq.switch(K['R'], 'W', delay=v)", "xq.switch(K['R'], 'Z', delay=v)",
     "xq.call(v, K['T'])", "xq.call('ack', v)", "xq.call('take', v)", "xq.call('touch', K['T'], increment=v)",
     "xq.call('ack', K['T'], update=v)", "dig(n=v)", "kick(n=v)", "plow(v)", "xq.by_state(v)", "xq.count(v)",

@@ -209,7 +209,10 @@ def test_many_tasks_are_touched_at_once_or_none(queue):
     held = taken(queue, 3)
     touched = queue.xq.touch_many(held, 30)
     assert [after.runat - before.runat for before, after in zip(held, touched, strict=True)] == [30, 30, 30]
+    sizes = [{"size": 5}, {}, {"size": 7}]
+    assert [each.size for each in queue.xq.touch_many(held, update=sizes)] == [5, held[1].size, 7]
     queue.xq.release(held[2])
     with pytest.raises(xq.WrongState):
-        queue.xq.touch_many(held, 30)
+        queue.xq.touch_many(held, 30, update={"size": 9})
+    assert row(queue, held[0]).size == 5
     assert row(queue, held[0]).runat == touched[0].runat

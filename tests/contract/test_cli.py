@@ -380,6 +380,16 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
     assert Task.take().id == 1
 
 
+def test_a_group_is_paused_and_resumed(make, run):
+    Task = with_roles(make, FULL | {"groups": True})
+    with Task.xq.group("import 7") as group:
+        group.put(task())
+    assert run(Task, "pause", "--group", "import 7").errors == "paused: the group import 7\n"
+    assert run(Task, "stats", "--json").json["paused"] == [{"group": "import 7"}]
+    assert "not both" in run(Task, "resume", "--group", "import 7", "--tube", "x").errors
+    assert run(Task, "resume", "--group", "import 7", "--json").json == {"paused": []}
+
+
 def test_schedules_and_sessions_are_listed(make, run):
     Task = make(FULL)
     Task.xq.every("*/5 * * * *", task(), name="fives")

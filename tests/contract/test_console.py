@@ -477,6 +477,19 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
         assert pages.paused() == []
 
 
+def test_a_group_is_paused_and_resumed(make_shared):
+    queue = make_shared({"groups": True}).xq
+    with queue.group("import 7") as group:
+        group.put({"name": "member"})
+    here = browse(queue)
+    assert post(here, "pause", group="import 7").status_code == 303
+    assert (group.paused, "group import 7" in shown(here, "/q/Task/pauses")) == (True, True)
+    assert "Group import 7 is paused" in shown(here, "/q/Task/group", name="import 7")
+    eventually(lambda: "paused: group import 7" in cells(shown(here, "/"))[0])
+    assert post(here, "resume", group="import 7").status_code == 303
+    assert not group.paused
+
+
 def test_a_schedule_is_run_paused_and_resumed(pages):
     pages.every("@daily", {"name": "digest"}, name="daily")
     here = browse(pages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import peewee as pw
@@ -12,7 +12,7 @@ import pytest
 
 import xq
 from tests.factories import tasks
-from tests.steps import install_after_the_statements
+from tests.steps import install_after_the_statements, install_anew, is_exact
 
 FEATURES = {"keep": True, "buried": True, "delayed": True, "ttr": 60}
 KINDS: Mapping[str, dict[str, pw.Field]] = {
@@ -88,19 +88,51 @@ def test_without_a_history_done_tasks_have_an_age_by_their_role(make):
         Task.xq.find("age>1h")  # ready tasks as well
 
 
-def test_zombies_without_a_timer_are_named_with_the_sql_that_gives_them_one(make, caplog):
+@pytest.mark.parametrize(
+    ("features", "word"), [({"zombie": 60}, "zombie (Z)"), ({"keep": timedelta(minutes=1)}, "done (D)")]
+)
+def test_ended_tasks_without_a_timer_are_named_with_the_sql_that_gives_them_one(make, caplog, features, word):
     model = make.model()
     make.db.create_tables([model])
-    model.insert_many([{"status": "Z"}] * 3).execute()
+    model.insert_many([{"status": word[-2]}] * 3).execute()
     caplog.set_level(logging.WARNING, "xq")
-    Task = make({"zombie": 60}, model=model, roles=("runat",))
+    Task = make(features, model=model, roles=("runat",))
     (finding,) = Task.xq.doctor()
     what, update = finding.what.split("unless you give them one: ")
-    assert what == "tasks that are zombie (Z) and have no timer: 3; they are never deleted, "
+    assert what == f"tasks that are {word} and have no timer: 3; they are never deleted, "
     assert [finding.what in line for line in caplog.messages if "timer" in line] == [True]
     make.db.execute_sql(update)
     assert Task.xq.doctor() == []
     assert all(task.runat is not None for task in Task.select())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_done_tasks_that_are_kept_for_some_days_are_dropped_then_and_those_from_before_have_their_time(make, kind):
+    Task = with_finished(make, {"keep": True}, **KINDS[kind])
+    for _ in range(2):
+        Task.put(tasks(1)[0])
+        Task.take().ack()
+        Task.xq.clock.tick(86400)
+    install_anew(Task, {"keep": timedelta(days=3)})
+    Task.put(tasks(1)[0])
+    Task.take().ack()
+    there = []
+    for _ in range(4):
+        Task.xq.sweep()
+        there.append([task.id for task in Task.select().order_by(Task.id)])
+        Task.xq.clock.tick(86401)
+    assert (there, Task.stats().transition["D-X"]) == ([[1, 2, 3], [2, 3], [3], []], 3)
+    assert is_exact(Task)
+
+
+def test_another_time_to_keep_done_tasks_is_no_new_definition_and_holds_for_those_that_end_from_then_on(make):
+    Task = make({"keep": timedelta(days=3)})
+    Task.xq.put_many(tasks(2))
+    ended = Task.take().ack()
+    install_anew(Task, {"keep": timedelta(days=5)})
+    assert (Task.take().ack().runat - ended.runat, Task.xq.check()) == (2 * 86400, [])
+    with pytest.raises(xq.FeatureOff, match="delay"):
+        Task.put(tasks(1)[0]) and Task.take().ack(delay=5)  # all are kept for as long
 
 
 @pytest.mark.parametrize("kind", [*KINDS])

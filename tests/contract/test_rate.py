@@ -93,6 +93,26 @@ def test_each_utube_or_tube_has_a_limit_of_its_own_and_no_value_has_none(make, r
     assert is_exact(Task)
 
 
+@pytest.mark.parametrize("role", ["utube", "tube"])
+def test_single_values_have_limits_of_their_own(make, role):
+    of = {"acme": "6/m", "free": {"limit": "1/m"}, "some": {"limit": "3/m", "burst": 1, "window": False}}
+    Task = make({"rate": {"limit": "2/m", "by": role, "burst": 2, "of": of}}, roles=(role,))
+    for _ in range(9):
+        for value in (*of, "other", "any"):
+            Task.put(task(name=value, **{role: value}))
+
+    def taken():
+        return Counter(names(Task.xq.take_many(50)))
+
+    assert taken() == {"acme": 2, "free": 1, "some": 1, "other": 2, "any": 2}
+    assert Task.take(0) is None
+    Task.xq.clock.tick(20)
+    assert taken() == {"acme": 1, "some": 1}
+    Task.xq.clock.tick(40)
+    assert taken() == {"acme": 2, "free": 1, "some": 1, "other": 1, "any": 1}
+    assert is_exact(Task)
+
+
 @pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a "), ("ü", "u")])
 def test_values_have_one_bucket_if_they_are_the_same_text(make, one, other):
     Task = make(by("utube", "1/m", 1), roles=("utube",))

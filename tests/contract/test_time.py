@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from itertools import count
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 import peewee as pw
 import pytest
 
+import xq
 from tests.factories import task, tasks
 from tests.steps import STUCK, is_exact, row, state, transitions
 
@@ -112,6 +114,43 @@ def test_a_task_moves_at_its_time_and_neither_before_nor_without_one(make, kind,
                     moment = getattr(row(Task, key), roles[0])
                     assert left(moment, Task.xq.clock.now) == number(there[1]), at
             assert is_exact(Task), story
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_touch_that_writes_progress_begins_the_ttr_anew_unless_more_is_left_of_it(make, kind):
+    Task = make({"ttr": 20}, roles=("runat", "ttr"), attributes={"runat": KINDS[kind]()})
+    Task.xq.put_many([task(), task(ttr=50), task(), task(), task()])
+    of = [Task.take(ttr=90 if n == 3 else math.inf if n == 4 else None) for n in range(5)]
+    Task.xq.clock.tick(10)
+
+    def lefts():
+        return [left(each.runat, Task.xq.clock.now) for each in Task.select().order_by(Task.id)]
+
+    assert lefts() == [10, 40, 10, 80, None]
+    touched = [each.touch(update={"size": 40}) for each in (of[0], of[1], of[3], of[4])]
+    assert [(each.size, each.status) for each in touched] == [(40, "T")] * 4
+    assert lefts() == [20, 50, 10, 80, None]
+    assert of[0].touch(5, update={"size": 41}).size == 41
+    assert lefts()[0] == 25
+    assert is_exact(Task)
+
+
+def test_a_touch_without_a_ttr_writes_the_fields_of_a_task_that_the_caller_has(make):
+    Task = make({"keep": True})
+    Task.put(task())
+    with pytest.raises(xq.WrongState):
+        Task.xq.touch(1, update={"size": 40})
+    taken = Task.take()
+    assert Task.xq.touch(taken, update={"size": 40}).size == 40
+    assert [each.size for each in Task.xq.touch_many([1], update=[{"size": 41}])] == [41]
+    for wrong, error in (({"status": "D"}, xq.BadValue), ({"nothing": 1}, xq.BadValue), (None, xq.BadType)):
+        with pytest.raises(error):
+            taken.touch(update=wrong)
+    with pytest.raises(xq.FeatureOff, match="ttr"):
+        taken.touch(5, update={"size": 42})
+    with Task.xq.session(), pytest.raises(xq.NotOwner):
+        Task.xq.touch(1, update={"size": 42})
+    assert (row(Task, 1).size, row(Task, 1).status, is_exact(Task)) == (41, "T", True)
 
 
 def waiting(Task, **when):

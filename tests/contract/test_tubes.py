@@ -352,7 +352,7 @@ REFUSALS = """
     # of an option that a type lacks
     put("a", ttl=5)                 -> FeatureOff: put(ttl=) needs a tube of the type TIMED, and this one is of the type
     put("a", timeout=1)             -> FeatureOff: put(timeout=) needs a tube of the type limfifottl, and this one
-    touch(1, 5)                     -> FeatureOff: touch needs a tube of the type TIMED, and this one is of the type
+    touch(1, 5)                     -> FeatureOff: touch(increment=) needs a tube of the type TIMED, and this one is
     bare.kick(1)                    -> FeatureOff: kick needs a tube of the type fifo, fifottl, limfifottl, utube or
     # of a task of others, or in another state
     timed.ack(1)                    -> WrongState: cannot ack task 1: it is delayed (~); ack needs a taken task (t)

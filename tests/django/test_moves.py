@@ -38,6 +38,23 @@ def test_each_move_that_is_committed_sends_the_signal_moved(make):
         assert moved.disconnect(receiver, sender=Task)
 
 
+def test_a_group_has_instances_as_members_and_its_block_is_part_of_a_transaction(make):
+    Task = make({"groups": True})
+    queue, then = Task.xq, {"name": "then", "size": 7}
+    with transaction.atomic():
+        with queue.group("import", then=then) as group:
+            group.put(Task(name="member"))
+        transaction.set_rollback(True)
+    with transaction.atomic(), queue.group("import", then=then) as group:
+        group.put(Task(name="member"))
+        group.put_many([{"name": "member"}])
+    assert group.stats()["total"] == 2
+    with transaction.atomic():
+        for _ in range(2):
+            queue.ack(queue.take())
+    assert (group.done, [(task.name, task.size) for task in queue.by_state("R")]) == (True, [("then", 7)])
+
+
 MODELS = """
 from django.db.models.signals import post_save, pre_save
 from django.dispatch import receiver

@@ -350,7 +350,8 @@ def test_a_foreign_key_holds_a_role_whether_its_model_is_loaded_or_not(django_db
     Customer = django_db.model("Customer", meta=meta, **fields) if is_loaded else None
     Task = django_db.model(meta=meta, customer=models.ForeignKey("Customer", models.CASCADE, null=True))
     roles = {"status": "status", "utube": named, "unique": "job"}
-    upgrade(Task, roles, {"keep": True, "utube": True, "rate": {"limit": "1/h", "by": "utube"}}, clock=make.clock)
+    utube = {"n": 1, "fair": True} if is_loaded else True
+    upgrade(Task, roles, {"keep": True, "utube": utube, "rate": {"limit": "1/h", "by": "utube"}}, clock=make.clock)
     Customer = Customer or django_db.model("Customer", meta=meta, **fields)
     django_db.create(Customer, Task)
     Task.xq.install()

@@ -60,6 +60,53 @@ def row(result: Any) -> Any:
     return Task.objects.get(pk=result.id)
 
 
+def test_a_task_follows_those_of_a_group(django_db):
+    with backend(OPTIONS={"then": True, "unique": lambda *args, **kwargs: [*args, *kwargs.values()]}):
+        install(django_db)
+        of = task_backends["default"].group
+        with of("news", then=(jobs.note, ["then"]), failed="run") as group:
+            first = group.enqueue(jobs.note, "a")
+            others = group.enqueue_many(jobs.note, [(("b",), {}), ((), {"what": "a"})])
+            assert others[1].id == first.id
+            group.enqueue(jobs.fail, "b")
+            elsewhere = jobs.note.enqueue("c")
+            assert group.enqueue(jobs.note, "c").id == elsewhere.id
+        assert of("news").enqueue(jobs.note, "a").id == first.id  # a member already
+        assert group.stats()["total"] == 3
+        with pytest.raises(TypeError), of("undone", then=jobs.fail) as group:
+            group.enqueue_many(jobs.note, [(("c",), {}), 7])
+        work()
+        assert jobs.seen == ["a", "b", "c", "then"]
+        assert (Task.xq.group("news").done, Task.xq.group("news").failed) == (True, 1)
+        with pytest.raises(xq.BadValue, match="run_after"), of("later", then=jobs.note.using(run_after=timezone.now())):
+            pass
+    upgrade_for_this_database()
+
+
+def test_a_task_adds_tasks_to_its_group(django_db):
+    with backend(OPTIONS={"then": True}):
+        install(django_db)
+        with task_backends["default"].group("site", then=(jobs.note, ["all"])) as site:
+            site.enqueue(jobs.crawl, 1)
+        work()
+        assert (site.wait(0), site.stats()["total"], jobs.seen) == (True, 7, ["all"])
+        note: Any = jobs.note
+        wrong: Any
+        for wrong in ((), "note", note.enqueue, (note, "abc"), (note, [], []), (note, [], {}, 1)):
+            with pytest.raises(xq.BadType, match="then is a task, or"):
+                task_backends["default"].group("wrong", then=wrong)
+        with pytest.raises(xq.BadType, match="what @task makes, not 'jobs.note'"):
+            site.enqueue("jobs.note")
+        with pytest.raises(xq.BadType, match=r"as \(args, kwargs\), .* not 'user1'"):
+            enqueue_many(note, list[Any](["user1"]))
+    upgrade_for_this_database()
+
+
+def test_a_group_needs_its_option(tasks):
+    with pytest.raises(xq.ConfigurationError, match='"then": True in OPTIONS'), task_backends["default"].group("news"):
+        pass
+
+
 def test_text_that_a_database_has_no_json_for_is_kept(tasks):
     odd = ["a\0b", "\ud800", "'\"\\%s?", float("inf"), 10**30]
     results = [jobs.echo.enqueue(*odd), jobs.give.enqueue("zero"), jobs.fail.enqueue("a\0b\ud800 %s")]

@@ -251,7 +251,7 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
         if "tube" in queue.machine.roles and row.event == "take":
             yield Selector("first", row.source, tube=True)
             yield Selector("oldest", row.source, tube=True)
-            yield Selector("first", row.source, skips=2)
+            yield Selector("first", row.source, skips=(2, 0))
     if row.event != "take":
         for fence in ("session", "take") if row.fenced else ("",):
             yield Selector("key", row.source, fence)
@@ -305,7 +305,7 @@ def _chosen(rows: Selector) -> str:
     fence = {"": "", "session": ", of this session", "take": ", of this very take", "takes": ", each of its take"}[
         rows.fence
     ]
-    paused = f", while {rows.skips} tubes are paused" * bool(rows.skips)
+    paused = f", while {sum(rows.skips)} tubes are paused" * bool(rows.skips)
     return f"{rows.way}{' of a tube' * rows.tube}{f' by {rows.column}' * bool(rows.column)}{fence}{paused}"
 
 

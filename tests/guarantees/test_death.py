@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import peewee as pw
 import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, processes
+from tests.steps import PATIENCE, STUCK, another_process, eventually, is_exact, processes, row, state
 
 
 def test_who_waits_is_given_the_task_of_a_killed_process(make_live):
@@ -51,6 +52,26 @@ def test_a_worker_that_waits_for_a_slot_gets_that_of_a_killed_process(make_live)
             assert Task.xq.count("T") == 1
             holder.kill()
             next(other)
+
+
+def test_a_task_that_is_taken_at_each_death_of_a_process_is_buried_at_the_last_one_that_may_be(make_live):
+    attributes = {"error": pw.TextField(null=True)}
+    Task = make_live({"max_takes": 2, "buried": True, "history": True}, roles=("error",), attributes=attributes)
+    Task.take()  # from now on this process reaps
+
+    def takes():
+        yield Task.take().id
+
+    Task.put(task())
+    for becomes in "RB":
+        with another_process(make_live.db, takes) as other:
+            assert next(other) == 1
+            other.kill()
+        eventually(lambda: state(Task, 1) != "T")
+        assert state(Task, 1) == becomes
+    assert (Task.take(), row(Task, 1).error) == (None, "taken 2 times and never finished")
+    assert [each.event for each in Task.xq.history(1)] == ["put", "take", "died", "take", "max_takes"]
+    assert is_exact(Task)
 
 
 def test_a_fork_and_its_end_give_nothing_of_the_parents_back(make_live):

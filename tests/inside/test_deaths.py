@@ -64,6 +64,24 @@ def test_without_max_attempts_a_task_is_tried_no_more_after_ten_deaths(make, cap
     assert f"{does} {SEGV}10, the last of 10 deaths" in caplog.text
 
 
+@pytest.mark.parametrize("to", "BX")
+def test_the_feature_max_takes_counts_the_deaths_of_worker_processes_too(make, caplog, to):
+    Task, _, die = dying(
+        make, {"max_takes": {"n": 3, "to": to}, "buried": True, "delayed": True, "ttr": 60}, backoff=[5]
+    )
+    for ends in ("death", "ttr", "retry", "death"):
+        assert state(Task, 1) == "R"
+        found = Task.take()
+        if ends == "death":
+            die(found, "killed by SIGSEGV")
+        elif ends == "retry":
+            found.release()
+        Task.xq.clock.tick(61)
+        Task.xq.sweep()
+    assert state(Task, 1) == to
+    assert f"{SEGV}4: it was taken 3 times and never finished" in caplog.text
+
+
 @pytest.mark.parametrize("shared_db", list(SERVERS), indirect=True)
 def test_a_death_waits_for_no_row_that_a_transaction_has_locked(make_shared):
     Task, _, die = dying(make_shared, {"buried": True}, max_attempts=1)

@@ -66,7 +66,7 @@ def test_an_option_must_not_hide_what_the_queue_passes_itself(option):
     for own in (
         feature(timers=(Timer("T", "late", "R", option, 5),)),
         feature(timers=(Timer("P", "late", "R", "late"),), detours=(Detour("R", "P", option),)),
-    ):
+    )[not option :]:  # no call has the option of a timer without one
         with pytest.raises(xq.ConfigurationError, match="option"):
             xq.upgrade(model(), FIELDS, {"own": own})
 

@@ -101,8 +101,9 @@ def calls(queue: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     for name in ("ack", "release", "bury", "snatch", "peek", "kill"):
         if name == "peek" or has(name):
             yield f"{name} by key", partial(getattr(queue, name), queue.take().get_id())
-    if has("touch"):
-        yield "touch", partial(queue.touch, queue.take().get_id(), 5)
+    yield "touch", partial(queue.touch, queue.take().get_id(), update={})
+    if queue.machine.options("touch"):
+        yield "touch by seconds", partial(queue.touch, queue.take().get_id(), 5)
     if len(queue.parts.store.key) == 1:
         yield "ack_many", partial(queue.ack_many, [found.id for found in queue.take_many(3)])
         yield "ack_many of several takes", partial(queue.ack_many, [queue.take(), queue.take()])

@@ -161,6 +161,10 @@ a thread's job, Upper              4/4/1   4/4/1     4/4/1
 a thread's job, on_change          4/4/1   2/2/2     2/2/2
 a thread's job, one utube          4/4/1   4/3/3     7/7/3
 a thread's job, 5 utubes           4/4/1   4/3/3     7/7/3
+take, fair                         1/1/1   2/2/2     2/2/2
+take_many(10) of 10 utubes, fair   3/3/1   5/5/2     6/6/2
+take_many(10) of 5 utubes, fair    4/4/1   8/8/2     11/11/2
+take_many(10) of one utube, fair   12/12/1  32/32/2  51/51/2
 """
 
 

@@ -121,6 +121,29 @@ async def test_a_put_is_part_of_the_session_with_all_features(shared_db, driver)
 
 @on_each_driver
 @in_a_loop
+async def test_a_group_is_part_of_the_session_and_its_then_has_values_of_each_type(shared_db, driver):
+    then = {"cents": 2**40, "price": Decimal("12.50"), "weight": 0.1, "paid": True, "name": "it's 5 %s"}
+    then |= {"day": datetime.date(2026, 1, 2), "at": datetime.datetime(2026, 1, 2, 3, 4, 5), "size": Size.LARGE}
+    async with shop(shared_db, driver, {"groups": True}) as made:
+        aio, Order = made.aio, made.Order
+        async with AsyncSession(made.engine) as session:
+            async with aio.group("import", then=then, on=session) as group:
+                await group.put(Order(name="back"))
+            await session.rollback()
+        assert await made.counts() == {}
+        async with AsyncSession(made.engine) as session:
+            async with aio.group("import", then=then, on=session) as group:
+                await group.put(Order(name="a"))
+                await group.put_many([{"name": "b"}])
+            await session.commit()
+        await aio.ack(await aio.take())
+        assert (await aio.group("import").kill(), await aio.group("import").wait(5)) == (1, True)
+        (order,) = await aio.by_state("R")
+        assert {name: getattr(order, name) for name in then} == then
+
+
+@on_each_driver
+@in_a_loop
 async def test_moves_are_part_of_a_connection_s_transaction(shared_db, driver):
     async with shop(shared_db, driver) as made:
         aio = made.aio

@@ -328,7 +328,29 @@ def of_lists(counter: Counter, db: pw.Database) -> dict[str, str]:
     queue.worker(lambda task: None)
     for utubes, n in (("one utube", 1), ("5 utubes", 5)):
         found[f"a thread's job, {utubes}"] = job(counter, queue, partial(in_turn, queue, n), queue.run, 10)
-    return found
+    fair = timed(db, "fair", {"utube": {"n": 50, "fair": True}})
+    return found | {f"{name}, fair": trips for name, trips in trips_of(counter, of_turns(fair)).items()}
+
+
+def of_turns(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
+    """Functions as those of `calls`: takes when all heads are as the table has them."""
+
+    def take(utubes: int, put: int, n: int) -> Callable[[], Callable[[], object]]:
+        def prepared() -> Callable[[], object]:
+            queue.truncate()
+            in_turn(queue, utubes, put)
+            while queue.sweep():
+                pass
+            return partial(queue.take_many, n)
+
+        return prepared
+
+    return {
+        "take": take(5, 10, 1),
+        "take_many(10) of 10 utubes": take(10, 50, 10),
+        "take_many(10) of 5 utubes": take(5, 50, 10),
+        "take_many(10) of one utube": take(1, 50, 10),
+    }
 
 
 def in_turn(queue: Any, utubes: int, n: int) -> None:

@@ -19,7 +19,7 @@ from xq.core.words import lasting
 from xq.features import FEATURES
 from xq.upgrading.registry import compose
 
-ROLES = ("status", "runat", "deadline", "unique", "utube")
+ROLES = ("status", "runat", "deadline", "unique", "utube", "lost", "after")
 
 
 def machine(*features: Feature, roles: Any = ROLES, **named: Any) -> Any:
@@ -71,6 +71,17 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         T!     release        delay  W  delay  delayed
         T      snatch         delay  W  delay  delayed
         W      restart        delay  W  delay  delayed
+        """,
+    ),
+    "after": (
+        {"after": True},
+        """
+        W      restart         R  core
+        R W    switch          R  core
+        R T W  kill            X  core
+        R T W  cancel          X  core
+        W      after           R  after
+        X      put      after  W  after
         """,
     ),
     "keep": (
@@ -136,8 +147,12 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         T   ttr (runat)   R               ttr
         """,
     ),
-    **{name: ({name: True}, "") for name in ("unique", "utube", "history", "guard", "events", "priority", "endless")},
+    **{
+        name: ({name: True}, "")
+        for name in ("unique", "utube", "history", "groups", "guard", "events", "priority", "endless")
+    },
     "limit": ({"limit": 5}, ""),
+    "max_takes": ({"max_takes": {"n": 3, "to": "X"}}, "T  max_takes  X  max_takes"),
     "rate": ({"rate": "5/m"}, ""),
 }
 
@@ -177,6 +192,7 @@ def test_a_feature_alone(name):
 # pairs
 
 TRIED = {"id": "uuid", "retval": "tuple", "limit": 5, "rate": "5/m"}  # True for the others
+TRIED |= {"max_takes": {"n": 3, "to": "X"}}
 CONFLICTS = {frozenset({"keep", "zombie"}), frozenset({"ttl", "lifetime"})}
 
 

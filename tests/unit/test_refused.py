@@ -58,8 +58,10 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("Task.status is BooleanField", {"attributes": {"status": pw.BooleanField(null=True)}}),
     ("a feature stands in features=", {"fields": {"delayed": True}}),
-    ("86400: it should be True; the feature 'zombie'", {"features": {"keep": 86400}}),
-    ("'60': it should be True or a valid number\n", {"features": {"ttr": "60"}}),
+    ("86400: it should be True or a valid timedelta, such as timedelta", {"features": {"keep": 86400}}),
+    ("of takes, or {'n': 5, 'to': 'B'} .*, not {'n': 0}", {"features": {"max_takes": {"n": 0}}}),
+    ("'max_takes' needs the feature 'buried', which is off", {"features": {"max_takes": 5}}),
+    ("'60': it should be True or a valid number or a valid timedelta\n", {"features": {"ttr": "60"}}),
     ("DoubleField", {"attributes": {"runat": pw.FloatField(null=True)}}),  # with the way out
     *(
         ("id", {"features": {"id": strategy}, "attributes": key})
@@ -90,10 +92,28 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
     ("tube", {"tube_stats": ["a"]}),
     *(("rate", {"features": {"rate": wrong}}) for wrong in NO_RATES),
     ("limits by utube or by tube, not by 'name'", {"features": {"rate": {"limit": "1/m", "by": "name"}}}),
-    ("knows limit, by, burst and window, not 'per'", {"features": {"rate": {"limit": "1/m", "per": "tube"}}}),
+    ("knows limit, by, burst, window and of, not 'per'", {"features": {"rate": {"limit": "1/m", "per": "tube"}}}),
     ("window is True or False, not 0", {"features": {"rate": {"limit": "5/m", "window": 0}}}),
     ("burst is a number of tasks from 1 to 5, not 6", {"features": {"rate": {"limit": "5/m", "burst": 6}}}),
     ("needs the role 'tube'", {"features": {"rate": {"limit": "1/m", "by": "tube"}}}),
+    *(
+        (match, {"features": {"rate": {"limit": "1/m", "by": by, "of": of}}})
+        for match, by, of in [
+            ('of needs "by"', None, {"a": "1/m"}),
+            ("of 'a' is a limit", "utube", {"a": 5}),
+            ("takes a limit such as", "utube", {"a": "5"}),
+            ("of is a mapping of texts or integers", "utube", {None: "5/m"}),
+            ("of has at most 1,000 values, not 1,001", "utube", dict.fromkeys(range(1_001), "5/m")),
+        ]
+    ),
+    *(
+        (match, {"fields": {"utube": "name"}, "features": {"utube": wrong}})
+        for match, wrong in [
+            ("knows n, fair and of, not 'per'", {"per": 5}),
+            ("fair is True or False, not 1", {"fair": 1}),
+            ("takes a number of 1 to 1,000,000 tasks, not 0", {"n": 2, "of": {"a": 0}}),
+        ]
+    ),
     *(("tube_stats", {"roles": ("tube",), "tube_stats": wrong}) for wrong in ("a", [5], [None], [""], 5)),
     *(("methods", {"methods": wrong}) for wrong in (5, "put", ["put", "nonsense"])),
     # statuses: letters to different words
@@ -341,7 +361,7 @@ def test_what_belongs_to_a_feature_that_is_off_or_to_a_role_that_is_not_mapped_n
 def test_max_attempts_names_only_what_lacks(make):
     for features, roles, told in (
         ({}, ("attempts",), r"Task needs the feature 'buried' \("),
-        ({"buried": True}, (), r"Task needs the role 'attempts' \([^)]*\)\n"),
+        ({"buried": True}, (), r"Task needs the role 'attempts' \(fields=\{'attempts': True\}, or a field\)\n"),
     ):
         with pytest.raises(xq.ConfigurationError, match=told):
             make(features, roles=roles).xq.worker(max_attempts=5)(print)
@@ -371,3 +391,10 @@ def test_a_call_before_there_is_a_database_says_so(make, subtests):
         with subtests.test(name):
             with pytest.raises(xq.ConfigurationError, match="no database yet"):
                 call(queue)
+
+
+def test_a_touch_by_nothing_names_its_two_arguments(make):
+    Task = make({"ttr": 60})
+    for call in (lambda: Task.touch(1), lambda: Task.xq.touch_many([1])):
+        with pytest.raises(xq.BadType, match=r"touch needs increment=.* or update="):
+            call()

@@ -174,7 +174,9 @@ def test_an_event_moves_no_task_out_of_a_state_that_the_table_does_not_name(make
         for event in machine.events:
             if event in ("put", "take") or here in machine.sources(event):
                 continue
-            line = next(line for line in machine.rows if line.event == event and not line.due)
+            line = next((line for line in machine.rows if line.event == event and not line.due), None)
+            if line is None:  # a touch without a timer, which writes fields
+                continue
             with pytest.raises(xq.WrongState) as refused:
                 run(Task, line, task.get_id())
             assert (refused.value.key, refused.value.state) == (task.get_id(), here)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
-from django_tasks import TaskContext, task
+from django_tasks import TaskContext, task, task_backends
 
 import xq
 from xq.adapters.django import options
@@ -51,6 +51,14 @@ def fail(why: str = "no such order") -> None:
 def end(how: str) -> None:
     errors = {"Retry": xq.Retry(60), "Retry()": xq.Retry(), "Bury": xq.Bury("wrong"), "Discard": xq.Discard()}
     raise errors.get(how) or LookupError(how)
+
+
+@task
+def crawl(n: int) -> None:
+    """Add members to the group that it is in."""
+    for found in (2 * n, 2 * n + 1):
+        if found < 8:
+            task_backends["default"].group("site").enqueue(crawl, found)
 
 
 @task

@@ -1,0 +1,34 @@
+"""Groups of a mapped class: a block that is part of the caller's session, and members that are its instances."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+from tests.sqlalchemy.test_unit_of_work import desk
+
+__all__ = ["desk"]  # the fixture
+
+
+def test_a_block_is_part_of_the_callers_session(desk):
+    orders = desk.queue(groups=True, buried=True)
+    with Session(desk.engine) as session:
+        with orders.group("import", then={"cents": 7}, on=session) as group:
+            group.put(desk.Order(cents=1))
+            group.put_many([{"cents": 2}])
+        session.rollback()
+    assert orders.count() == 0
+    with Session(desk.engine) as session:
+        with orders.group("import", then={"cents": 7}, on=session) as group:
+            member = group.put(desk.Order(cents=1))
+            assert member in session
+            group.put_many([{"cents": 2}])
+        assert session.scalar(sa.select(sa.func.count()).select_from(desk.Order)) == 2
+        session.commit()
+    group = orders.group("import")
+    assert group.stats()["total"] == 2
+    with Session(desk.engine) as session:
+        for _ in range(2):
+            orders.ack(orders.take(on=session), on=session)
+        session.commit()
+    orders.sweep()
+    assert (group.done, [order.cents for order in orders.by_state("R")]) == (True, [7])

@@ -1,0 +1,159 @@
+"""Processes that put groups and dependants, work them off, and are killed: what follows comes once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Generator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import peewee as pw
+
+from tests.conftest import Maker
+from tests.factories import task, tasks
+from tests.steps import Other, eventually, is_exact, note, noted
+from tests.timing import in_sequence
+
+SIZE = 3  # members of a group
+SOON = 0.02  # seconds that a take waits
+
+
+class Blow:
+    """A queue of tasks in groups and after others, whose workers are killed; another queue for what follows."""
+
+    def __init__(self, make: Maker, folder: Path, features: dict[str, Any]) -> None:
+        self.make, self.stop, self.quiet, self.wrong = make, folder / "stop", folder / "quiet", folder / "wrong"
+        self.Task = make({"keep": True, "buried": True, **features})
+        self.Next = make({"keep": True}, model=make.model(table_name="next"))
+
+    def put(self, name: str) -> None:
+        raise NotImplementedError
+
+    def check(self, found: Any) -> str:
+        """What is wrong with having taken this task now."""
+        raise NotImplementedError
+
+    def works(self) -> Generator[Any, Any, None]:
+        chance = random.Random()  # each process another one
+        yield "begun"
+        try:
+            while not self.stop.exists():
+                self.step(chance)
+        except Exception as error:
+            note(self.wrong, repr(error))
+            raise
+        yield "ended"
+
+    def step(self, chance: random.Random) -> None:
+        if not self.quiet.exists() and chance.random() < 0.3:
+            with suppress(pw.OperationalError):  # a deadlock in a transaction of its own, which is undone
+                self.put(f"{chance.getrandbits(60):x}")
+        if found := self.Task.take(timeout=SOON):
+            if wrong := self.check(found):
+                note(self.wrong, wrong)
+            self.end(found, chance.random())
+
+    def end(self, found: Any, chance: float) -> None:
+        found.ack()
+
+    @in_sequence
+    def run(self, kills: int, processes: int = 3, seed: int = 1) -> None:
+        """Kill so many processes, one after the other, replace each, and wait until all tasks have ended."""
+        chance = random.Random(seed)
+        others = [self.begin() for _ in range(processes)]
+        try:
+            for _ in range(kills):
+                since = self.ended()
+                eventually(partial(self._goes_on, since))
+                assert noted(self.wrong) == []
+                victim = chance.randrange(processes)
+                others[victim].kill()
+                others[victim] = self.begin()
+            self.quiet.touch()
+            eventually(
+                lambda: not sum(self.Task.xq.count(state) for state in self.Task.xq.machine.states if state in "RTW")
+            )
+            eventually(self.is_complete)
+        finally:
+            self.stop.touch()
+            for other in others:
+                other.end()
+        assert noted(self.wrong) == []
+        assert is_exact(self.Task)
+        assert is_exact(self.Next)
+
+    def _goes_on(self, since: int) -> bool:
+        return bool(noted(self.wrong)) or self.ended() > since
+
+    def begin(self) -> Other:
+        other = Other(self.make.db, self.works)
+        assert next(other) == "begun"
+        other.post(None)  # go on
+        return other
+
+    def ended(self) -> int:
+        return int(self.Task.xq.count("D"))
+
+    def is_complete(self) -> bool:
+        raise NotImplementedError
+
+
+class OfGroups(Blow):
+    """Each group has one task that follows it, in the same table or in the other."""
+
+    def __init__(self, make: Maker, folder: Path) -> None:
+        super().__init__(make, folder, {"groups": True})
+
+    def put(self, name: str) -> None:
+        here = int(name, 16) % 2
+        then = task(name=f"then {name}")
+        with self.Task.xq.group(name, then=then if here else (self.Next, then), failed="run") as group:
+            group.put_many([task(name=f"member {name}") for _ in range(SIZE)])
+
+    def check(self, found: Any) -> str:
+        kind, name = found.name.split()
+        open_ones = self.Task.select().where((self.Task.name == f"member {name}") & (self.Task.status << ["R", "T"]))
+        return f"{found.name} came too soon" if kind == "then" and open_ones.exists() else ""
+
+    def end(self, found: Any, chance: float) -> None:
+        if found.name.startswith("member") and chance < 0.1:
+            found.bury()
+        else:
+            found.ack()
+
+    def is_complete(self) -> bool:
+        """Each group is followed by one task. More than one, at any moment, is wrong."""
+        groups = {row.name.split()[1] for row in self.Task.select() if row.name.startswith("member")}
+        follow = Counter(
+            row.name.split()[1] for row in [*self.Task.select(), *self.Next.select()] if "then" in row.name
+        )
+        assert set(follow.values()) <= {1}, follow.most_common(3)
+        assert follow.keys() <= groups
+        return follow.keys() == groups
+
+
+class OfDependants(Blow):
+    """Each join waits for two others."""
+
+    def __init__(self, make: Maker, folder: Path) -> None:
+        super().__init__(make, folder, {"after": True})
+
+    def put(self, name: str) -> None:
+        with self.make.db.atomic():
+            parents = self.Task.xq.put_many(tasks(2, name="parent"))
+            self.Task.put(task(name=f"join {' '.join(str(parent.id) for parent in parents)}"), after=parents)
+
+    def check(self, found: Any) -> str:
+        parents = [int(key) for key in found.name.split()[1:]]
+        ended = (
+            self.Task.select().where((self.Task.id << parents) & (self.Task.status == "D")).count() if parents else 0
+        )
+        return f"{found.name}: {ended} of its parents have ended" if ended != len(parents) else ""
+
+    def is_complete(self) -> bool:
+        joins = self.Task.select().where(self.Task.name.startswith("join")).count()
+        assert self.Task.xq.stats().transition["W-R"] == joins
+        return bool(joins)
