@@ -10,7 +10,7 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
-from benchmarks import checkpoints, coroutines, pages, sizing, storage, utubes, waiting, workers
+from benchmarks import checkpoints, coroutines, pages, shapes, sizing, storage, utubes, waiting, workers
 from benchmarks.contestants import PAYLOAD, Existing, Place, UnattendedMoves, Xq, counted_floor, floor, model
 from benchmarks.databases import HOMES, Home
 from benchmarks.measure import Crew, Numbers, Opens, Series, behind, in_threads, percentile, race, single_calls, timed
@@ -304,6 +304,7 @@ SECTIONS = [
     *coroutines.SECTIONS,
     *workers.SECTIONS,
     *utubes.SECTIONS,
+    *shapes.SECTIONS,
     *waiting.SECTIONS,
     *checkpoints.SECTIONS,
     *storage.SECTIONS,

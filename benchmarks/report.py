@@ -28,7 +28,22 @@ E = TypeVar("E")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (  # of the sections in the file
     *("single", "features", "batches", "processes", "threads", "coroutines", "workers", "full", "backlog"),
-    *("burst", "utubes", "busy", "checkpoints", "latency", "killed", "idle", "storage", "size", "memory", "pages"),
+    *(
+        "burst",
+        "utubes",
+        "busy",
+        "fairness",
+        "groups",
+        "shapes",
+        "checkpoints",
+        "latency",
+        "killed",
+        "idle",
+        "storage",
+        "size",
+        "memory",
+        "pages",
+    ),
     *("millions", "busiest", "held", "fused"),
     *("fused-full", "peers", "peer-workers", "layers", "cpu", "django", "django-peers", "functions", "sources"),
     *("bulk", "consume", "driver", "activity", "pipeline", "pipelines", "pipelines-long"),
@@ -75,6 +90,8 @@ class Effort:
     utubes: int  # with a task each
     busy: tuple[int, ...]  # tasks of each of a few utubes
     busiest: tuple[int, ...]  # and those of make bench-long
+    grouped: int  # tasks that belong together
+    fairness: tuple[int, ...]  # utubes that takes go round
     cores: tuple[int, ...]  # that Spark is bound to
     rows: int  # that it reads, and puts
     hand: int  # tasks that it works off at once
@@ -104,6 +121,8 @@ FULL = Effort(
     utubes=30_000,
     busy=(1_000, 10_000),
     busiest=(50_000, 150_000),
+    grouped=10_000,
+    fairness=(30, 3_000, 30_000),
     cores=(1, 2),
     rows=1_000_000,
     hand=10_000,
@@ -132,6 +151,8 @@ QUICK = Effort(
     utubes=3_000,
     busy=(100, 1_000),
     busiest=(2_000, 5_000),
+    grouped=1_000,
+    fairness=(30, 3_000),
     cores=(1, 2),
     rows=100_000,
     hand=1_000,
@@ -160,6 +181,8 @@ SMOKE = Effort(
     utubes=5,
     busy=(2,),
     busiest=(2,),
+    grouped=20,
+    fairness=(3,),
     cores=(1,),
     rows=50,
     hand=5,

@@ -10,6 +10,7 @@ import collections.abc
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -113,7 +114,8 @@ def feature(name: str) -> Iterator[str]:
         ),
     }
     yield "\n".join(f"- {what}: {told}" for what, told in facts.items() if told)
-    if str(Machine(compose(alone))) == str(Machine(compose(requires))):
+    roles = ["status", *needed(alone)]
+    if str(Machine(compose(alone), roles)) == str(Machine(compose(requires), roles)):
         yield "It adds no transition."
     else:
         yield f"{literal(alone)}:"
@@ -132,10 +134,12 @@ def values(hint: Any) -> list[str]:
         return ["a mapping"]
     if get_args(hint):
         return [value for part in get_args(hint) for value in values(part)]
-    return [{bool: "`True`", float: "a number", int: "an integer", str: "text"}[hint]]
+    return [{bool: "`True`", float: "a number", int: "an integer", str: "text", timedelta: "a timedelta"}[hint]]
 
 
 def _limits(limit: Any) -> str:
+    if isinstance(limit, Interval) and isinstance(limit.gt, timedelta):
+        return "greater than 0"
     if isinstance(limit, Interval):
         return f"greater than {limit.gt} (seconds, up to {limit.le:,.0f})"
     if isinstance(limit, Gt):

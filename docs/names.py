@@ -31,7 +31,7 @@ SECTIONS = (
         "`upgrade` adds the attribute `xq`, the queue, and these methods of it to the model: {verbs}.",
         ("upgrade", "queue", "Task", "Features"),
     ),
-    Section("The queue", "`Page.xq`, and what `upgrade` returns.", ("Queue",)),
+    Section("The queue", "`Page.xq`, and what `upgrade` returns.", ("Queue", "Group")),
     Section("asyncio", "`Page.xq.aio`. [asyncio.md](asyncio.md) explains it.", ("aio.Aio",)),
     Section(
         "Workers",
