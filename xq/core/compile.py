@@ -38,6 +38,7 @@ class Selector(NamedTuple):
     ranges: int = 1  # token ranges; for the way owned
     passed: int = 0  # how many tasks are not meant, by their keys; for the ways first and oldest
     briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
+    floor: bool = False  # whether it begins at the key `:floor`; for the ways first and oldest
     lost: Lost = ""  # whether the lost take was the last one that max_takes allows
 
 

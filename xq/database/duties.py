@@ -28,10 +28,12 @@ log = logging.getLogger("xq")
 FALLBACK = 0.9  # wake waiters and expire timers, in case a notification was lost or a clock was set
 REAP_EVERY, ALONE = 0.4, 0.9  # reap: while sessions of other processes are registered, and while none is
 RECORDS = 0.9  # read what other processes may have changed: installations, pauses, schedules, whether it may be written
+SEEN = 2 * RECORDS  # by then each process has read them, and its takes from before are seen
 RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 REST = 10.0  # any of these but the look for a commit, while the files of the database are at rest
 ROLL_UP = 1.0  # roll up counters, after a change
+FLOORS = 1.0  # raise the floors of takes
 BUCKETS = 60.0  # delete the full buckets of the feature rate
 EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
@@ -87,6 +89,7 @@ class Duties:
         self.expire = Duty("expire timers", self._expire)
         self.reap = Duty("reap orphaned tasks", self._reap)
         self.roll_up = Duty("roll up counters", self._roll_up)
+        self.raise_floors = Duty("raise the floors of takes", self._raise_floors)
         self.drop_buckets = Duty("delete full buckets", self._drop_buckets)
         self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
         self._allowed = self.duties  # while the database is read-only, the first
@@ -443,6 +446,11 @@ class Duties:
         rolled = self._each(self.roll_up, lambda queue: queue.roll_up(), many)
         self._to_roll_up = WeakSet(queue for queue, more in rolled.items() if more)
         return 0.0 if self._to_roll_up else math.inf
+
+    def _raise_floors(self) -> float:
+        maintaining = [queue for queue in self._queues if queue.maintains]
+        any_floors = self._each(self.raise_floors, lambda queue: queue.raise_floors(), maintaining)
+        return FLOORS if any(any_floors.values()) else self._at_most(FLOORS)
 
     def _drop_buckets(self) -> float:
         maintaining = [queue for queue in self._queues if queue.maintains]

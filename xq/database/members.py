@@ -111,6 +111,10 @@ class Member(ABC):
         """Roll up some counters. Return whether there may be more."""
         return False
 
+    def raise_floors(self) -> bool:
+        """Raise the keys at which takes begin to look. Return whether there are any."""
+        return False
+
     def drop_buckets(self) -> None:
         """Delete the full buckets of the feature rate."""
         return

@@ -39,11 +39,17 @@ class Steps:
             self.executor.run(self.executor.dialect.records.drop_full_buckets)
 
     def oldest(
-        self, transition: Transition, n: int | None, tube: bool, skips: tuple[int, ...] = (), passed: int = 0
+        self,
+        transition: Transition,
+        n: int | None,
+        tube: bool,
+        skips: tuple[int, ...] = (),
+        passed: int = 0,
+        floor: bool = False,
     ) -> Selector:
         """Return the selector for a call that chooses the `n` oldest tasks itself (None: all)."""
         way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
-        return Selector(way, transition.source, tube=tube, skips=skips, passed=passed)
+        return Selector(way, transition.source, tube=tube, skips=skips, passed=passed, floor=floor)
 
     def move(
         self,

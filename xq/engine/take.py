@@ -18,6 +18,7 @@ from xq.core.values import Parts, Tasks, numbered
 from xq.database.sessions import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
+from xq.engine.floors import Floor, Floors
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses, Skips
 from xq.engine.steps import PER_MOVE
@@ -46,6 +47,8 @@ class Takes(Generic[T]):
         self.unmovable = Unmovable(timers.unattended)
         utubes = self.machine.guard("utube")
         self.fair = utubes is not None and utubes.value[-1]
+        self.floors: Floors = maintenance.floors
+        self._key_at = self.tasks.table.fields.index(self.tasks.table.key[0])
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
     def oldest(
@@ -72,6 +75,7 @@ class Takes(Generic[T]):
             transition = self.tasks.options.choose(source, event, seconds)
         if n == 0:
             return []
+        trusts = transition.target == TAKEN and transition.source == READY
         for tried in itertools.count():
             prepared = self._prepare(transition, tube, but)
             if prepared is None:
@@ -79,9 +83,13 @@ class Takes(Generic[T]):
             begun, skipped, swept = prepared
             passed = self.unmovable.passed if self.unmovable.until and transition.source == READY else []
             reaped = begun[1].sessions.reaped
-            step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields)
+            floor = self.floors.of(begun[1], tube) if trusts and begun[1].dialect.floors else None
+            step, values = self._step(begun, event, n, transition, tube, skipped, passed, seconds, fields, floor)
             try:
                 found = self._run(begun, step, values, swept, then)
+                if not found and floor is not None and self.floors.doubted(tube):
+                    trusts = False
+                    continue
                 if found or not reaps or self._maintenance.reap(some=True) == reaped:
                     return found
                 reaps = False
@@ -151,6 +159,7 @@ class Takes(Generic[T]):
         passed: Sequence[Parts],
         seconds: Spans,
         fields: Mapping[str, Any],
+        floor: Floor | None,
     ) -> tuple[Step, dict[str, Any]]:
         """Return the step that moves the tasks, compiled at its first use, and its values without the token."""
         executor, (_, binding) = self.executor, begun
@@ -162,10 +171,13 @@ class Takes(Generic[T]):
             values |= skipped.values
         if passed:
             values |= numbered(passed)
-        name = event, (n == 1, tube is None, skipped.counts, len(passed)), transition.target, (*seconds,), (*fields,)
+        if floor is not None:
+            values |= {"floor": floor.key, "floor_xid": floor.xid}
+        rows = n == 1, tube is None, skipped.counts, len(passed), floor is not None
+        name = event, rows, transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
-            which = self.steps.oldest(transition, n, tube is not None, skipped.counts, len(passed))
+            which = self.steps.oldest(transition, n, tube is not None, *rows[2:])
             step = self.steps.compile(binding, name, which, transition)
         if fields:
             values.update(zip(step.statement.names, fields.values(), strict=True))
@@ -202,7 +214,10 @@ class Takes(Generic[T]):
     def _run_once(self, step: Step, values: dict[str, Any], connection: Connection | None = None) -> list[Row]:
         """Run a step. With fair takes, a statement finds one task of each utube: repeat it for up to `n`."""
         if not self.fair or values["n"] == 1 or step.source != READY:
-            return self.executor.run(step, values, connection)
+            rows = self.executor.run(step, values, connection)
+            if rows and self.floors.tubes and step.target == TAKEN:
+                self.floors.took(values["tube"], max(row[self._key_at] for row in rows))
+            return rows
         return self.executor.transaction(partial(self._by_turns, step, values), locks=False)
 
     def _by_turns(self, step: Step, values: dict[str, Any]) -> list[Row]:

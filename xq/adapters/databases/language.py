@@ -47,6 +47,7 @@ class Language(ABC):
 
     now: str  # SQL for the seconds since 1970: `:now` if it is given, else by the database's clock
     now_us: str  # `now` as whole microseconds
+    instant: Form  # microseconds since 1970 as a time in UTC, as readers of views expect it
 
     # By column kind, where the column holds no seconds since 1970: seconds as its value, and the inverse.
     moments: ClassVar[Mapping[Kind, Form]]
@@ -70,6 +71,8 @@ class Language(ABC):
     as_text = Form("CAST({} AS TEXT) COLLATE BINARY")  # a key's value as xq's tables hold it; compared byte by byte
     exact_text = AS_IT_IS  # a text that compares byte by byte
     ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
+    elapsed = Form("at_us - {}")  # the microseconds of a history row since a time
+    in_seconds = Form("({}) / 1e6")  # microseconds as seconds, with a fraction
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type for text of up to so many characters in xq's tables
     quotes = '"'  # around names

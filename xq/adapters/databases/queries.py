@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import ClassVar
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
@@ -67,9 +66,14 @@ class Queries:
         wanted = ", ".join([*self.terms.keys, self.terms.roles["owner"]])
         return f"SELECT {wanted} FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
 
-    @cached_property
+    @property
     def any_ready(self) -> str:
-        """A query that finds a row if a take might find a task. It locks nothing."""
+        """A query that finds a row if a take might find a task. It locks nothing, and changes with the floor."""
+        above = self.terms.floors.now if self.terms.floors else ""
+        return self._any_ready.replace(" LIMIT 1", f"{above} LIMIT 1") if above else self._any_ready
+
+    @cached_property
+    def _any_ready(self) -> str:
         if self.groups:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
@@ -197,7 +201,7 @@ class Queries:
         """Queries as `next_due`, after SELECT and without named values."""
         return self._left(filled(self.terms.now, now="NULL"))
 
-    @cached_property
+    @property
     def found_ready(self) -> str:
         return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready, now='NULL')}) AS ready"
 
@@ -206,7 +210,7 @@ class Queries:
         """A condition that is true if a take might find a task, or a timer has passed."""
         now = filled(self.terms.now, now="NULL")
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers.values())
-        return " OR ".join([f"EXISTS ({filled(self.any_ready, now='NULL')})", *due])
+        return " OR ".join([f"EXISTS ({filled(self._any_ready, now='NULL')})", *due])
 
     @property
     def next_bucket(self) -> str:
@@ -308,13 +312,9 @@ class Queries:
 
     highest_key = ""  # a query for the highest key, if the database gives the next task the one after it
 
-    elapsed: ClassVar[str] = "at_us - {}"  # since a time
-
     @property
     def since_before(self) -> str:
-        """SQL for the microseconds since the task's previous transition; NULL if it was absent."""
-        before = f"LAG(at_us) OVER (PARTITION BY {self.terms.quote('key')} ORDER BY id)"
-        return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed.format(before)} END"
+        return self.terms.since_before
 
     @property
     def _forgotten_before(self) -> str:

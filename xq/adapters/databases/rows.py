@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from xq.adapters.databases.floors import Floors
 from xq.adapters.databases.members import Members
 from xq.adapters.databases.terms import Terms
 from xq.adapters.databases.token_buckets import TokenBuckets
@@ -22,6 +23,11 @@ class Rows(Terms):
     @cached_property
     def buckets(self) -> TokenBuckets:
         return self.buckets_kind(self)
+
+    @cached_property
+    def floors(self) -> Floors | None:
+        """The SQL of the keys at which takes begin to look; None if they always look from the first."""
+        return None
 
     @cached_property
     def members(self) -> Members | None:
@@ -90,7 +96,10 @@ class Rows(Terms):
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         within_rate = self.within_rate if rows.state == READY else ""
-        return self.by_index(index), f"{state}{tube}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
+        above = self.floors.above if self.floors and rows.floor else ""
+        return self.by_index(
+            index
+        ), f"{state}{tube}{above}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
         """Return a condition that excludes the values of SKIPS, and keys `:k0_0` ...; `of` as in `by_key`."""

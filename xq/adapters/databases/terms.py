@@ -186,6 +186,12 @@ class Terms(Language):
         return self.machine.settings.history is not None
 
     @property
+    def since_before(self) -> str:
+        """SQL for the microseconds since the task's previous transition; NULL if it was absent."""
+        before = f"LAG(at_us) OVER (PARTITION BY {self.quote('key')} ORDER BY id)"
+        return f"CASE WHEN source <> '{ABSENT}' THEN {self.elapsed(before)} END"
+
+    @property
     def history_kept(self) -> float:
         """For how many seconds the history's rows are kept (inf: for ever)."""
         kept = self.machine.settings.history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -64,7 +64,16 @@ class Findings:
 
     def existing(self) -> Mapping[str, str]:
         """Return the kinds, by name, of the objects that exist."""
-        return self._look.get() or self.installer.existing(self.store)
+        found = self._look.get() or self.installer.existing(self.store)
+        self._want_views(found)
+        return found
+
+    makes_views = False  # whether install() makes the views that are not there
+
+    def _want_views(self, found: Collection[str]) -> None:
+        objects = self.installer.objects
+        names = [view.name for view in objects.views()]
+        objects.wanted_views = frozenset(name for name in names if self.makes_views or name in found)
 
     def refuse_change(self) -> None:
         """Raise ConfigurationError if a queue with another definition is installed on the table."""

@@ -12,7 +12,7 @@ from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
-from xq.core.errors import ConfigurationError, InTransaction
+from xq.core.errors import ConfigurationError, FeatureOff, InTransaction
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
 from xq.core.machine import ABSENT, ENDED, GUARDED, READY
 from xq.core.words import Wording
@@ -63,7 +63,9 @@ class Installation(Findings):
         return [self.installer.in_a_script(item.drop) for item in dropped]
 
     def _drops(self) -> list[str]:
-        return [item.drop for item in reversed([self.installer.objects.jobs, *self.installer.objects.mine()])]
+        objects = self.installer.objects
+        found = dict.fromkeys([objects.jobs, *objects.mine(), *objects.views()])
+        return [item.drop for item in reversed(found)]
 
     def _statements(self) -> list[str]:
         return [sql for item in self.installer.objects.all() for sql in item.create]
@@ -74,6 +76,7 @@ class Installation(Findings):
         online: bool = False,
         lock_timeout: float = 1,
         downgrade: bool = False,
+        views: bool = False,
     ) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
@@ -85,6 +88,22 @@ class Installation(Findings):
             raise ConfigurationError("install(online=True) has no drop_history=: leave one of them out")
         if online and self.store.in_transaction():
             raise InTransaction("install(online=True)", ", or leave online= out")
+        with self.making_views(views):
+            self._install(drop_history, online, lock_timeout, downgrade)
+
+    @contextmanager
+    def making_views(self, wanted: bool) -> Iterator[None]:
+        """Make the views on the history too in this block, if `wanted`; those that are there are kept in any case."""
+        if wanted and not self.dialect.has_history:
+            raise FeatureOff(f"the views of {self.store.name} show its history: turn on 'history'", feature="history")
+        self.makes_views = wanted
+        self._want_views(())
+        try:
+            yield
+        finally:
+            self.makes_views = False
+
+    def _install(self, drop_history: bool, online: bool, lock_timeout: float, downgrade: bool) -> None:
         self._check_table()
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()

@@ -141,6 +141,10 @@ class Installer(ABC):
 
     continuing: Sequence[str] = ()  # SQL by which the ids of side tables go on after rows that a restore has brought
 
+    def go_on(self, n: int) -> str:
+        """Return SQL by which the database makes keys above `n`; "" if it goes on above the keys in the table."""
+        return ""
+
     def creating(self, store: Connections) -> AbstractContextManager[None]:
         """Create the application's table in this block; other connections cannot create objects with that name."""
         return self.terms.creating(store, self.terms.source.schema)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from xq.adapters.databases.groups import Groups
+from xq.adapters.databases.installer.views import views
 from xq.adapters.databases.links import Links
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import TUBES
@@ -25,7 +26,7 @@ REFUSAL: Final = (
 class Object:
     """A queue's database object. Running `create` twice is harmless."""
 
-    kind: str  # table, index or trigger
+    kind: str  # table, index, trigger or view
     name: str
     create: tuple[str, ...]
     drop: str
@@ -49,9 +50,22 @@ class Objects(ABC):
 
     def mine(self) -> list[Object]:
         """Return this queue's own objects, in order."""
-        if self._mine is None or self._mine[0] != self.columns:
-            self._mine = self.columns, [*self.side_tables(), *self.indexes(), *self.triggers()]
+        known = self.columns, self.wanted_views
+        if self._mine is None or self._mine[0] != known:
+            wanted = [view for view in self.views() if view.name in self.wanted_views]
+            self._mine = known, [*self.side_tables(), *self.indexes(), *self.triggers(), *wanted]
         return self._mine[1]
+
+    wanted_views: frozenset[str] = frozenset()  # the names of those that are there, or that install() shall make
+
+    def views(self) -> list[Object]:
+        """Return the views on the history; none without one."""
+        found = views(self.terms).items() if self.terms.has_history else ()
+        made = []
+        for suffix, sql in found:
+            drop = self.drop("view", self.terms.name(suffix))
+            made.append(self.made("view", suffix, drop, f"CREATE VIEW {self.terms.side(suffix)} AS {sql}"))
+        return made
 
     tables_file: ClassVar[Path]  # the side tables' texts
 
@@ -59,7 +73,7 @@ class Objects(ABC):
         """Return the tables that belong to this queue alone."""
         utubes = self.groups
         names = ["count", "wait", *["history"] * self.terms.has_history, *["after"] * bool(self.links)]
-        names += ["group"] * bool(self.terms.members)
+        names += ["group"] * bool(self.terms.members) + ["back"] * bool(self.terms.floors)
         texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
         of_heads = {"most": utubes.most_of("utube"), **self.heads_values(utubes)} if utubes else {}
         return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
@@ -174,7 +188,7 @@ class Objects(ABC):
         words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history, "groups": self.groups}
         words["fair"] = self.groups and self.groups.fair
         words |= {"after": self.links, "delayed": self.links and self.terms.machine.choose("W", "after", ["delay"])}
-        words["members"] = self.terms.members
+        words |= {"members": self.terms.members, "floors": self.terms.floors}
         words["refuses"] = self.terms.machine.settings.guard is True
         return {word for word, there in words.items() if there}
 

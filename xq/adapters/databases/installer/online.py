@@ -64,6 +64,8 @@ class Installing:
                 sql = tuple(map(self.beside, ((item.drop,) if item.name in there else ()) + item.create))
                 scans = installer.online_scans if self.online else 1
                 yield Stage("index", f"build the index {item.name}", sql, scans, self.beside(item.drop), (item,))
+            elif item.kind == "view":
+                yield Stage("views", f"make the view {item.name}", item.create, makes=(item,))
             else:
                 what, sql = f"count each write, by the trigger {item.name}", (item.drop, *item.create[-1:])
                 changes.append(Stage("triggers", what, sql, makes=(item,)))

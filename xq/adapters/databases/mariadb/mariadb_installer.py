@@ -166,6 +166,9 @@ class MariadbInstaller(ServerInstaller):
             return f"the server keeps the names of tables in lower case: call {name} so in the model's Meta"
         return super().unfit(store)
 
+    def go_on(self, n: int) -> str:
+        return f"ALTER TABLE {self.terms.table_in_schema} AUTO_INCREMENT = {n + 1}"
+
     def existing(self, store: Connections) -> dict[str, str]:
         quoted = {field.column.lower(): self.terms.quote(field.column) for field in self.terms.source.fields}
         columns = store.execute(
@@ -180,7 +183,8 @@ class MariadbInstaller(ServerInstaller):
         }
         self.objects.columns = frozenset(column for column, kind, *_ in mine if kind == "char"), is_long
         found = store.execute(
-            f"SELECT table_name, 'table' FROM information_schema.tables WHERE {self._tables} "
+            "SELECT table_name, IF(table_type = 'VIEW', 'view', 'table') FROM information_schema.tables "
+            f"WHERE {self._tables} "
             "UNION ALL SELECT DISTINCT index_name, 'index' FROM information_schema.statistics "
             f"WHERE {self._mine} UNION ALL SELECT trigger_name, 'trigger' FROM information_schema.triggers "
             f"WHERE {self._of_mine}"
@@ -207,7 +211,8 @@ class MariadbInstaller(ServerInstaller):
             "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(sub_part, '') "
             f"ORDER BY seq_in_index)) AS shown FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
             "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)) "
-            f"FROM information_schema.triggers WHERE {self._of_mine}"
+            f"FROM information_schema.triggers WHERE {self._of_mine} UNION ALL SELECT table_name, view_definition "
+            f"FROM information_schema.views WHERE table_schema = {self.terms.schema}"
         )
 
     @staticmethod

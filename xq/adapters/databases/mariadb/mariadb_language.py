@@ -28,6 +28,7 @@ class MariadbLanguage(ServerLanguage):
     shared_file = Path(__file__).parent / "shared.sql"
     now = f"COALESCE(:now, {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    instant = Form(f"CAST(TIMESTAMPADD(MICROSECOND, {{}}, {EPOCH}) AS DATETIME(6))")
     moments: ClassVar[Mapping[Kind, Form]] = {
         **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),
         "datetime0": Form(f"TIMESTAMPADD(SECOND, CEIL({{}}), {EPOCH})"),

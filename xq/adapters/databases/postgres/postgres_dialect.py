@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import ClassVar
 
+from xq.adapters.databases.floors import Floors
 from xq.adapters.databases.postgres.postgres_groups import PostgresGroups
 from xq.adapters.databases.postgres.postgres_installer import PostgresInstaller
 from xq.adapters.databases.postgres.postgres_language import PostgresLanguage, PostgresShared
@@ -32,6 +34,11 @@ class Postgres(PostgresLanguage, Server):
     # For the watermark: rows with xid < pg_snapshot_xmin(pg_current_snapshot()) are complete.
     history_columns: ClassVar[Mapping[str, Kind]] = {**HISTORY, "xid": "bigint"}
     history_order = ("xid", "id")
+
+    @cached_property
+    def floors(self) -> Floors | None:
+        by_key = len(self.source.key) == 1 and self.source.key[0].kind in INTEGERS and not self.source.ordered_by
+        return Floors(self) if by_key and not (self.machine.guard("utube") or self.machine.guard("rate")) else None
 
     @property
     def found_tables(self) -> str:  # type: ignore[override]

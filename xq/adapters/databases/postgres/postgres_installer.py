@@ -188,11 +188,16 @@ class PostgresInstaller(ServerInstaller):
             found.append(f"SELECT setval({ids}, MAX(id)) FROM {self.terms.side(suffix)} HAVING {may}")
         return found
 
+    def go_on(self, n: int) -> str:
+        column = self.terms.literal(self.terms.source.key[0].column)
+        return f"SELECT setval(pg_get_serial_sequence({self.terms.literal(self.terms.table_in_schema)}, {column}), {n})"
+
     def existing(self, store: Connections) -> dict[str, str]:
         shared = ", ".join(f"to_regclass({self.terms.literal(name)})" for name in self.objects.shared_names)
         mine = self.this_table
         found = store.execute(
-            "SELECT relname, 'table' FROM pg_class WHERE relkind = 'r' AND "
+            "SELECT relname, CASE relkind WHEN 'v' THEN 'view' ELSE 'table' END FROM pg_class "
+            "WHERE relkind IN ('r', 'v') AND "
             f"(oid IN ({shared}) OR (relname LIKE {self.like_mine} AND "
             f"relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {mine}))) "
             "UNION ALL SELECT c.relname, 'index' FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
@@ -220,7 +225,9 @@ class PostgresInstaller(ServerInstaller):
             f"SELECT relname AS name, {index} AS shown "
             f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = {self.this_table} "
             f"UNION ALL SELECT tgname, concat({trigger}) FROM pg_trigger "
-            f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = {self.this_table} AND NOT tgisinternal"
+            f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = {self.this_table} AND NOT tgisinternal "
+            f"UNION ALL SELECT relname, pg_get_viewdef(oid) FROM pg_class WHERE relkind = 'v' AND relname LIKE "
+            f"{self.like_mine} AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {self.this_table})"
         )
 
     @staticmethod

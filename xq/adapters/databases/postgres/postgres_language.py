@@ -20,12 +20,14 @@ class PostgresLanguage(ServerLanguage):
     """PostgreSQL's language."""
 
     shared_file = Path(__file__).parent / "shared.sql"
-    layout = "15"
+    layout = "16"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"
     now = f"COALESCE(CAST(:now AS float8), {SERVER_TIME})"
     now_us = f"CAST(ROUND({now} * 1000000) AS bigint)"
+    in_seconds = Form("({}) / CAST(1e6 AS float8)")
+    instant = Form("TIMESTAMPTZ '1970-01-01 00:00:00+00' + ({}) * INTERVAL '1 microsecond'")
     never = "CAST('Infinity' AS float8)"
     moments: ClassVar[Mapping[Kind, Form]] = {
         "datetime": Form("(to_timestamp({}) AT TIME ZONE 'UTC')"),

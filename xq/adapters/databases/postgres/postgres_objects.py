@@ -70,10 +70,18 @@ class PostgresObjects(Objects):
         }
 
     def names_beside(self, suffix: str) -> dict[str, str]:
-        return {
+        names = {
             f"name_{one}": self.terms.quote(self.terms.name(f"{suffix}_{one}"))
             for one in ("key", "open", "most", "xid")
         }
+        sides = {one: self.terms.side(one) for one in ("back", "high", "count")}
+        known = sides | {f"literal_{one}": self.terms.literal(side) for one, side in sides.items()}
+        return names | {"make_high": dollars(self.filled_in(TABLES, "high", known))}
+
+    def watched(self) -> list[str]:
+        # A task that changes its tube comes to another floor.
+        tube = [self.terms.roles["tube"]] if self.terms.floors and "tube" in self.terms.roles else []
+        return list(dict.fromkeys([*super().watched(), *tube]))
 
     def side_tables(self) -> list[Object]:
         named = {table.name: table for table in super().side_tables()}
@@ -241,6 +249,8 @@ class Triggers(PostgresObjects):
             "alive": f"{self.here}.{ALIVE}",
             "event": event,
             "event_name": "event_name" if terms.has_history else event,
+            "back": terms.side("back"),
+            "high": f"pg_sequence_last_value(CAST({dollars(terms.side('high'))} AS regclass))",
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
             f"ELSE {SERVER_TIME} END * 1000000",
@@ -270,6 +280,7 @@ class Triggers(PostgresObjects):
             f"{was}_blocking": terms.in_states(self.blocking, status),
             f"{was}_in_the_way": terms.in_states(dict.fromkeys([*self.limited, *self.blocking]), status),
             f"{was}_soon": self._soon(version),
+            f"{old}_place": f"{version}.{terms.keys[0]}",
         }
         if utubes:
             known |= {f"{old}_utube": utubes.head(version), f"{was}_in_group": utubes.is_in(version)}

@@ -25,6 +25,35 @@ CREATE TABLE IF NOT EXISTS {name}
 -- Readers continue from a transaction number; a BRIN index costs almost nothing.
 CREATE INDEX IF NOT EXISTS {name_xid} ON {name} USING brin (xid) WITH (autosummarize = on);
 
+--: back
+CREATE TABLE IF NOT EXISTS {name}
+    (xid bigint NOT NULL DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint), key bigint NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE INDEX IF NOT EXISTS {name_xid} ON {name} (xid, key);
+ALTER TABLE {name} REPLICA IDENTITY FULL;
+ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+DO {make_high};
+
+--: high
+DECLARE
+    granted record;
+BEGIN
+    IF pg_get_serial_sequence({literal_back}, 'key') IS NULL THEN
+        -- No process uses a higher floor. It goes with the table.
+        CREATE SEQUENCE {high} MINVALUE -9223372036854775808 OWNED BY {back}.key;
+        -- Those who may change the counters of a queue that was installed before go on without a GRANT.
+        FOR granted IN
+            SELECT privilege_type AS may, CASE privilege_type WHEN 'INSERT' THEN 'USAGE' WHEN 'DELETE' THEN 'UPDATE' END
+                AS high, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE CAST(CAST(grantee AS regrole) AS text) END AS who
+            FROM pg_class, aclexplode(relacl) WHERE oid = CAST({literal_count} AS regclass)
+                AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+        LOOP
+            EXECUTE concat('GRANT ', granted.may, ' ON ', {literal_back}, ' TO ', granted.who,
+                '; GRANT ' || granted.high || ' ON SEQUENCE ' || {literal_high} || ' TO ' || granted.who);
+        END LOOP;
+    END IF;
+END
+
 --: after
 CREATE TABLE IF NOT EXISTS {name} AS
     SELECT {keys_as_parents}, {keys_as_parts}, CAST('' AS text) AS state FROM {table} WITH NO DATA;

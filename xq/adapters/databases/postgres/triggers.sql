@@ -59,6 +59,12 @@ BEGIN
     ),
     {write_groups}
 --? end
+--? floors
+    -- A take may begin above it. This must come after the write, which gives the transaction its number.
+    IF (EXISTS (SELECT 1 FROM changed WHERE {is_ready} AND {new_place} < {high})) THEN
+        INSERT INTO {back} (key) SELECT MIN({new_place}) FROM changed WHERE {is_ready};
+    END IF;
+--? end
     -- Reads the rows once, and looks for processes once at most.
     IF (EXISTS (
         SELECT 1 FROM changed
@@ -252,6 +258,11 @@ BEGIN
 --? members
     IF ({was_unfinished} AND NOT {is_live} AND NOT ({is_unfinished} AND NOT {was_live})) THEN
         PERFORM {settle}({old_group}, CASE WHEN {new} = 'X' AND {event_name} <> 'ack' THEN 1 ELSE 0 END);
+    END IF;
+--? end
+--? floors
+    IF ({is_ready} AND {new_place} < {high}) THEN
+        INSERT INTO {back} (key) VALUES ({new_place});
     END IF;
 --? end
     -- A task is ready, a limited queue has room, a task no longer blocks others, or a timer passes soon.

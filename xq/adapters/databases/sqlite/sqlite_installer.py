@@ -70,14 +70,15 @@ class SqliteInstaller(Installer):
         chosen = f"name IN ({shared}) OR substr(name, 1, {len(prefix)}) = {self.terms.literal(prefix)}"
         listed = (
             f"SELECT name, type FROM {self.terms.quote(schema)}.sqlite_master "
-            f"WHERE {self._of_mine} OR (type = 'table' AND ({chosen}))"
+            f"WHERE {self._of_mine} OR (type IN ('table', 'view') AND ({chosen}))"
             for schema in dict.fromkeys(["main", self.terms.source.schema or "main"])
         )
         return {name: str(kind) for sql in listed for name, kind in store.execute(sql)}
 
     @property
     def definitions(self) -> str:
-        listed = f"SELECT name, sql AS shown FROM {self.terms.schema}.sqlite_master WHERE {self._of_mine}"
+        mine = f"({self._of_mine} OR type = 'view')"
+        listed = f"SELECT name, sql AS shown FROM {self.terms.schema}.sqlite_master WHERE {mine}"
         return f"{listed} AND type <> 'table' AND sql <> ''"
 
     @property

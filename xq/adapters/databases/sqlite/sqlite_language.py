@@ -26,6 +26,8 @@ class SqliteLanguage(Language):
     now = f"COALESCE(:now, {MACHINE_TIME})"
 
     now_us = microseconds(now)
+    elapsed = Form("MAX(0, at_us - {})")  # a row's time is exact, or cut to milliseconds: see SqliteObjects
+    instant = Form("strftime('%Y-%m-%dT%H:%M:%S', ({0}) / 1000000, 'unixepoch') || printf('.%06dZ', ({0}) % 1000000)")
     moments: ClassVar[Mapping[Kind, Form]] = {
         **dict.fromkeys(TIMES, Form("strftime('%Y-%m-%d %H:%M:%f', {}, 'unixepoch')")),
         "bigint": Form("CAST({} + 0.999 AS INTEGER)"),  # rounded up, so that no task is due too early

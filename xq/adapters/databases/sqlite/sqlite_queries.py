@@ -16,8 +16,6 @@ class SqliteQueries(Queries):
         makes = not more and field.kind in ("auto", "bigauto")
         return f"SELECT MAX({key}) FROM {self.terms.table_in_schema}" if makes else ""
 
-    elapsed = "MAX(0, at_us - {})"  # a row's time is exact, or cut to milliseconds: see SqliteObjects
-
     @property
     def history_counts(self) -> bool:
         """Whether the history's rows are the counters. With a limit each put reads those, so they are added up."""
