@@ -12,13 +12,16 @@ try:
 
     from xq.adapters.spark.archive import Archived, archive, history, restore, tasks
     from xq.adapters.spark.consume import consume
+    from xq.adapters.spark.errors import error
+    from xq.adapters.spark.failures import catching
     from xq.adapters.spark.jdbc import jdbc, jdbc_options
     from xq.adapters.spark.live import stream
+    from xq.adapters.spark.put import put
     from xq.adapters.spark.report import Report, report
     from xq.adapters.spark.source import options
     from xq.adapters.spark.spark_session import register, session
-except ModuleNotFoundError as error:
-    missing = (error.name or "").partition(".")[0]
+except ModuleNotFoundError as lacking:
+    missing = (lacking.name or "").partition(".")[0]
     if missing not in ("pyspark", "py4j", "pyarrow"):
         raise
     raise SparkMissing(
@@ -29,11 +32,14 @@ __all__ = [
     "Archived",
     "Report",
     "archive",
+    "catching",
     "consume",
+    "error",
     "history",
     "jdbc",
     "jdbc_options",
     "options",
+    "put",
     "register",
     "report",
     "restore",

@@ -49,5 +49,6 @@ Online = Annotated[bool, flag("--online", help="Beside writers: none waits for l
 Plan = Annotated[bool, flag("--plan", help="Print the steps and their locks, and change nothing.")]
 Downgrade = Annotated[bool, flag("--downgrade", help="Also if another definition has replaced this one since.")]
 Uninstall = Annotated[bool, flag("--uninstall", help="The SQL that uninstall runs.")]
+Views = Annotated[bool, flag("--views", help="Also two views on the history, for readers without xq.")]
 KeepColumns = Annotated[bool, flag("--keep-columns", help="Leave the columns of xq's own.")]
 Url = Annotated[str, Argument(metavar="URL", help="the database, as sqlite:///app.db")]

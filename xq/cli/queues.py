@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from xq.cli import options as o
 from xq.cli.output import Answer, ask, moment, say, shown, spent
-from xq.cli.targets import Queue, all_of, connected, public
+from xq.cli.targets import Queue, all_of, connected, public, queue_named
 from xq.core import time
 from xq.core.errors import Error
 from xq.core.words import NAMES
@@ -172,9 +172,15 @@ def truncate(queue: Queue, yes: o.Yes = False) -> Answer:
     return Answer({"deleted": n}, [], f"{n:,} tasks deleted")
 
 
-def install(queue: Queue, online: o.Online = False, plan: o.Plan = False, downgrade: o.Downgrade = False) -> Answer:
+def install(
+    queue: Queue,
+    online: o.Online = False,
+    plan: o.Plan = False,
+    downgrade: o.Downgrade = False,
+    views: o.Views = False,
+) -> Answer:
     """Create what the queue lacks in the database."""
-    if steps := queue.install(online=online, plan=plan, downgrade=downgrade):
+    if steps := queue.install(online=online, plan=plan, downgrade=downgrade, views=views):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 
@@ -195,9 +201,29 @@ def check(queue: Queue) -> Answer:
     return Answer(told, told, f"{len(told)} to mend: {advice}; recount() counts anew" if told else "", int(bool(told)))
 
 
-def ddl(queue: Queue, uninstall: o.Uninstall = False) -> Answer:
+def ddl(queue: Queue, uninstall: o.Uninstall = False, views: o.Views = False) -> Answer:
     """Print the SQL that install runs, to keep the text in your own migration."""
-    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall))}, [sql.removesuffix("\n")])
+    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall, views=views))}, [sql.removesuffix("\n")])
+
+
+def copy(
+    source: Annotated[str, Argument(metavar="SOURCE", help=o.TARGET)],
+    to: Annotated[str, Argument(metavar="TO", help="a target, or the URL of a database that has the same table")],
+    timeout: Annotated[float, Option(min=0, help="Seconds for which taken tasks may go on.")] = 60,
+    yes: o.Yes = False,
+    json: o.Json = False,
+) -> None:
+    """Move a queue to another database, and leave it paused here. A second call completes one that was interrupted."""
+    from xq.adapters.plain.models import twin_of
+
+    with connected(source) as queue:
+        url, _, table = to.partition("#")
+        other = twin_of(url, table, queue) if "://" in to else queue_named(to)
+        ask(f"Pause {queue.name}, and move it to {public(to)}?", yes)
+        with connected(other):
+            moved = queue.pipeline.copy_to(other.pipeline, public(to), timeout)
+    did = f"{moved.tasks:,} tasks, {moved.history:,} transitions and {moved.schedules} schedules are at {public(to)}"
+    Answer(moved._asdict(), [], did).print(json)
 
 
 def upgrade(

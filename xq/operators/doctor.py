@@ -266,7 +266,9 @@ class Doctor(Inspection):
         due = [(-left / 1e6, shown(name)) for of, name, left in firings if of == dialect.source_name]
         yield from _of("schedules that are due and have put no task", LONG, sorted(due, reverse=True), remedy)
         for pause in now.pauses:
-            yield Finding(f"{place(pause)} is paused{_by(pause.actor, pause.reason)}", self._resume(pause))
+            has_moved = (pause.reason or "").startswith("moved to ")  # by xq copy
+            remedy = "start the workers there, and do not resume this one" if has_moved else self._resume(pause)
+            yield Finding(f"{place(pause)} is paused{_by(pause.actor, pause.reason)}", remedy)
         for name, *_, paused, at_us, since_us, actor, reason in self._run(dialect.records.schedules):
             if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"

@@ -213,6 +213,7 @@ class Operators(Generic[T]):
         lock_timeout: float | timedelta = 1,
         plan: bool = False,
         downgrade: bool = False,
+        views: bool = False,
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
 
@@ -229,37 +230,45 @@ class Operators(Generic[T]):
         is completed by the next call. Raises ConfigurationError to change an installed queue, and with utube (MariaDB:
         also unique); InTransaction within a transaction. SQLite has one writer at a time, which waits in any case.
 
+        With `views`, make two views on the history for readers without xq, which later calls keep: `<table>_xq_events`
+        and `<table>_xq_hourly` (docs/howto/ten-questions.md). Raises FeatureOff without the feature history.
+
         With `plan`, change nothing and return the steps as text: their locks, about how many rows they read, and the
         open transactions that they would wait for now.
         """
         seconds = seconds_of("lock_timeout", lock_timeout, ends=True)
         installation = self.parts.executor.installation
         if plan:
-            return installation.plan(online)
+            with installation.making_views(views):
+                return installation.plan(online)
         with self.parts.store.on_one_connection():
-            retried(self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade))
+            retried(
+                self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade, views)
+            )
         if downgrade:
             retried(self.parts.store, lambda: self.parts.store.execute(installation.dialect.records.forget_schedules))
         self.parts.executor.close()
         return None
 
     @overload
-    def ddl(self, *, split: Literal[False] = False, uninstall: bool = False) -> str: ...
+    def ddl(self, *, split: Literal[False] = False, uninstall: bool = False, views: bool = False) -> str: ...
     @overload
-    def ddl(self, *, split: Literal[True], uninstall: bool = False) -> list[str]: ...
-    def ddl(self, *, split: bool = False, uninstall: bool = False) -> str | list[str]:
+    def ddl(self, *, split: Literal[True], uninstall: bool = False, views: bool = False) -> list[str]: ...
+    def ddl(self, *, split: bool = False, uninstall: bool = False, views: bool = False) -> str | list[str]:
         """Return the SQL that `install` runs as one script, which may be run twice: keep the text in your migrations.
 
         Raises ConfigurationError for what `install` refuses, if the database is in reach. With `uninstall`, return the
-        SQL that `uninstall` runs; the tables that all queues share stay, as others may need them.
+        SQL that `uninstall` runs; the tables that all queues share stay, as others may need them. `views` are as in
+        `install`.
 
         With `split`, return the statements, in order and without a `;` at their ends: Alembic's `op.execute(text)` and
         drivers such as asyncpg take one at a time. In the script an empty line follows each, and none has one.
         """
         installation = self.parts.executor.installation
-        statements = (
-            installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
-        )
+        with installation.making_views(views):
+            statements = (
+                installation.ddl_to_uninstall() if uninstall else installation.ddl(installation.refuse_if_reached())
+            )
         return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:

@@ -207,7 +207,7 @@ class Questions:
 
         The third column is 1 where the task came into the state before these transitions: then it was longer.
         """
-        dur_us, least = self.queries.since_before, self.queries.elapsed.format("MIN(at_us) OVER ()")
+        dur_us, least = self.queries.since_before, self.terms.elapsed("MIN(at_us) OVER ()")
         history = self.terms.side("history")
         spent = f"SELECT source, {dur_us} AS dur_us, {least} AS least_us FROM {history} WHERE id > :since"
         longer = "CASE WHEN dur_us IS NULL THEN 1 ELSE 0 END"

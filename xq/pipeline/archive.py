@@ -65,6 +65,10 @@ class Archive:
             raise ConfigurationError(
                 f"archives of {self.store.name} use many transactions: call this outside of a transaction"
             )
+        self.check_columns()
+
+    def check_columns(self) -> None:
+        """Raise ConfigurationError for a table with columns that the model does not name."""
         source = self.executor.dialect.source
         there = self.executor.dialect.installer.columns_of(self.store, source.name)
         known = {field.column.lower() for field in source.fields}
@@ -89,7 +93,7 @@ class Archive:
         database = " ".join(str(address.parameters[name]) for name in names)
         if address.engine == "sqlite":
             database = os.path.abspath(database)
-        return {"queue": self.executor.dialect.source_name, "database": database}
+        return {"queue": self.executor.installation.dialect.source_name, "database": database}
 
     @property
     def key(self) -> list[str]:

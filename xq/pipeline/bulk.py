@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 from xq.adapters.databases.dialect import Dialect
@@ -18,7 +19,7 @@ from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
 from xq.core.connections import Address
-from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
+from xq.core.errors import BadType, BadValue, ConfigurationError, Duplicate, Error, Full, is_integer, shown
 from xq.core.kinds import ErrorKind, Row, fits_a_column
 from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
@@ -34,7 +35,10 @@ AGE = 86_400.0  # seconds for which an unnamed job's partitions are remembered, 
 TRIES = 20  # attempts to put a partition while other processes make the same keys
 PER_INSERT = 500  # rows in one INSERT
 VALUES = 5_000  # values in one INSERT
-WHOLE = -1  # in a partition's place: the whole job was put
+BLOCK = 10_000  # rows that are converted at once
+EVERY = 2**63 - 1  # above the number of any partition
+# Marks of a job, in a partition's place: it is complete; how many partitions it has; REFUSED - p: other rows for p
+WHOLE, NUMBER, REFUSED = -1, -2, -3
 
 
 @dataclass(frozen=True)
@@ -64,19 +68,38 @@ class Bulk:
         store: Any = _Modelless(self.name)
         return Tasks(store, self.dialect.source, self.dialect.machine, self.catalogue)
 
-    def begin(self, columns: Sequence[str], job: str | None = None) -> Job:
+    def begin(
+        self,
+        columns: Sequence[str],
+        job: str | None = None,
+        parts: int | None = None,
+        on_done: Literal["skip", "raise"] = "skip",
+    ) -> Job:
         """Begin a job whose rows have the given columns: fields, and put's options (delay, ttl, ttr).
 
-        A named job is put once, however often it runs. Creates the table that jobs need. Raises BadValue and FeatureOff
-        for columns that put cannot take, NotInstalled, ConfigurationError.
+        A named job is put once, however often it runs. The database records its number of partitions, `parts`, with the
+        first one, and refuses a run with another number. If the job is complete, its partitions put nothing, which the
+        log says at WARNING; with on_done="raise" an Error is raised. Creates the table that jobs need. Raises BadValue
+        and FeatureOff for columns that put cannot take, NotInstalled, ConfigurationError.
         """
         if job is not None and not (isinstance(job, str) and 0 < len(job) <= LONGEST_JOB and "\0" not in job):
             raise BadValue(f"a job is named by text of 1 to {LONGEST_JOB} characters, not by {shown(job)}")
-        new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None)
+        if parts is not None and not (is_integer(parts) and 0 < parts < EVERY):
+            raise BadValue(f"a job has 1 or more partitions, not {shown(parts)}")
+        if on_done not in ("skip", "raise"):
+            raise BadValue(f"on_done of a bulk put is 'skip' or 'raise', not {shown(on_done)}")
+        new = Job(self, tuple(columns), job or uuid.uuid4().hex, job is not None, parts)
         _ = new.frame  # raises for columns that do not fit
         with new.connected() as store:
             retried(store, partial(self.installed(store).make_jobs, new.sql.create))
             retried(store, lambda: new.change(store, new.sql.forget))
+            found = Recorded.of(new.name, new.rows(store)) if job else None
+        if found and found.complete:
+            if on_done == "raise":
+                raise Error(f"{found}: give other rows another name")
+            new.log.warning("%s: 0 put", found)
+        elif found:
+            new.check(0, found.partitions)
         return new
 
     def installed(self, store: Any) -> Installation:
@@ -87,6 +110,34 @@ class Bulk:
         return installation
 
 
+class Recorded(NamedTuple):
+    """What the database has recorded of a named job."""
+
+    name: str
+    partitions: int | None  # how many it has; None if no run has said so
+    put: int  # how many of them were put
+    rows: int  # that these have, also those that on_conflict="skip" left out
+    complete: bool
+    at: datetime | None  # when it was completed, in UTC; None if it was not, or by xq 0.2
+    refused: tuple[int, ...]  # the partitions for which a later run had other rows
+
+    @classmethod
+    def of(cls, name: str, rows: Iterable[Row]) -> Recorded | None:
+        """Return what all rows of a job say; None if there are none."""
+        found = {part: (n, digest) for part, n, digest in rows}
+        put = [n for part, (n, _) in found.items() if part >= 0]
+        number, us = found.get(NUMBER, (None, 0))[0], found.get(WHOLE, (0, 0))[1]
+        at = datetime.fromtimestamp(us / 1_000_000, UTC) if us else None
+        refused = tuple(sorted(REFUSED - part for part in found if part <= REFUSED))
+        return cls(name, number, len(put), sum(put), WHOLE in found, at, refused) if found else None
+
+    def __str__(self) -> str:
+        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        state = f"was completed{at}" if self.complete else "is not complete"
+        of = f" of {self.partitions}" if self.partitions not in (None, self.put) else ""
+        return f"the job {self.name} {state}, with {self.rows:,} rows in {self.put}{of} partitions"
+
+
 @dataclass(frozen=True)
 class Job:
     """Rows that are put in partitions, each once. May be pickled: any process puts partitions."""
@@ -95,6 +146,7 @@ class Job:
     columns: tuple[str, ...]
     name: str
     is_named: bool  # whether the caller named it, and so may run it again
+    parts: int | None  # how many partitions it has, if the caller has said so
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in self.__dataclass_fields__}
@@ -116,23 +168,44 @@ class Job:
             self.bulk.dialect.connected(store, store.ready())
             yield store
 
-    def put(self, part: int, rows: Iterable[Columns]) -> int:
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"xq.{self.bulk.name}")
+
+    def put(self, part: int, rows: Iterable[Sequence[Any]]) -> int:
         """Put a partition's rows, all or none, in one transaction. Returns how many tasks; 0 if it was put before.
 
-        Partitions are numbered from 0. `rows` yields rows by column, in the job's column order, and is iterated again
-        after a conflict (a deadlock). Rows with the same options are put in their order.
+        Partitions are numbered from 0. A row is a tuple or a list of values in the order of the job's columns. Rows
+        with the same options are put in their order.
 
         Raises NotInstalled, BadValue, BadType, Duplicate, Full, and the driver's error for rows that the table refuses;
-        Error if an earlier run put the partition with other rows under this job's name.
+        Error if an earlier run under this name put the partition with other rows, or had another number of partitions.
         """
-        if not is_integer(part) or part < 0 or not fits_a_column(part):
+        names = ", ".join(self.columns)
+        if not isinstance(rows, Iterable):
+            raise BadType(f"a partition is an iterable of rows ({names}), not {shown(rows)}")
+        blocks = []  # a list, since an iterator would be empty after a conflict
+        for some in chunks(rows, BLOCK):
+            for row in some:
+                if not isinstance(row, (tuple, list)):
+                    raise BadType(f"a row is a tuple or a list ({names}), not {shown(row)}")
+                if len(row) != len(self.columns):
+                    raise BadValue(f"a row has {len(self.columns)} values ({names}), not {len(row)}: {shown(row)}")
+            blocks.append([*zip(*some, strict=True)])
+        return self.put_blocks(part, blocks)
+
+    def put_blocks(self, part: int, blocks: Iterable[Columns]) -> int:
+        """Put a partition as `put` does, from blocks of columns. They are iterated again after a conflict."""
+        if not is_integer(part) or part < 0 or not fits_a_column(part - REFUSED):
             raise BadValue(f"a partition is a whole number from 0 on, not {shown(part)}")
+        if self.parts and part >= self.parts:
+            raise BadValue(f"the job {self.name} has {self.parts} partitions, numbered from 0: there is no {part}")
         size = PER_INSERT
         with self.connected() as store:
             self.bulk.installed(store)
             for _ in range(TRIES):
                 try:
-                    return retried(store, partial(_Put(self, store, size).put, part, rows))
+                    put = retried(store, partial(_Put(self, store, size).put, part, blocks))
                 except Duplicate:
                     if size == 1:
                         raise
@@ -141,19 +214,66 @@ class Job:
                     if not self._makes_keys or store.classify(error) is not ErrorKind.DUPLICATE:
                         raise
                     last = error  # another process has made the same key
+                else:
+                    if put is None:
+                        raise Error(
+                            f"the job {self.name} of {self.bulk.name} was begun with other rows in its partition "
+                            f"{part}: give each run the same rows, with the same partitions and order of columns, "
+                            "and put mended rows under another name"
+                        )
+                    self.log.info("%d tasks put: partition %d of the job %s", put, part, self.name)
+                    return put
         raise ConfigurationError(f"{self.bulk.name}: the generated keys are taken already") from last
 
     @property
     def _makes_keys(self) -> bool:
         return self.bulk.dialect.machine.settings.id == "time64"
 
-    def commit(self) -> None:
-        """Record that all partitions were put: a job with this name puts nothing from now on."""
+    def check(self, part: int, number: int | None) -> None:
+        """Raise Error if the job's recorded number of partitions is not that of this run."""
+        if number is not None and ((self.parts or number) != number or part >= number):
+            raise Error(
+                f"the job {self.name} of {self.bulk.name} was begun with {number} partitions, and this run has "
+                f"{self.parts or f'one numbered {part}'}: give each run the same partitions"
+            )
+
+    def commit(self, parts: int | None = None) -> None:
+        """Record that all partitions were put: a job with this name puts nothing from now on.
+
+        `parts`: how many partitions a named job has, if `begin` was not told; else they end with the last one that was
+        put. Raises Error if one of them is missing, or was refused in this process or another, until a run has put it
+        with the rows that it had before.
+        """
+        if parts is not None and not (is_integer(parts) and 0 <= parts < EVERY):
+            raise BadValue(f"a job has 1 or more partitions, not {shown(parts)}")
         if self.is_named:
             with self.connected() as store:
-                if not retried(store, lambda: self.change(store, self.sql.claim, part=WHOLE)):
-                    log = logging.getLogger(f"xq.{self.bulk.name}")
-                    log.warning("the job %s was put before: none of its rows is put again", self.name)
+                if WHOLE not in [mark for mark, *_ in self.rows(store, 0)]:
+                    self.log.info("%s", retried(store, partial(self._complete, store, parts or self.parts)))
+
+    def _complete(self, store: Any, parts: int | None) -> Recorded | None:
+        with store.atomic(own=True):
+            parts = max([-1, *(part for part, *_ in self.rows(store))]) + 1 if parts is None else parts
+            self.change(store, self.sql.claim, part=NUMBER, n=parts)
+            rows = self.rows(store)
+            found, there = Recorded.of(self.name, rows), {part for part, *_ in rows}
+            assert found is not None
+            if found.complete:
+                return found
+            missing = [part for part in range(min(parts, found.put + 9)) if part not in there][:9]
+            if found.partitions != parts or found.put != parts or missing or found.refused:
+                why = f"its number of partitions is {max(found.partitions or 0, found.put)}, not {parts}"
+                if missing:
+                    why = f"of {parts} partitions it lacks {missing}"
+                elif found.refused:
+                    why = f"a run had other rows for its partitions {[*found.refused[:9]]}: put those of the first run"
+                raise Error(f"{found}: {why}")
+            self.change(store, self.sql.done, part=WHOLE, n=found.rows)
+            return Recorded.of(self.name, self.rows(store))
+
+    def rows(self, store: Any, below: int = EVERY) -> list[Row]:
+        """Return the rows of the jobs table about this job: part, n, digest."""
+        return self.bulk.dialect.execute(store, self.sql.rows, self.values(below=below))
 
     def change(self, store: Any, sql: str, **values: Any) -> int:
         """Run SQL on the jobs table, and return how many rows it changed."""
@@ -175,27 +295,34 @@ class _Put:
         self._runs: dict[tuple[Any, ...], Any] = {}  # by what rows share, and their number
         self._last = 0  # the last generated key
 
-    def put(self, part: int, rows: Iterable[Columns]) -> int:
+    def put(self, part: int, blocks: Iterable[Columns]) -> int | None:
+        """Return how many tasks were put; None if the partition was put before with other rows."""
         job, sql, put, n, digest = self.job, self.job.sql, 0, 0, 0
         # Before the transaction: on MariaDB it must not read before another attempt has committed.
-        if self.dialect.execute(self.store, sql.content, job.values(part=WHOLE)):
+        marks = {mark: number for mark, number, _ in job.rows(self.store, 0)} if job.is_named else {}
+        if WHOLE in marks:
             return 0
+        job.check(part, marks.get(NUMBER))
         with self.store.atomic(own=True):
             if self.machine.guard("limit"):
                 self.dialect.one_at_a_time(self.store, False)
-            is_new = job.change(self.store, sql.claim, part=part)
-            for columns in rows:
+            is_new = job.change(self.store, sql.claim, part=part, n=0)
+            for columns in blocks:
                 n += len(columns[0]) if columns else 0
                 digest += sum(crc32(repr(row).encode()) for row in zip(*columns, strict=True))  # in any order
                 if is_new:
                     put += sum(self._put(alike, these) for alike, these in job.frame.alike(columns).items())
             if is_new:
                 job.change(self.store, sql.close, part=part, n=n, digest=digest)
-            elif self.dialect.execute(self.store, sql.content, job.values(part=part)) != [(n, digest)]:
-                raise Error(
-                    f"the job {job.name} of {job.bulk.name} was begun with other rows in its partition {part}: "
-                    "give each run the same partitions, for example by a repartition by a column"
-                )
+            if job.is_named and job.parts:  # this late: others wait for the first partition's row until its commit
+                job.change(self.store, sql.claim, part=NUMBER, n=job.parts)
+                ((number, _),) = self.dialect.execute(self.store, sql.content, job.values(part=NUMBER))
+                job.check(part, number)
+            if not is_new and self.dialect.execute(self.store, sql.content, job.values(part=part)) != [(n, digest)]:
+                job.change(self.store, sql.claim, part=REFUSED - part, n=n)
+                return None
+            if REFUSED - part in marks:
+                job.change(self.store, sql.drop, part=REFUSED - part)
         return put
 
     def _put(self, alike: Alike, rows: list[Row]) -> int:

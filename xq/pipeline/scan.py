@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
+from xq.core.clock import microseconds
 from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
 
@@ -23,12 +25,14 @@ Checkpoint = tuple[int, ...]
 class Part(NamedTuple):
     """Which rows to read from an extract: by a condition, after one checkpoint and up to another."""
 
-    sql: str = ""  # made by the reader, from numbers alone
+    sql: str = ""  # made by the reader, from numbers and names of states
     after: Checkpoint = ()
     until: Checkpoint = ()
+    span: tuple[int, int] | None = None  # the least and the greatest value in the column `ranged`
 
 
 WHOLE: Final = Part()
+SLICE: Final = 200_000  # ids of a history that one transaction reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Extracted:
     sql: str  # an expression within the relation
     stored: str  # the type in which a driver returns it
     asked: bool = False  # whether it is read only if it is named
+    words: tuple[str, ...] = ()  # the only texts that it has, which databases compare as Spark does
 
     @property
     def declared(self) -> str:
@@ -61,8 +66,8 @@ class Extract(ABC):
     """One queue's tasks, history or statistics as a relation. May be pickled and read in another process.
 
     The reading program needs the database's driver and nothing from the application. Reading raises the driver's
-    errors, and BadValue for a stored value that does not fit its column's type. One read is one statement, and so
-    shows one moment.
+    errors, and BadValue for a stored value that does not fit its column's type. One read shows one moment: it is one
+    statement, or of a history several, of rows that do not change.
     """
 
     what: What
@@ -76,6 +81,13 @@ class Extract(ABC):
     ranged: str = ""  # the column whose ranges are read separately
     timed: str = ""  # the relation with dur_us, by a window over the rows `:of` a part
     begin: ClassVar[str] = ""  # the first statement on a JDBC connection
+
+    @abstractmethod
+    def on_replica(self, url: str) -> Extract:
+        """Return what reads the same from a replica of the database, by its URL. What that lacks is the database's own.
+
+        Raises BadValue with SQLite, and ConfigurationError for what is no replica of this database.
+        """
 
     def column(self, name: str) -> Extracted:
         """Return the column with this name. Raises BadValue."""
@@ -91,14 +103,32 @@ class Extract(ABC):
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
 
+    def condition(self, name: str, sign: str, values: Sequence[object]) -> str:
+        """Return the SQL that compares a column with values; "" unless that means the same in Spark.
+
+        So it is of numbers in the history's `id` and `at_us` and in the column `ranged`, of moments in its `at`, and of
+        the names of states.
+        """
+        if self.order and name == "at" and all(isinstance(value, datetime) and value.tzinfo for value in values):
+            name, values = "at_us", [microseconds("at", value) for value in values]
+        column = next((column for column in self.columns if column.name == name), None)
+        if column and name in (self.ranged, "at_us" if self.order else "") and values:
+            if all(type(value) is int for value in values):
+                numbers = ", ".join(map(str, values))
+                return f"{column.sql} {sign} ({numbers})"
+        elif column and sign in ("=", "IN") and values and all(value in column.words for value in values):
+            texts = ", ".join(f"'{value}'" for value in values)
+            return f"{column.sql} IN ({texts})"
+        return ""
+
     @property
     def checkpoint_columns(self) -> tuple[str, ...]:
         """The columns whose values make up a checkpoint."""
         return (*self.order, *self.witness)
 
     @abstractmethod
-    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
-        """Return the SQL by which a program with JDBC and without xq reads all rows, and its columns.
+    def stock(self, names: Sequence[str] | None = None, among: Part = WHOLE) -> tuple[str, tuple[Extracted, ...]]:
+        """Return the SQL by which a program with JDBC and without xq reads all rows of a part, and its columns.
 
         Their `stored` types are what such a driver returns, whatever its program's time zone.
         """
@@ -119,7 +149,29 @@ class Extract(ABC):
 
     def stored(self, names: Sequence[str] | None = None, part: Part = WHOLE) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Yield the rows as the driver returns them, some thousand in a batch."""
-        return self._stored(self.chosen(names), part)
+        columns = self.chosen(names)
+        return (rows for each in self._slices(columns, part) for rows in self._stored(columns, each))
+
+    def arrow(
+        self, names: Sequence[str] | None = None, part: Part = WHOLE
+    ) -> tuple[Sequence[Extracted], Iterator[Any]] | None:
+        """Return the columns, and the rows as record batches, as a driver of Arrow returns them; None without one."""
+        columns = [replace(column, **self._for_arrow(column)) for column in self.chosen(names)]
+        if (read := self._arrow(columns)) is None:
+            return None
+        return columns, (batch for each in self._slices(columns, part) for batch in read(each))
+
+    def _for_arrow(self, column: Extracted) -> dict[str, Any]:
+        """Return what differs in a column that a driver of Arrow reads."""
+        return {}
+
+    def _arrow(self, columns: Sequence[Extracted]) -> Callable[[Part], Iterator[Any]] | None:
+        """Return what reads a part by a driver of Arrow; None if there is none, or it cannot read this exactly."""
+        return None
+
+    @abstractmethod
+    def _slices(self, columns: Sequence[Extracted], part: Part) -> Iterator[Part]:
+        """Yield the parts, of short transactions, that are read for one."""
 
     @abstractmethod
     def _stored(self, columns: Sequence[Extracted], part: Part) -> Iterator[Sequence[tuple[Any, ...]]]: ...
@@ -136,8 +188,8 @@ class Extract(ABC):
         )
 
     @abstractmethod
-    def ranges(self, n: int) -> list[Part]:
-        """Return up to `n` disjoint parts that together are all present rows.
+    def ranges(self, n: int, among: Part = WHOLE, longest: int = 0) -> list[Part]:
+        """Return up to `n` disjoint parts that together are all present rows of a part; more, if they would be longer.
 
         A history's parts show one moment, despite concurrent writes. Tasks are split into key ranges, if the key is
         one integer, and each part shows the moment at which it is read.

@@ -111,6 +111,23 @@ def queue_of(where: str, table: str) -> Queue[Any]:
         return _queue(known[table], table, model_of(found, table))
 
 
+def twin_of(where: str, table: str, queue: Queue[Any]) -> Queue[Any]:
+    """Return a URL's table, or the one called as a queue's, as the same queue, which may not be installed there.
+
+    Raises BadValue without the table; Error, ConfigurationError.
+    """
+    table = table or queue.parts.definition.table.name
+    record = json.loads(queue.parts.executor.installation.fingerprint)
+    with _connected(where) as found:
+        if table not in found.get_tables():
+            raise BadValue(f"there is no table {shown(table)} yet: create it there as your application does (migrate)")
+        model = model_of(found, table)
+        own = {column for role, column in record["roles"].items() if column == own_name(role)}
+        lacks = own - model._meta.columns.keys()  # install() adds them
+        record["roles"] = {role: None if column in lacks else column for role, column in record["roles"].items()}
+        return _queue(installed(found).get(table) or record, table, model)
+
+
 def queues_of(where: str) -> tuple[pw.Database, list[Queue[Any]], dict[str, str]]:
     """Return a URL's database, its installed queues, and why others are left out, by table name.
 
@@ -139,7 +156,9 @@ def _queue(record: Mapping[str, Any], table: str, model: type[pw.Model]) -> Queu
     return upgrade(model, **arguments_of(record, partial(_field, model)), methods=False)  # a column may be called so
 
 
-def _field(model: type[pw.Model], column: str) -> str:
+def _field(model: type[pw.Model], column: str | None) -> Any:
+    if column is None:
+        return True
     if column not in model._meta.columns:
         raise ConfigurationError(
             f"the queue was installed with the column {column} of {model._meta.table_name}, which is gone: rename it "

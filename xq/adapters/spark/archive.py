@@ -28,7 +28,7 @@ from pyspark.sql.types import TimestampType
 import xq
 from xq.adapters.spark.files import Folder, literally
 from xq.adapters.spark.packed import packed
-from xq.adapters.spark.queues import check_session
+from xq.adapters.spark.queues import check_session, settings
 from xq.api import queue_of
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
@@ -37,12 +37,18 @@ from xq.pipeline.scan import Checkpoint, Extract, quoted
 
 RUN, KEY, SINCE = "xq_run", "xq_key", "xq_at_us"  # own columns: the key as in the history, and the time of done
 LAST = "xq_last"
+STATE = "xq_state"
 LONGEST_KEY = 255  # key characters that the history has on every database
 A_DAY = 86_400_000_000  # microseconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TASKS, HISTORY, INCOMPLETE = "tasks", "history", "_xq"
 OWNER = "_queue.json"  # identifies the archive's queue
 PARTS = 8  # partitions in which the history is read, if the database allows it
+# Spark's own default, INT96, does not say that a moment is in UTC: other programs would read it in their time zones.
+FORMAT = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # also before 1900
+}
 
 
 class Archived(NamedTuple):
@@ -131,6 +137,8 @@ def tasks(spark: SparkSession, queue: object, archive: str) -> DataFrame:
     if runs := place.runs(TASKS):
         stored = place.stored(TASKS, runs).withColumn(place.day, f.col(place.day).cast("date"))
         current = place.newest(current.unionByName(stored, allowMissingColumns=True))
+        if place.has_state:
+            current = current.withColumn(STATE, f.col("state"))
     own = [field.name for field in place.queue.parts.tasks.table.own.values()]
     return current.drop(RUN, KEY, SINCE, *own)
 
@@ -196,6 +204,7 @@ class _Archive:
         self.check_owner()
         names = {field.name.lower() for field in self.queue.parts.store.fields}
         self.day = "xq_day" if "day" in names else "day"
+        self.has_state = not {"state", STATE} & names  # whether there is `state` beside xq_state
 
     def check_owner(self) -> None:
         if not self.folder.exists(OWNER):
@@ -249,6 +258,8 @@ class _Archive:
         extract = self.queue.pipeline.extract("tasks", states="D")
         fields = [field.name for field in self.queue.parts.store.fields]
         columns = dict.fromkeys([*fields, *(column.name for column in extract.chosen()), KEY])
+        if self.has_state:
+            del columns[STATE]  # in the files it is `state` alone
         done = self.frame(extract, columns).join(came, KEY, "left").where(f"length({KEY}) <= {LONGEST_KEY}")
         done = done.where(f"{LAST} IS NULL OR (NOT {LAST}.late AND {LAST}.at_us < {before_us})")
         done = done.withColumn(SINCE, f.col(f"{LAST}.at_us")).drop(LAST)
@@ -277,7 +288,8 @@ class _Archive:
         """Write rows as a new run, which appears at once and complete. Returns its name; "" if there are no rows."""
         name, run = secrets.token_hex(8), f"{RUN}=r{time.time_ns() // 1000:016d}-"
         away = f"{INCOMPLETE}/{name}"
-        rows.write.partitionBy(day).parquet(self.folder.at(away))
+        with settings(self.spark, FORMAT):
+            rows.write.partitionBy(day).parquet(self.folder.at(away))
         if not any(found.startswith(f"{day}=") for found in self.folder.names(away)):
             self.folder.delete(away)
             return ""

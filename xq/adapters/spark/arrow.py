@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -25,17 +25,20 @@ REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def batches(extract: Extract, schema: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
     """Yield a part's rows as RecordBatches with this schema. Raises as the extract does."""
     names = list(schema.names)
-    columns = extract.chosen(names)
-    for rows in extract.stored(names, part):
-        stored = zip(*rows, strict=True)
+    if fast := extract.arrow(names, part):
+        columns, given = fast[0], (batch.columns for batch in fast[1])
+    else:
+        columns = extract.chosen(names)
+        given = (list(zip(*rows, strict=True)) for rows in extract.stored(names, part))
+    for stored in given:
         made = [_array(extract, *each) for each in zip(columns, stored, schema.types, strict=True)]
-        if made:
-            yield pa.RecordBatch.from_arrays(made, schema=schema)
+        yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
-def _array(extract: Extract, column: Extracted, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _array(extract: Extract, column: Extracted, stored: Any, kind: pa.DataType) -> pa.Array:
     try:
-        array = pa.array(stored, STORED.get(column.stored, kind))
+        of = STORED.get(column.stored, kind)
+        array = stored.cast(of) if isinstance(stored, pa.Array) else pa.array(stored, of)
         if pa.types.is_string(array.type) and pa.types.is_timestamp(kind):
             array = array.cast(pa.timestamp(kind.unit))  # without a time zone, so UTC
         if pa.types.is_float32(array.type):  # uses the shortest digits, as the extract does
@@ -45,7 +48,8 @@ def _array(extract: Extract, column: Extracted, stored: Sequence[Any], kind: pa.
         return _one_by_one(extract, column, stored, kind)
 
 
-def _one_by_one(extract: Extract, column: Extracted, stored: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _one_by_one(extract: Extract, column: Extracted, stored: Any, kind: pa.DataType) -> pa.Array:
+    stored = stored.to_pylist() if isinstance(stored, pa.Array) else stored
     values = [extract.value(column, value) for value in stored]
     try:
         return pa.array(values, kind)

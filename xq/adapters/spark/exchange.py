@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +21,7 @@ ERROR = "xq_error"
 JSON = ("JSON", "JSONB")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """A task's result: the fields to write, and an error or None."""
 
     update: Mapping[str, Any]
@@ -36,25 +34,31 @@ class Exchange:
     def __init__(self, queue: xq.Queue[Any]) -> None:
         fields = {field.name: field for field in queue.parts.store.fields}
         self._name, self._key = queue.name, queue.parts.store.key
-        columns = queue.pipeline.extract("tasks").chosen()
+        own = {field.name for field in queue.parts.tasks.table.own.values()}  # where xq_error would be a result
+        columns = [column for column in queue.pipeline.extract("tasks").chosen() if column.name not in own]
         self._schema = ", ".join(column.declared for column in columns)
         self._arrow = pa.schema([(column.name, _arrow_type(column)) for column in columns])
         self._fields = {column.name: (column, fields.get(column.name)) for column in columns}
 
-    def sent(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a taken task's fields, by column, as Spark holds them."""
-        return {
-            name: "Taken" if field is None else _sent(column, field, data[name])
-            for name, (column, field) in self._fields.items()
-        }
+    def sent(self, tasks: Collection[Mapping[str, Any]]) -> pa.Table:
+        """Return taken tasks' fields, by column, as Spark holds them."""
+        arrays = []
+        for name, (column, field) in self._fields.items():
+            if field is None:
+                values: list[Any] = ["Taken"] * len(tasks)
+            else:
+                values = [data[name] for data in tasks]
+                if not (set(map(type, values)) <= {AS_THEY_ARE.get(column.type), type(None)} and not _is_json(field)):
+                    values = [_sent(column, field, value) for value in values]
+            arrays.append(pa.array(values, self._arrow.field(name).type))
+        return pa.Table.from_arrays(arrays, schema=self._arrow)
 
-    def made(self, spark: SparkSession, tasks: list[dict[str, Any]]) -> DataFrame:
-        """Return tasks as a DataFrame, by Arrow: Spark's own way from tuples checks and pickles each value."""
-        arrays = [pa.array([task[field.name] for task in tasks], field.type) for field in self._arrow]
-        return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=self._arrow), self._schema)
+    def made(self, spark: SparkSession, sent: pa.Table) -> DataFrame:
+        """Return sent tasks as a DataFrame, by Arrow: Spark's own way from tuples checks and pickles each value."""
+        return spark.createDataFrame(sent, self._schema)
 
-    def results(self, frame: DataFrame, sent: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Result]:
-        """Return the sent tasks' results; both are by key. Raises BadType and BadValue."""
+    def results(self, frame: DataFrame, sent: pa.Table, keys: Sequence[Any]) -> dict[Any, Result]:
+        """Return the results of the sent tasks, whose keys are in the same order. Raises BadType and BadValue."""
         if not isinstance(frame, DataFrame):
             raise BadType(f"work returns a DataFrame, not {shown(frame)}")
         names = frame.columns
@@ -69,25 +73,25 @@ class Exchange:
                 raise BadValue(
                     f"work returned {name!r}, which is neither a field of {self._name} ({known}) nor {ERROR}"
                 )
-        keys = {self._key_in(task): key for key, task in sent.items()}
-        found: dict[Any, Result] = {}
-        some = frame.limit(len(keys) + 1)  # one row more means a repeated task, or one from another batch
-        for received in _rows(some):
-            values = dict(zip(names, received, strict=True))
-            part = self._key_in(values)
-            if part not in keys:
+        received = _columns(frame.limit(len(keys) + 1).toArrow())  # one row more is a repeated task, or a foreign one
+        before = _columns(sent.select([name for name in names if name != ERROR]))
+        places = {part: place for place, part in enumerate(zip(*[before[name] for name in self._key], strict=True))}
+        found: dict[int, dict[str, Any]] = {}
+        for part in zip(*[received[name] for name in self._key], strict=True):
+            if part not in places:
                 raise BadValue(f"work returned a row of {shown(part)}, which is not the key of a task in its batch")
-            key = keys[part]
-            if key in found:
-                raise BadValue(f"work returned two rows of the task {shown(key)}")
-            error = values.pop(ERROR, None)
-            before = sent[key]
-            update = {name: self._app(name, value) for name, value in values.items() if value != before[name]}
-            found[key] = Result(update, None if error is None else str(error))
-        return found
-
-    def _key_in(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple([values[name] for name in self._key])
+            if places[part] in found:
+                raise BadValue(f"work returned two rows of the task {shown(keys[places[part]])}")
+            found[places[part]] = {}
+        errors = received.pop(ERROR, [None] * len(found))
+        for name in received.keys() - self._key:
+            for (place, update), value, error in zip(found.items(), received[name], errors, strict=True):
+                if value != before[name][place] and not (error is not None and value is None):  # it has no result
+                    update[name] = self._app(name, value)
+        return {
+            keys[place]: Result(update, None if error is None else str(error))
+            for (place, update), error in zip(found.items(), errors, strict=True)
+        }
 
     def _app(self, name: str, value: Any) -> Any:
         """Return a Spark value as the application writes it. Raises BadValue and BadType."""
@@ -116,13 +120,17 @@ def _arrow_type(column: Extracted) -> pa.DataType:
     return STORED[column.type]
 
 
+def _is_json(field: Field) -> bool:
+    return field.kind == "other" and field.type.upper() in JSON
+
+
 def _sent(column: Extracted, field: Field, value: Any) -> Any:
     """Return an application's value as Spark holds it."""
     if value is None:
         return None
     if column.type == "TIMESTAMP" and isinstance(value, datetime):
         return _in_utc(value)
-    if column.type == "STRING" and field.kind == "other" and field.type.upper() in JSON:
+    if column.type == "STRING" and _is_json(field):
         return json.dumps(value)
     if column.type == "STRING" and field.kind != "text":
         return str(value)
@@ -140,20 +148,19 @@ PLAIN: Mapping[str, Any] = {
     "BOOLEAN": (bool, int),
     "BINARY": (bytes, bytearray, memoryview),
 }
+AS_THEY_ARE: Mapping[str, type] = {"STRING": str, "BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
 MADE: Mapping[str, Callable[[Any], Any]] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "BINARY": bytes}
 
 
-def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Yield a frame's rows, by Arrow. Its times have a time zone, except zoneless ones."""
-    table = frame.toArrow()
-    columns = (column.to_pylist(maps_as_pydicts="strict") for column in table.columns)
-    read = [
-        [_in_utc(value) if isinstance(value, datetime) else value for value in values]
-        if pa.types.is_timestamp(column.type)
-        else values
-        for column, values in zip(table.columns, columns, strict=True)
-    ]
-    yield from zip(*read, strict=True)
+def _columns(table: pa.Table) -> dict[str, list[Any]]:
+    """Return a table's values by column. Its times have a time zone, except zoneless ones."""
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.to_pylist(maps_as_pydicts="strict")
+        if pa.types.is_timestamp(column.type):
+            values = [_in_utc(value) if isinstance(value, datetime) else value for value in values]
+        found[name] = values
+    return found
 
 
 def _in_utc(value: datetime) -> datetime:

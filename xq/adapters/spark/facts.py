@@ -14,14 +14,16 @@ slot            when the bucket in the span begins, in µs since 1970
 n               how many; less than 0 for an end that a later end of the same life replaced
 arrived, departed, readied, unreadied
                 how many tasks entered and left the backlog, and entered and left Ready
-us              µs
+us, least       µs: the most and the least
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -75,14 +77,16 @@ class Past:
 
 
 def facts(past: Past) -> DataFrame:
-    """Return the facts, with the columns KEYS, SUMS and us."""
+    """Return the facts, with the columns KEYS, SUMS, us and least."""
     dated = past.dated
     rows = dated.where("era IS NOT NULL").selectExpr(*_fact(MOVED))
     rows = rows.unionByName(past.timed.selectExpr(*_fact(LASTED)))
     structs = [f"IF({when}, struct({', '.join(_fact(columns))}), NULL)" for when, columns in SOME]
     some = dated.where(" OR ".join(when for when, _ in SOME))
     rows = rows.unionByName(some.selectExpr(f"inline(filter(array({', '.join(structs)}), fact -> fact IS NOT NULL))"))
-    return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in SUMS), F.max("us").alias("us"))
+    return rows.groupBy(*KEYS).agg(
+        *(F.sum(name).alias(name) for name in SUMS), F.max("us").alias("us"), F.min("us").alias("least")
+    )
 
 
 def _fact(given: Mapping[str, str]) -> list[str]:
@@ -142,48 +146,65 @@ SOME = (
 
 # percentiles: exact, for any number of values, in bounded memory
 
+Bin = tuple[int, int, int]  # of values: how many, the least, the greatest
 
-def ranks(values: DataFrame, bins: DataFrame, by: Sequence[str], part: str) -> DataFrame:
-    """Return the percentiles of integers per group and per part: `by`, whole, `part`, n, p50, p90, p99, most.
 
-    `values` has the columns `by`, `part` and us; `bins` counts them: `by`, `part`, bin, here, most. A whole group's row
-    has `whole`, and no part.
+class Asked(NamedTuple):
+    """A value that is asked for: the `rank`-th of those in a bin, of a tube or of a whole queue. `i` is its number."""
 
-    A percentile is the nearest rank: the least given value with at least so many percent at or below it. Only values
-    in bins that contain a percentile are sorted. So no group is ever sorted or held in memory completely. The bins are
-    few, and one task reads them.
+    i: int
+    of_queue: str
+    of_tube: str | None
+    whole: bool
+    of_era: str
+    of_source: str
+    bin: int
+    rank: int
+
+
+ASKED = pa.schema(
+    zip(
+        Asked._fields,
+        (pa.int32(), pa.string(), pa.string(), pa.bool_(), pa.string(), pa.string(), pa.int64(), pa.int64()),
+    )
+)
+
+
+def added(bins: dict[int, Bin], number: int, more: Bin) -> None:
+    n, least, most = bins.get(number, (0, more[1], more[2]))
+    bins[number] = n + more[0], min(least, more[1]), max(most, more[2])
+
+
+def places(bins: Mapping[int, Bin]) -> list[tuple[int | None, int, int]]:
+    """Return for each percentile its value, its bin and its rank there, from 1. It is None if the bins do not tell it.
+
+    A percentile is the nearest rank: the least value with at least so many percent at or below it.
     """
-    group = f"struct({', '.join(by)}, whole, IF(whole, NULL, {part}) AS {part})"  # nulls in a struct compare as equal
-    counted = (
-        bins.coalesce(1)
-        .selectExpr("*", "explode(array(true, false)) AS whole")
-        .selectExpr(f"{group} AS group", "bin", "here", "most")
-        .groupBy("group", "bin")
-        .agg(F.sum("here").alias("here"), F.max("most").alias("most"))
-        .selectExpr(
-            *("group", "bin", "here"),
-            "sum(here) OVER (PARTITION BY group) AS n",
-            "max(most) OVER (PARTITION BY group) AS most",
-            "sum(here) OVER (PARTITION BY group ORDER BY bin) AS upto",
-        )
-    )
-    # rank: the percentile's within its bin, from 1; an integer, so exact
-    wanted = (
-        counted.selectExpr("*", f"explode(array{PERCENTILES}) AS percent")
-        .selectExpr("*", "ceil(percent * n / 100) - upto + here AS rank")
-        .where("rank BETWEEN 1 AND here")
-    )
-    binned = values.selectExpr(*by, part, f"{BIN} AS of_bin", "us", "explode(array(true, false)) AS whole").selectExpr(
-        f"{group} AS of_group", "of_bin", "us"
-    )
+    found, upto, ordered = list[tuple[int | None, int, int]](), 0, iter(sorted(bins.items()))
+    n = sum(here for here, _, _ in bins.values())
+    for percent in PERCENTILES:
+        wanted = -(-percent * n // 100)  # an integer, so exact
+        while upto < wanted:
+            number, (here, least, most) = next(ordered)
+            upto += here
+        rank = wanted - upto + here
+        known = most if rank == here else least if rank == 1 or least == most else None
+        found.append((known, number, rank))
+    return found
+
+
+def values(timed: DataFrame, asked: Sequence[Asked]) -> dict[int, int]:
+    """Return the values that are asked for, by their numbers, from rows with the columns TIMED.
+
+    Only the values in those bins are sorted, so no group is ever sorted or held in memory completely.
+    """
+    table = pa.Table.from_pylist([one._asdict() for one in asked], schema=ASKED)
+    same = f"queue = of_queue AND era = of_era AND source = of_source AND {BIN} = bin AND (whole OR tube <=> of_tube)"
     found = (
-        binned.join(wanted, F.expr("of_group = group AND of_bin = bin"))
-        .groupBy("group", "n", "most", "percent", "rank", "us")
+        timed.join(F.broadcast(timed.sparkSession.createDataFrame(table)), F.expr(same))
+        .groupBy("i", "rank", "us")
         .agg(F.count("*").alias("same"))
-        .coalesce(1)
-        .selectExpr("*", "sum(same) OVER (PARTITION BY group, percent ORDER BY us) AS upto")
+        .selectExpr("*", "sum(same) OVER (PARTITION BY i ORDER BY us) AS upto")
         .where("upto >= rank")
     )
-    least = {f"p{percent}": F.expr(f"min(IF(percent = {percent}, us, NULL))") for percent in PERCENTILES}
-    summary = found.groupBy("group", "n", "most").agg(*(column.alias(name) for name, column in least.items()))
-    return summary.select("group.*", "n", *least, "most")
+    return dict(found.groupBy("i").agg(F.min("us")).collect())

@@ -9,17 +9,21 @@ from urllib.parse import quote, urlencode
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from xq.adapters.spark.queues import check_session
+from xq.adapters.spark.queues import check_session, extract_of
 from xq.api import queue_of
 from xq.core.connections import Address
 from xq.core.errors import BadValue, ConfigurationError
-from xq.pipeline.scan import Extract, What, quoted
+from xq.pipeline.scan import SLICE, WHOLE, Extract, Part, What, quoted
 
 ROWS = 10_000  # per round trip; with 0 PostgreSQL's driver would load all rows into memory
 
 
 def jdbc_options(
-    queue: Any, what: What = "tasks", columns: Sequence[str] | None = None, partitions: int = 1
+    queue: Any,
+    what: What = "tasks",
+    columns: Sequence[str] | None = None,
+    partitions: int = 1,
+    read_from: str | None = None,
 ) -> dict[str, str]:
     """Return options for `spark.read.format("jdbc")` to read the tasks, history or stats of a queue, a model or tube.
 
@@ -29,12 +33,13 @@ def jdbc_options(
     that Spark does not show.
 
     Partitions are ranges in the key, which must be one integer, or in the history's ids. Each partition sees its own
-    moment. For one moment, use one partition, or read a copy of the database.
+    moment. For one moment, use one partition, or read a copy of the database. `read_from` is the URL of a replica,
+    which is read instead.
 
     Raises BadValue for unknown columns, and for more than one partition with another key; ConfigurationError for a
     database that JDBC cannot reach.
     """
-    options, _ = _planned(queue, what, columns, partitions)
+    options, _ = _planned(extract_of(queue, what, read_from), columns, partitions)
     return options
 
 
@@ -43,12 +48,25 @@ def jdbc(
 ) -> DataFrame:
     """Return a queue's tasks, history or stats through JDBC, in the types of `format("xq")`.
 
-    See `jdbc_options`.
+    See `jdbc_options`. A history is read as it was at this call, in `partitions` or more, each by a short statement.
     """
     check_session(spark, queue_of(queue))
-    options, types = _planned(queue, what, columns, partitions)
+    return by_jdbc(spark, extract_of(queue, what), columns, partitions)
+
+
+def by_jdbc(spark: SparkSession, extract: Extract, columns: Sequence[str] | None, partitions: int = 1) -> DataFrame:
+    """Return an extract's rows through JDBC. Raises ConfigurationError if that cannot reach the database."""
+    slices = extract.ranges(partitions, longest=SLICE) if extract.order else []
+    is_cut = len(slices) > 1 and not any(column.asked for column in extract.chosen(columns))
+    is_cut = is_cut and (columns is None or extract.ranged in columns)
+    now = slices[0]._replace(span=None) if is_cut else WHOLE
+    options, types = _planned(extract, columns, 1 if is_cut else partitions, now)
     try:
-        read = spark.read.format("jdbc").options(**options).load()
+        if is_cut:
+            spans = ["{} BETWEEN {} AND {}".format(extract.ranged, *part.span) for part in slices if part.span]
+            read = spark.read.jdbc(options.pop("url"), options.pop("dbtable"), predicates=spans, properties=options)
+        else:
+            read = spark.read.format("jdbc").options(**options).load()
     except Exception as error:
         driver = options["driver"]
         if f"ClassNotFoundException: {driver}" not in str(error):
@@ -61,11 +79,10 @@ def jdbc(
 
 
 def _planned(
-    queue: Any, what: What, columns: Sequence[str] | None, partitions: int
+    extract: Extract, columns: Sequence[str] | None, partitions: int, among: Part = WHOLE
 ) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """Return the options, and for each column its type and the type in which JDBC returns it."""
-    extract = queue_of(queue).pipeline.extract(what)
-    sql, stored = extract.stock(columns)
+    sql, stored = extract.stock(columns, among)
     types = {column.name: (column.type, column.stored) for column in stored}
     options = {
         **reached(extract.address),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import xq
 from xq.api import Queue
 from xq.core.errors import SessionLost
 from xq.runtime.lease import LOST, Heartbeat, Lease, ttr_of, ttr_timer
@@ -22,7 +23,7 @@ def leases_of(queue: Queue[Any]) -> Iterator[Leases]:
     A process that dies loses them: they are reaped as with any session.
     """
     with queue.session() as session:
-        leases = Leases(queue, session.uuid)
+        leases = Leases(queue, session)
         try:
             yield leases
         finally:
@@ -32,9 +33,10 @@ def leases_of(queue: Queue[Any]) -> Iterator[Leases]:
 class Leases:
     """A session's taken tasks."""
 
-    def __init__(self, queue: Queue[Any], session: str) -> None:
+    def __init__(self, queue: Queue[Any], session: xq.Session) -> None:
         self._queue = queue
         self._session = session
+        self._failed: set[Any] = set()  # keys
         self._heart = Heartbeat(queue.parts.store, self._touch)
         self._leases: dict[Any, Lease] = {}  # by key
         self._timer = ttr_timer(queue.machine)
@@ -92,7 +94,7 @@ class Leases:
 
     def _lost(self, error: Any, tasks: Collection[Any]) -> set[Any]:
         """Return which tasks the session does not own any more. Raises `error` if its task is not among them."""
-        mine = {key for key, session, _ in self._queue.taken() if session == self._session}
+        mine = {key for key, session, _ in self._queue.taken() if session == self._session.uuid}
         lost = {key for key in tasks if key not in mine}
         if error.key not in lost:  # a task in another queue, for example, with the same key
             raise error
@@ -107,12 +109,23 @@ class Leases:
 
         return self.finish(release, list(self._leases))
 
+    def fail(self, keys: Iterable[Any]) -> None:
+        """With the feature max_takes, let the end count these takes as lost, as if the process had died."""
+        settings = self._queue.machine.settings
+        if settings.max_takes and settings.reaped:
+            self._failed.update(keys)
+
     def end(self) -> None:
         """End the heartbeat, and release the rest."""
         self._heart.end()
         if self._leases:
             try:
+                for key in self._failed & self._leases.keys():
+                    del self._leases[key]
                 self.release()
+                if self._failed:
+                    self._session.release()
+                    self._session.sessions.leave(self._session, "died")
             except Exception as error:  # the session's end releases them; the block's error is raised
                 log.warning("leased tasks could not be released: %s", error)
 

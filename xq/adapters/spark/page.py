@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -19,6 +19,30 @@ from xq.adapters.spark.verdicts import THRESHOLDS, verdicts
 # At most: queues, and for each queue.
 SHOWN = {"queues": 30, "tubes": 12, "stuck": 50, "transitions": 60, "retries": 100, "failures": 12}
 FIGURES = (*COUNTED, "ended", "missed", "again", *LEVELS, "lived", "lived_p99", "ready_p90")  # the previous span's
+
+
+MEASURED = ("n", "p50", "p90", "p99", "max")
+ROWS = {  # what the rows of a queue's figures consist of
+    "throughput": ("at", *COUNTED),
+    "backlog": ("at", "arrived", "departed", "change"),
+    "overall": ("measure", *MEASURED),
+    "retries": ("attempts", "n"),
+    "busiest": ("tube", *COUNTED, "backlog"),
+    "failed": ("tube", "ended", "not_done", "taken_again"),
+    "failures": ("tube", "error", "n", "latest"),
+    "waits": ("tube", "p50", "p90", "max", "ready", "grown", "n", "oldest"),
+    "slowest": ("tube", *MEASURED),
+    "transitions": ("source", "target", "event", "n"),
+}
+STUCK = ("key", "state", "since", "seconds")
+
+
+def in_words(queue: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a queue's figures with a name for each value, and the names of the red answers."""
+    rows = {name: [dict(zip(names, row, strict=True)) for row in queue[name]] for name, names in ROWS.items()}
+    stuck = {**queue["stuck"], "rows": [dict(zip(STUCK, row, strict=True)) for row in queue["stuck"]["rows"]]}
+    red = [name for name, is_red in queue["verdicts"].items() if is_red]
+    return {**queue, **rows, "shares": dict(zip(KINDS, queue["shares"], strict=True)), "stuck": stuck, "red": red}
 
 
 class First:
@@ -128,8 +152,11 @@ class Figures:
             elif fact.source == "R":
                 self.before["ready_p90"] = p90
 
-    def shown(self, silent: str | None, since: int | None) -> dict[str, Any]:
-        """Return the page's data about the queue. `since` begins the span that it is compared with, if there is one."""
+    def shown(self, silent: str | None, since: int | None, lacking: bool) -> dict[str, Any]:
+        """Return the page's data about the queue. `since` begins the span that it is compared with, if there is one.
+
+        `lacking` means that history is in an archive, and not in this report.
+        """
         n = self.outcomes.total()
         found: dict[str, Any] = {
             "name": self.name,
@@ -155,6 +182,7 @@ class Figures:
             **found,
             "verdicts": verdicts(found, self.thresholds),
             "silent": silent,
+            "lacking": lacking,
             "begun": None if self.begun is None else self.begun / 1e6,
             "before": self.before if known else None,
         }
@@ -172,12 +200,16 @@ class ReportPage:
         if tube.queue in self.queues:
             self.queues[tube.queue].add(tube, tables)
 
-    def html(self, span: Span, before: Span | None, silent: Mapping[str, str]) -> str:
-        """Return the page. `silent` has the queues without errors, and what they lack."""
+    def figures(self, before: Span | None, silent: Mapping[str, str], lacking: Container[str]) -> list[dict[str, Any]]:
+        """Return what is shown of each queue. `silent` has those without errors, and what they lack."""
+        since = before.since if before else None
+        return [queue.shown(silent.get(name), since, name in lacking) for name, queue in self.queues.items()]
+
+    def html(self, span: Span, before: Span | None, figures: Sequence[Mapping[str, Any]]) -> str:
+        """Return the page."""
         # imported here, since Spark's workers import this package without needing it
         from plotly.offline import get_plotlyjs
 
-        since = before.since if before else None
         data = {
             **{name: getattr(span, name) / 1e6 for name in ("since", "until", "now")},
             "unit": span.unit,
@@ -188,7 +220,7 @@ class ReportPage:
                 name: [self.thresholds[name], threshold.unit, threshold.meaning]
                 for name, threshold in THRESHOLDS.items()
             },
-            "queues": [queue.shown(silent.get(name), since) for name, queue in self.queues.items()],
+            "queues": figures,
         }
         template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
         # Only `<` could end the script element; JSON has another way to write it.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import xq
 from xq.api import queue_of
 from xq.core.connections import Address
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
+from xq.pipeline.scan import Extract, What
 
 LOCAL = "local"  # how a master's name begins if its workers run on this machine
 
@@ -27,6 +29,12 @@ def check_session(spark: object, *queues: xq.Queue[Any]) -> None:
         check_reach(master_of(spark), queue.parts.store.address())
 
 
+def extract_of(queue: object, what: What, read_from: str | None = None, states: str = "") -> Extract:
+    """Return what reads a queue, from a replica if its URL is given. Raises as `Extract.on_replica`."""
+    extract = queue_of(queue).pipeline.extract(what, states)
+    return extract if read_from is None else extract.on_replica(read_from)
+
+
 def context_of(spark: object) -> Any:
     """Return a session's SparkContext, None with Spark Connect."""
     return getattr(spark, "sparkContext", None)
@@ -40,6 +48,22 @@ def not_connected(what: str) -> ConfigurationError:
 def master_of(spark: Any) -> str:
     """Return a session's master; with Spark Connect, the server's."""
     return str(spark.conf.get("spark.master", LOCAL))
+
+
+@contextmanager
+def settings(spark: Any, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Give a session other settings meanwhile, whoever made it."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def check_reach(master: str, address: Address) -> None:

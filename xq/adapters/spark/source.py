@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -14,19 +16,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from xq.adapters.drivers import DRIVERS
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
+from xq.adapters.spark.queues import extract_of
 from xq.api import queue_of
-from xq.core.errors import BadValue, shown
+from xq.core.clock import microseconds
+from xq.core.errors import BadValue, Error, shown
+from xq.core.kinds import REFUSALS, ErrorKind
 from xq.pipeline.bulk import Bulk, Job
 from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
 
 
-def options(queue: object, what: What = "tasks") -> dict[str, str]:
+def options(queue: object, what: What = "tasks", read_from: str | None = None) -> dict[str, str]:
     """Return the options with which `spark.read`, `spark.readStream` and `df.write` reach a model or a tube.
 
-    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. Spark applies a
-    DataFrame's filters.
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database applies filters of
+    a whole-number key, `id`, `at`, `at_us` and the state to a reader's rows; Spark applies the others.
 
     Further options for a reader:
 
@@ -35,19 +41,34 @@ def options(queue: object, what: What = "tasks") -> dict[str, str]:
     - `partitions`: how many parallel readers. In the history they read id ranges, and see the rows that existed when
     the DataFrame was first used. In the tasks they read key ranges, if the key is one integer, each at its own moment.
     - `after`: only the history rows after a checkpoint.
+    - `since`, `until`: only the history rows from a moment on, and before one: seconds since 1970, or ISO text.
     - `maxRows`: rows in one batch of a stream.
 
-    Options for a writer: `job`, a name with which repeated runs put once, and `on_conflict` ("raise" or "skip") with
-    the feature unique. The frame's columns are fields, or put's options (delay, ttl, ttr). Each partition is put as a
-    whole or not at all. The password is a separate option, which Spark does not show.
+    `read_from` is the URL of a replica of the database, which is read instead: a history of PostgreSQL up to the oldest
+    transaction that is open there.
+
+    Options for a writer: `job`, a name with which repeated runs put once, with `partitions`, the frame's number of
+    them (`xq.spark.put` sets both), `on_done` ("skip" or "raise"), and `on_conflict` ("raise" or "skip") with the
+    feature unique. The frame's columns are fields, or put's options (delay, ttl, ttr). Each partition is put as a whole
+    or not at all. The password is a separate option, which Spark does not show.
 
     Raises BadType, FeatureOff, BadValue, and ConfigurationError if no other process can reach the database.
     """
     pipeline = queue_of(queue).pipeline
-    extract = pipeline.extract(what)
-    return packed(extract=extract, bulk=pipeline.bulk()) if what == "tasks" else packed(extract=extract)
+    extract = extract_of(queue, what, read_from)
+    if what != "tasks" or read_from is not None:  # a replica's password may be another one
+        return packed(extract=extract)
+    return packed(extract=extract, bulk=pipeline.bulk())
 
 
+SIGNS: Mapping[type[spark.Filter], str] = {
+    spark.EqualTo: "=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.In: "IN",
+}
 DUR_US = "dur_us"  # a history's expensive column, read only on request; also the name of that option
 
 
@@ -85,21 +106,45 @@ class Xq(SignedSource):
         return ", ".join(column.declared for column in dict.fromkeys([*columns, *dur_us]))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        if "bulk" not in self.options and self.extract.what != "tasks":
-            raise BadValue(f"{self.extract.what} is read only; for tasks use options(Page)")
+        if "bulk" not in self.options:
+            what = self.extract.what if self.extract.what != "tasks" else "a replica"
+            raise BadValue(f"{what} is read only; for tasks use options(Page)")
         if overwrite:
             raise BadValue("format('xq') puts tasks and overwrites none: write with mode('append')")
         bulk: Bulk = self.sent("bulk")
         on_conflict = self.options.get("on_conflict", bulk.on_conflict)
         bulk = replace(bulk, address=self.complete(bulk.address), on_conflict=on_conflict)
-        return Writer(bulk.begin(schema.names, self.options.get("job")))
+        job, parts = self.options.get("job"), self.number("partitions") or None
+        return Writer(bulk.begin(schema.names, job, parts, self.options.get("on_done", "skip")))  # type: ignore[arg-type]
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
-        return BatchReader(self.extract, schema, self.number("partitions"), after)
+        return BatchReader(self.extract, schema, self.number("partitions"), Part(self.in_time(), after))
+
+    def in_time(self) -> str:
+        """Return the condition of the options since and until. Raises BadValue."""
+        signs = {"since": ">=", "until": "<"}
+        found = {option: self.options[option] for option in signs if self.options.get(option)}
+        if found and not self.extract.order:
+            raise BadValue(f"{' and '.join(found)} are options of the history: {self.extract.what} have no moment")
+        moments = {option: microseconds(option, _moment(option, text)) for option, text in found.items()}
+        return " AND ".join(self.extract.condition("at_us", signs[option], [us]) for option, us in moments.items())
 
     def streamReader(self, schema: StructType) -> HistoryStream:
+        if self.in_time():
+            raise BadValue("a stream has no since and until: filter its rows by at")
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
+
+
+def _moment(option: str, text: str) -> float | datetime:
+    with suppress(ValueError):
+        return float(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadValue(
+            f"the option {option} is a moment, in seconds since 1970 or as ISO text, not {shown(text)}"
+        ) from None
 
 
 @dataclass
@@ -116,10 +161,19 @@ class Reading:
 @dataclass
 class BatchReader(Reading, spark.DataSourceReader):
     parts: int
-    after: Checkpoint = ()
+    part: Part
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterator[spark.Filter]:
+        for each in filters:
+            values = each.value if isinstance(each, spark.In) else [getattr(each, "value", None)]
+            name, sign = getattr(each, "attribute", ())[-1:], SIGNS.get(type(each))
+            if sign and name and (sql := self.extract.condition(name[0], sign, values)):
+                self.part = self.part._replace(sql=" AND ".join(filter(None, [self.part.sql, sql])))
+            else:
+                yield each
 
     def partitions(self) -> list[spark.InputPartition]:
-        return [spark.InputPartition(part._replace(after=self.after)) for part in self.extract.ranges(self.parts)]
+        return [spark.InputPartition(part) for part in self.extract.ranges(self.parts, self.part)]
 
 
 @dataclass
@@ -189,8 +243,17 @@ class Writer(spark.DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> spark.WriterCommitMessage:
         task: Any = TaskContext.get()
-        self.job.put(task.partitionId(), BatchRows(list(iterator)))
+        part, bulk, of_a_row = task.partitionId(), self.job.bulk, {*REFUSALS, ErrorKind.BAD_TYPE, ErrorKind.BAD_VALUE}
+        try:
+            self.job.put_blocks(part, BatchRows(list(iterator)))
+        except Exception as error:
+            if isinstance(error, Error) or DRIVERS[bulk.address.engine].classify(error) not in of_a_row:
+                raise
+            why = str(error.args[-1] if error.args else error).partition("\n")[0]  # MariaDB has a number before it
+            raise BadValue(
+                f"the table of {bulk.name} refuses a row of partition {part}, so none of the partition was put: {why}"
+            ) from error
         return spark.WriterCommitMessage()
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self.job.commit()
+        self.job.commit(len(messages) if self.job.parts is None else None)

@@ -30,20 +30,21 @@ class Fact(NamedTuple):
     queue: str
     tube: str | None
     kind: str
-    era: str
-    source: str
-    target: str
-    event: str | None
-    outcome: str
-    slot: int
-    number: int
-    n: int
-    arrived: int
-    departed: int
-    readied: int
-    unreadied: int
-    us: int
-    ranks: Sequence[float]  # p50, p90, p99, max in seconds
+    era: str = "now"
+    source: str = ""
+    target: str = ""
+    event: str | None = None
+    outcome: str | None = None
+    slot: int = 0
+    number: int = 0
+    n: int = 0
+    arrived: int = 0
+    departed: int = 0
+    readied: int = 0
+    unreadied: int = 0
+    us: int | None = None
+    least: int = 0
+    ranks: Sequence[float] = ()  # p50, p90, p99, max in seconds; for how long a task is stuck
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,10 @@ def changes(tube: TubeFacts, era: str) -> list[Fact]:
     return tube.of("moved", era) + tube.of("changed", era)
 
 
+def stuck(tube: TubeFacts) -> Iterable[Row]:
+    return [(tube.queue, fact.source, fact.target, fact.us, *fact.ranks) for fact in tube.of("stuck")]
+
+
 def failures(tube: TubeFacts) -> Iterable[Row]:
     return [(*tube.place, fact.event, fact.n, fact.us) for fact in tube.of("failed")]
 
@@ -178,7 +183,7 @@ def transitions(tube: TubeFacts) -> Iterable[Row]:
 
 class ReportTable(NamedTuple):
     columns: str
-    rows: Callable[[TubeFacts], Iterable[Row]] | None  # None: Spark writes it, task by task
+    rows: Callable[[TubeFacts], Iterable[Row]]
     meaning: str  # the explanation on the page
 
     @property
@@ -233,7 +238,7 @@ TABLES: Mapping[str, ReportTable] = {
     ),
     "stuck": ReportTable(
         "queue string, key string, state string, since timestamp, seconds double",
-        None,
+        stuck,
         "Tasks Ready or Taken when the report was made, for longer than three times the p99 of that state in the span, "
         "of its tube, or of its queue if the tube has none. For a task from before the history, the time is a lower "
         "bound.",

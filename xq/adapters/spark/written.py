@@ -20,11 +20,11 @@ CHUNK = 50_000  # rows that are written at once
 @contextmanager
 def written(folder: Folder, under: str) -> Iterator[Callable[[TubeFacts], Mapping[str, Sequence[Row]]]]:
     """Yield a function that adds a tube's rows to the tables, and returns them by the table."""
-    schemas = {name: to_arrow_schema(table.schema, timezone="UTC") for name, table in TABLES.items() if table.rows}
+    schemas = {name: to_arrow_schema(table.schema, timezone="UTC") for name, table in TABLES.items()}
     waiting: dict[str, list[Row]] = {name: [] for name in schemas}
 
     def add(tube: TubeFacts) -> Mapping[str, Sequence[Row]]:
-        found = {name: list(table.rows(tube)) for name, table in TABLES.items() if table.rows}
+        found = {name: list(table.rows(tube)) for name, table in TABLES.items()}
         for name, rows in found.items():
             waiting[name] += rows
             if len(waiting[name]) >= CHUNK:

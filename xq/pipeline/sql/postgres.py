@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from xq.core.errors import BadValue
 from xq.core.kinds import Field
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 from xq.pipeline.sql.readers import ROWS, ExtractReader
 from xq.pipeline.sql.scans import Scans
+
+BATCH = 1 << 20  # bytes in a record batch
 
 
 class PostgresReader(ExtractReader):
@@ -30,13 +33,50 @@ class PostgresReader(ExtractReader):
             while rows := cursor.fetchmany(ROWS):
                 yield rows
 
+    identity = "SELECT pg_is_in_recovery(), system_identifier, current_database() FROM pg_control_system()"
+
+    def _parameters(self, url: str) -> dict[str, Any]:
+        from psycopg import ProgrammingError, conninfo
+
+        try:
+            return conninfo.conninfo_to_dict(url)
+        except ProgrammingError as error:
+            raise BadValue(f"read_from is the URL of a replica: {error}") from error
+
+    def _for_arrow(self, column: Extracted) -> dict[str, Any]:
+        return {"sql": f"CAST({column.sql} AS text)", "stored": "STRING"} if column.type.startswith("DECIMAL") else {}
+
+    def _arrow(self, columns: Sequence[Extracted]) -> Callable[[Part], Iterator[Any]] | None:
+        try:
+            from adbc_driver_postgresql import dbapi
+        except ModuleNotFoundError:
+            return None
+        from psycopg import conninfo, pq
+
+        known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}  # the others are psycopg's own
+        given = {**self.address.parameters, **self.address.secrets, "password": self.address.password}
+        where = {name: value for name, value in given.items() if name in known and value is not None}
+
+        def read(part: Part) -> Iterator[Any]:
+            with dbapi.connect(conninfo.make_conninfo(**where | {"client_encoding": "utf8"})) as connection:
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    sql = self._select(connection, columns, part)
+                    cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH)})
+                    cursor.execute(sql)
+                    yield from cursor.fetch_record_batch()
+
+        return read
+
     def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
-        sql = f"SELECT MIN(id), MAX(id), CAST(pg_current_snapshot() AS text) FROM {self.relation}"
+        sql = f"SELECT MIN(id), MAX(id), CAST(pg_current_snapshot() AS text), pg_is_in_recovery() FROM {self.relation}"
         with self._connected() as connection:
-            ((first, last, seen),) = self._asked(connection, sql)
-        _, end, open_ = seen.split(":")
+            ((first, last, seen, is_replica),) = self._asked(connection, sql)
+        oldest, end, open_ = seen.split(":")
+        if is_replica:  # which lists no open transactions
+            end = oldest
         unseen = f" AND xid NOT IN ({open_})" if open_ else ""
-        return None if first is None else (first, last), f" AND xid < {end}{unseen}"
+        return None if first is None else (first, last), f"xid < {end}{unseen}"
 
     def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((seen,),) = self._asked(connection, "SELECT CAST(pg_current_snapshot() AS text)")

@@ -15,9 +15,10 @@ from xq.adapters.drivers import connect
 from xq.core.clock import EPOCH
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.machine import ABSENT
-from xq.pipeline.scan import WHOLE, Checkpoint, Extract, Extracted, Part, parted
+from xq.pipeline.scan import SLICE, WHOLE, Checkpoint, Extract, Extracted, Part, parted
 
 ROWS = 10_000  # fetched at once
+PLACE = ("host", "hostaddr", "port", "unix_socket")  # parameters of which a replica has none but its own
 NEAR, WIDER = 10_000, 8  # ids that the first look back goes, and how much farther each next one does
 
 
@@ -46,6 +47,10 @@ READ: Mapping[tuple[str, str], Callable[[Any], Any]] = {
 }
 
 
+def _all_of(*conditions: str) -> str:
+    return " AND ".join(filter(None, conditions))
+
+
 def reading(column: Extracted) -> Callable[[Any], Any] | None:
     """Return the conversion for stored values that are not NULL; None if they need none."""
     if column.type.startswith("DECIMAL") and column.stored == "STRING":
@@ -58,12 +63,14 @@ class ExtractReader(Extract):
     """Reads an extract. Each database has a subclass."""
 
     quotes: ClassVar[str] = '"'
+    identity: ClassVar[str] = ""  # SQL: whether the server is a replica, and what identifies the server and database
+    shows_more: ClassVar[bool] = False  # whether a read shows rows beyond its `_bounds_now`
 
     # statements
 
-    def stock(self, names: Sequence[str] | None = None) -> tuple[str, tuple[Extracted, ...]]:
+    def stock(self, names: Sequence[str] | None = None, among: Part = WHOLE) -> tuple[str, tuple[Extracted, ...]]:
         columns = tuple(map(self._stock, self.chosen(names)))
-        return self._statement(columns), columns
+        return self._statement(columns, among), columns
 
     def _stock(self, column: Extracted) -> Extracted:
         return replace(column, stored="BOOLEAN") if column.type == "BOOLEAN" else column
@@ -77,7 +84,9 @@ class ExtractReader(Extract):
     def _where(self, part: Part) -> str:
         order = [self.column(name).sql for name in self.order]
         tests = [self.rows, part.sql, beside(order, part.after, ">"), beside(order, part.until, "<=")]
-        found = " AND ".join(filter(None, tests))
+        if part.span:
+            tests.append("{} BETWEEN {} AND {}".format(self.column(self.ranged).sql, *part.span))
+        found = _all_of(*tests)
         return f" WHERE {found}" if found else ""
 
     # the time in the state before, which a window computes
@@ -135,6 +144,30 @@ class ExtractReader(Extract):
         cursor.execute(sql)
         return list(cursor.fetchall())
 
+    def on_replica(self, url: str) -> Extract:
+        if not self.identity:
+            raise BadValue(f"read_from is a replica's URL: {self.name} is in a file, which has none")
+        given = self._parameters(url)
+        own = {name: value for name, value in self.address.parameters.items() if name not in PLACE}
+        password = given.pop("password", self.address.password)
+        there = replace(self, address=replace(self.address, parameters=own | given, password=password))
+        found = []
+        for each in (self, there):
+            with each._connected() as connection:
+                found += self._asked(connection, self.identity)
+        (_, *its), (is_replica, *other) = found
+        if not is_replica or not self._is_of(its, other):
+            raise ConfigurationError(f"read_from names no replica of the database of {self.name}: give the URL of one")
+        return there
+
+    def _parameters(self, url: str) -> dict[str, Any]:
+        """Return the driver's parameters in a URL."""
+        raise NotImplementedError
+
+    def _is_of(self, database: Sequence[Any], other: Sequence[Any]) -> bool:
+        """Return whether a server may be another one's replica, by what their `identity` tells."""
+        return list(database) == list(other)
+
     # ranges
 
     def bounds(self) -> tuple[int, int] | None:
@@ -143,17 +176,39 @@ class ExtractReader(Extract):
             ((first, last),) = self._asked(connection, f"SELECT MIN({column}), MAX({column}) FROM {self.relation}")
         return None if first is None else (first, last)
 
-    def ranges(self, n: int) -> list[Part]:
-        if n <= 1 or not self.ranged:
-            return [WHOLE]
+    def ranges(self, n: int, among: Part = WHOLE, longest: int = 0) -> list[Part]:
+        if (n <= 1 and not longest) or not self.ranged:
+            return [among]
         bounds, common = self._bounds_now() if self.order else (self.bounds(), "")
-        column = self.column(self.ranged).sql
-        ranges = parted(bounds, n) if bounds else []
-        return [Part(f"{column} BETWEEN {low} AND {high}{common}") for low, high in ranges] or [WHOLE]
+        known = among._replace(sql=_all_of(among.sql, common))
+        if bounds is None:
+            return [among]
+        n = max(n, -((bounds[0] - bounds[1] - 1) // longest)) if longest else n
+        return [known._replace(span=span) for span in parted(bounds, n)]
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
-        """Return a history's bounds, and a condition (after AND) that excludes rows written later."""
+        """Return a history's bounds, and a condition that excludes rows written later."""
         return self.bounds(), ""
+
+    def _slices(self, columns: Sequence[Extracted], part: Part) -> Iterator[Part]:
+        # A long transaction would keep the database from cleaning up what changes in the queue meanwhile. A history's
+        # rows that are there, by their bounds and the condition, never change. So slices show the moment at which
+        # these were known, whenever they are read; only pruning deletes rows, the oldest first. A window over rows
+        # looks back from each slice, so there one statement is cheaper, and a stream's part is short anyway.
+        if not self.order or part.until or self._is_timed(columns):
+            yield part
+            return
+        span = part.span
+        if span is None:
+            span, common = self._bounds_now()
+            known = part._replace(sql=_all_of(part.sql, common))
+        else:
+            known = part
+        if span:
+            for each in parted(span, -((span[0] - span[1] - 1) // SLICE)):
+                yield known._replace(span=each)
+        if part.span is None and self.shows_more:
+            yield part._replace(sql=_all_of(part.sql, f"id > {span[1]}" if span else ""))
 
     # checkpoints
 

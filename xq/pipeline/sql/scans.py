@@ -41,9 +41,8 @@ class Scans(ABC):
 
     def _tasks(self, make: Callable[..., Extract], states: str) -> Extract:
         dialect, machine, fields = self.dialect, self.dialect.machine, self.dialect.source.fields
-        own = dialect.source.own.values()
         columns = [
-            Extracted(field.name, kind, *self.stored(field, dialect.quote(field.column), kind), asked=field in own)
+            Extracted(field.name, kind, *self.stored(field, dialect.quote(field.column), kind))
             for field, kind in zip(fields, map(type_of, fields))
         ]
         status = dialect.exact(dialect.roles["status"], dialect.kind("status"))
@@ -52,8 +51,9 @@ class Scans(ABC):
         )
         spelled = f"CASE {status} {cases} END"
         taken = {field.name.lower() for field in fields}
-        state = "state" if "state" not in taken else "xq_state"
-        columns.append(Extracted(state, "STRING", spelled, "STRING"))
+        words = tuple(NAMES.get(s, s) for s in machine.states)
+        names = (name for name in ("state", "xq_state") if name not in taken)
+        columns += [Extracted(name, "STRING", spelled, "STRING", words=words) for name in names]
         stored_key = self.key_in_history.format(dialect.key_in_history(dialect.keys))
         columns.append(Extracted("xq_key", "STRING", stored_key, "STRING", asked=True))
         (key, *more) = dialect.source.key

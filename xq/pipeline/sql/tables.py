@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from xq.adapters.databases.installer.views import THROUGHPUT
 from xq.adapters.databases.language import Language
 from xq.adapters.databases.terms import Terms
 
 CHECKPOINTS = "xq_sink"  # each table's stream and last batch; the name is from version 0.1
 
-# The throughput view's columns. A finished task does not count again when it leaves D or Z.
-_LEAVES = "source IN ('R', 'T', 'W', 'B') AND "
-THROUGHPUT: Final[Mapping[str, str]] = {
-    "put": "source = 'X' AND target IN ('R', 'T', 'W', 'B')",
-    "taken": "target = 'T' AND source <> 'T'",
-    "done": f"{_LEAVES}(target IN ('D', 'Z') OR (target = 'X' AND event = 'ack'))",
-    "buried": f"{_LEAVES}target = 'B' AND source <> 'B'",
-    "killed": f"{_LEAVES}target = 'X' AND event NOT IN ('ack', 'ttl', 'lifetime')",
-    "expired": f"{_LEAVES}target = 'X' AND event IN ('ttl', 'lifetime')",
-}
-
-
 LONGEST_JOB = 200  # characters in a job's name
 
 
 class Jobs(NamedTuple):
-    """SQL for one queue's bulk puts: a table records the job partitions that were put.
+    """SQL for one queue's bulk puts: a table records the job partitions that were put, and marks: rows with a part < 0.
 
     Named values: `job`, `part` (a partition), `n` and `digest` (its rows, and what they are), `age` (the seconds for
-    which it is remembered; NULL: for ever), `now`.
+    which it is remembered; NULL: for ever), `below` (the rows with parts below it), `now`.
     """
 
     create: str
     claim: str
+    done: str
     close: str
     content: str
+    rows: str
+    drop: str
     forget: str
 
 
@@ -64,14 +55,16 @@ def jobs(terms: Terms) -> Jobs:
     table, name = terms.side("put"), terms.varying(LONGEST_JOB)
     columns = f"job {name} NOT NULL, part BIGINT NOT NULL, n BIGINT NOT NULL, digest BIGINT NOT NULL"
     body = f"({columns}, ends DOUBLE PRECISION, PRIMARY KEY (job, part)){terms.engine}"
-    this = "WHERE job = :job AND part = :part"
+    this, claim = "WHERE job = :job AND part = :part", f"INSERT INTO {table} (job, part, n, digest, ends) VALUES "
     return Jobs(
         create=f"CREATE TABLE IF NOT EXISTS {table} {body}",
         # A second attempt waits here until the first has committed, and then writes no row.
-        claim=f"INSERT INTO {table} (job, part, n, digest, ends) VALUES (:job, :part, 0, 0, {terms.now} + :age)"
-        f"{terms.on_conflict('job, part')}",
+        claim=f"{claim}(:job, :part, :n, 0, {terms.now} + :age){terms.on_conflict('job, part')}",
+        done=f"{claim}(:job, :part, :n, {terms.now_us}, NULL){terms.on_conflict('job, part')}",
         close=f"UPDATE {table} SET n = :n, digest = :digest {this}",
-        content=f"SELECT n, digest FROM {table} {this}",
+        content=f"SELECT n, digest FROM {table} {this}{terms.lock}",  # as committed last, also on MariaDB
+        rows=f"SELECT part, n, digest FROM {table} WHERE job = :job AND part < :below",
+        drop=f"DELETE FROM {table} {this}",
         forget=f"DELETE FROM {table} WHERE ends < {terms.now}",
     )
 

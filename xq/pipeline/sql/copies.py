@@ -1,0 +1,74 @@
+"""SQL that copies a queue's rows into another database: it replaces rows with the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from xq.adapters.databases.rows import Rows
+from xq.adapters.databases.shared import PAUSES, QUEUES, SCHEDULES
+from xq.core.kinds import HISTORY
+
+PAUSE = ("queue", "tube", "whole", "since_us", "actor", "reason")
+SCHEDULE = ("queue", "name", "spec", "task", "next_us", "last_us", "paused", "paused_us", "actor", "reason")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A table and its columns, as SQL; the first `keys` are its key. The n rows' values are v0_0, v1_0 .. v0_1 .."""
+
+    table: str
+    columns: Sequence[str]
+    keys: int
+    of: str = "1 = 1"  # the condition for the queue's rows
+
+    def select(self, n: int = 0) -> str:
+        """Return a query for the rows with the keys of `n` rows; 0: for all."""
+        return f"SELECT {', '.join(self.columns)} FROM {self._where(n)}"
+
+    @property
+    def count(self) -> str:
+        return f"SELECT COUNT(*) FROM {self._where(0)}"
+
+    def delete(self, n: int = 0) -> str:
+        return f"DELETE FROM {self._where(n)}"
+
+    def _where(self, n: int) -> str:
+        keys = [*enumerate(self.columns[: self.keys])]
+        rows = (" AND ".join(f"{column} = :v{i}_{row}" for i, column in keys) for row in range(n))
+        return f"{self.table} WHERE {' OR '.join(f'({row})' for row in rows) or self.of}"
+
+    def insert(self, n: int) -> str:
+        rows = (", ".join(f":v{i}_{row}" for i in range(len(self.columns))) for row in range(n))
+        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({'), ('.join(rows)})"
+
+
+class Copies:
+    """What is copied of a queue."""
+
+    def __init__(self, terms: Rows) -> None:
+        self.terms, of = terms, f"queue = {terms.literal(terms.source_name)}"
+        self.history = Copied(terms.side("history"), [*map(terms.quote, HISTORY)], 1)
+        self.pauses, self.schedules = Copied(PAUSES, PAUSE, 3, of), Copied(SCHEDULES, SCHEDULE, 2, of)
+
+    def tasks(self, columns: Iterable[str]) -> Copied:
+        """Return the application's table with these columns; those of the key come first."""
+        return Copied(self.terms.table_in_schema, [*map(self.terms.quote, columns)], len(self.terms.keys))
+
+    @property
+    def installed(self) -> str:
+        """A query for a row if the queue is installed."""
+        return f"SELECT 1 FROM {QUEUES} WHERE name = {self.terms.literal(self.terms.source_name)}"
+
+    def own(self, reason: str) -> str:
+        """Return an update that locks, and changes, the whole queue's pause if it has this reason."""
+        where = f"tube = '' AND whole = 1 AND reason = {self.terms.literal(reason)}"
+        return f"UPDATE {PAUSES} SET since_us = since_us + 1 WHERE {self.pauses.of} AND {where}"
+
+    @property
+    def unfinished(self) -> dict[str, str]:
+        """Queries that find a row, by what it stands for: what has no meaning in another database."""
+        side = self.terms.side
+        groups = {"open groups": f"SELECT 1 FROM {side('group')} WHERE done IS NULL LIMIT 1"}
+        links = {"tasks that wait for others": f"SELECT 1 FROM {side('after')} LIMIT 1"}
+        return {**(groups if self.terms.members else {}), **(links if "after" in self.terms.roles else {})}
