@@ -361,6 +361,27 @@ class Postgres(Server):
         execute(f'ALTER DATABASE "{database}" RENAME TO "{to}"')
 
 
+class Replica(Postgres):
+    """A server that follows another one by streaming, and may be read."""
+
+    WELCOME = ()
+
+    def __init__(self, of: Postgres) -> None:
+        super().__init__(**of.settings)
+        self.of = of
+
+    def _making(self) -> list[str]:
+        where = [f"--host={self.of.host}", f"--port={self.of.port}", f"--username={self.ADMINISTRATOR[0]}"]
+        options = ["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"]
+        return [self.program("pg_basebackup"), f"--pgdata={self.folder}/data", *where, *options]
+
+    def follow(self) -> None:
+        """Wait until it has all that is committed by now."""
+        ((here,),) = self.of.run("SELECT CAST(pg_current_wal_insert_lsn() AS text)")
+        behind = f"SELECT 1 WHERE pg_last_wal_replay_lsn() < '{here}'"
+        _until(lambda: not self.run(behind), "the replica does not follow")
+
+
 class MariaDB(Server):
     """MariaDB with pymysql; its socket is `folder / "socket"`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import peewee as pw
@@ -62,16 +64,111 @@ def test_buried_tasks_are_told_by_the_keys_of_the_history_with_their_error(make_
 def test_a_job_that_was_begun_before_another_definition_was_installed_puts_nothing(make_shared):
     Task = make_shared({"keep": True})
     job = elsewhere(Task.xq.pipeline.bulk().begin(["name"]))
-    assert job.put(0, [[["a"]]]) == 1
+    assert job.put(0, [("a",)]) == 1
     install_anew(Task, {"keep": True, "delayed": True})
     with pytest.raises(xq.NotInstalled, match="feature 'delayed'"):
-        job.put(1, [[["b"]]])
+        job.put(1, [("b",)])
     assert Task.xq.count() == 1
 
 
 def test_a_job_with_a_name_is_put_once_however_often_it_is_run(make_shared, caplog):
     Task = make_shared()
     assert [put(Task, ["name"], ("a",), ("b",), job="tonight") for _ in range(3)] == [2, 0, 0]
-    assert caplog.messages == ["the job tonight was put before: none of its rows is put again"] * 2
+    said = r"the job tonight was completed at 20\d\d-.* UTC, with 2 rows in 1 partitions: 0 put"
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [bool(re.fullmatch(said, message)) for message in warned] == [True, True]
     assert put(Task, ["name"], ("a",), job="tomorrow") == 1
     assert Task.select().count() == 3
+    with pytest.raises(xq.Error, match=r"tonight was completed at .* with 2 rows in 1 partitions: give other rows"):
+        Task.xq.pipeline.bulk().begin(["name"], "tonight", 1, on_done="raise")
+
+
+def test_a_job_of_a_name_is_looked_up(make_shared):
+    Task = make_shared()
+    assert Task.xq.pipeline.job("tonight") is None, "there is no table of jobs yet"
+    begun = Task.xq.pipeline.bulk().begin(["name"], "tonight", 2)
+    assert Task.xq.pipeline.job("tonight") is None
+    begun.put(1, [("a",), ("b",)])
+    assert Task.xq.pipeline.job("tonight") == ("tonight", 2, 1, 2, False, None, ())
+    begun.put(0, [("c",)])
+    begun.commit()
+    now = datetime.fromtimestamp(Task.xq.clock.now, UTC)
+    assert Task.xq.pipeline.job("tonight") == ("tonight", 2, 2, 3, True, now, ())
+
+
+def numbers(Task: Any) -> list[str]:
+    return sorted(task.name for task in Task.select())
+
+
+def test_a_run_with_another_number_of_partitions_is_refused_before_it_puts_a_row(make_shared):
+    Task = make_shared()
+    bulk, values = elsewhere(Task.xq.pipeline.bulk()), [(f"{n:03}",) for n in range(100)]
+    first = bulk.begin(["name"], "tonight", 8)
+    other = bulk.begin(["name"], "tonight", 12)  # at the same time
+    for part in range(5):
+        first.put(part, values[part::8])
+    before = numbers(Task)
+    for part in (0, 5, 11):
+        with pytest.raises(xq.Error, match="begun with 8 partitions, and this run has 12"):
+            other.put(part, values[part::12])
+    with pytest.raises(xq.Error, match="begun with 8 partitions, and this run has 12"):
+        bulk.begin(["name"], "tonight", 12)
+    with pytest.raises(xq.Error, match="8 partitions, and this run has one numbered 8"):
+        bulk.begin(["name"], "tonight").put(8, values[8::12])
+    with pytest.raises(xq.Error, match=r"in 5 of 8 partitions: of 12 partitions it lacks \[5, 6"):
+        other.commit()
+    assert numbers(Task) == before
+    assert put(Task, ["name"], *values, job="tonight", parts=8) == len(values[5::8] + values[6::8] + values[7::8])
+    assert numbers(Task) == [name for (name,) in values]
+
+
+def test_a_job_is_complete_with_all_its_partitions_alone_and_none_that_was_refused(make_shared):
+    Task = make_shared()
+    bulk = elsewhere(Task.xq.pipeline.bulk())
+    job = bulk.begin(["name"], "tonight")
+    job.put(0, [("a",)])
+    for parts, words in ((3, r"of 3 partitions it lacks \[1, 2\]"), (2, r"it lacks \[1\]")):
+        with pytest.raises(xq.Error, match=words):
+            job.commit(parts)
+    job.put(1, [("b",)])
+    with pytest.raises(xq.Error, match="its number of partitions is 2, not 1"):
+        job.commit(1)
+    with pytest.raises(xq.Error, match="other rows in its partition 0"):
+        bulk.begin(["name"], "tonight").put(0, [("z",)])
+    with pytest.raises(xq.Error, match=r"other rows for its partitions \[0\]: put those of the first"):
+        bulk.begin(["name"], "tonight", 2).commit()
+    assert put(Task, ["name"], ("a",), ("b",), job="tonight", parts=2) == 0
+    assert Task.xq.pipeline.job("tonight").complete
+
+
+def test_a_job_that_does_not_say_how_many_partitions_it_has_is_complete_with_those_up_to_its_last(make_shared):
+    bulk = elsewhere(make_shared().xq.pipeline.bulk())
+    job = bulk.begin(["name"], "tonight")
+    job.put(1, [("b",)])
+    with pytest.raises(xq.Error, match=r"of 2 partitions it lacks \[0\]"):
+        job.commit()
+    job.put(0, [("a",)])
+    job.commit()
+    with pytest.raises(xq.Error, match="was completed"):
+        bulk.begin(["name"], "tonight", on_done="raise")
+
+
+def test_a_job_that_the_version_before_has_begun_goes_on(make_shared):
+    Task = make_shared()
+    put(Task, ["name"], ("a",), ("b",), job="tonight", parts=2)
+    execute = Task._meta.database.execute_sql
+    execute("DELETE FROM task_xq_put WHERE part = -2")
+    execute("UPDATE task_xq_put SET n = 0, digest = 0 WHERE part = -1")
+    assert Task.xq.pipeline.job("tonight") == ("tonight", None, 2, 2, True, None, ())
+    assert put(Task, ["name"], ("a",), ("b",), job="tonight", parts=2) == 0
+    execute("DELETE FROM task_xq_put WHERE part IN (-1, 1)")
+    assert put(Task, ["name"], ("a",), ("c",), job="tonight", parts=2) == 1
+    assert Task.xq.pipeline.job("tonight")[1:5] == (2, 2, 2, True)
+
+
+@pytest.mark.parametrize("rows", [["ab", "cde"], [b"ab"], "ab", [("a",), ("b", "c")], [("a",), ()], [7], 7, {"ab": 1}])
+def test_what_is_no_row_is_refused_and_nothing_is_put(make_shared, rows):
+    Task = make_shared()
+    with pytest.raises((xq.BadType, xq.BadValue), match=r"^a (row|partition) "):
+        Task.xq.pipeline.bulk().begin(["name"]).put(0, rows)
+    assert numbers(Task) == []

@@ -153,6 +153,22 @@ def test_the_documented_rights_are_enough_for_a_producer_and_an_operator(land):
     assert queue.check() == []
 
 
+@pytest.mark.parametrize("land", ["postgres"], indirect=True)
+def test_users_go_on_where_install_brings_an_installed_queue_a_table_and_a_sequence(land):
+    queue = land.queue()
+    web, work = land.user("SELECT, INSERT", "SELECT, INSERT", "SELECT"), land.user(ALL)
+    land.server.run("DROP TABLE task_xq_back", land.name)  # an earlier version had none, nor its sequence
+    queue.install()
+    with land.connected(web) as db:
+        land.of(db).put({"name": "w"})
+    with land.connected(work) as db:
+        mine = land.of(db)
+        mine.release(mine.take())
+        mine.ack(mine.take())
+    may = "SELECT has_sequence_privilege(%s, 'task_xq_high', 'UPDATE')"
+    assert [land.owner.execute_sql(may, (user,)).fetchone() for user in (web, work)] == [(False,), (True,)]
+
+
 @pytest.mark.parametrize("land", ["postgres"], indirect=True)  # MariaDB does not show a table without a right on it
 def test_a_user_who_may_only_put_is_told_of_another_definition_in_a_transaction_that_goes_on(land, monkeypatch):
     land.queue("plain")

@@ -220,8 +220,8 @@ def test_each_partition_is_put_in_the_order_of_its_rows(make_shared):
     Task = make_shared({"history": True, "delayed": True}, roles=("runat", "attempts"))
     job = elsewhere(Task.xq.pipeline.bulk().begin(["name", "size", "delay"]))
     for part in (1, 0):
-        assert job.put(part, [[[f"{part}a"], [1], [None]], [[f"{part}b", f"{part}c"], [2, 3], [5, None]]]) == 3
-        assert job.put(part, [[[f"{part}c", f"{part}a"], [3, 1], [None, None]], [[f"{part}b"], [2], [5]]]) == 0, "again"
+        assert job.put(part, [(f"{part}a", 1, None), [f"{part}b", 2, 5], (f"{part}c", 3, None)]) == 3
+        assert job.put(part, iter([(f"{part}c", 3, None), (f"{part}a", 1, None), (f"{part}b", 2, 5)])) == 0, "again"
     found = [(task.name, task.size, task.status, task.attempts) for task in Task.select().order_by(Task.id)]
     assert [row for row in found if row[2] == "R"] == [(f"{part}{n}", i, "R", 0) for part in (1, 0) for n, i in ENDS]
     assert [row for row in found if row[2] == "W"] == [("1b", 2, "W", 0), ("0b", 2, "W", 0)]
@@ -309,15 +309,15 @@ def test_more_than_the_limit_is_refused_whole_and_values_that_are_left_out_need_
 def test_a_partition_with_other_rows_is_refused(make_shared):
     Task = make_shared()
     bulk = Task.xq.pipeline.bulk()
-    bulk.begin(["name"], "tonight").put(0, [[["a", "b"]]])
+    bulk.begin(["name"], "tonight").put(0, [("a",), ("b",)])
     again = bulk.begin(["name"], "tonight")
-    assert again.put(0, [[["b"]], [["a"]]]) == 0
-    for others in (["a"], ["a", "c"], ["a", "b", "b"], []):
+    assert again.put(0, [("b",), ("a",)]) == 0
+    for others in ("a", "ac", "abb", ""):
         with pytest.raises(xq.Error, match="begun with other rows in its partition 0"):
-            again.put(0, [[others]])
+            again.put(0, [(name,) for name in others])
     for part in (-1, True, "0"):
         with pytest.raises(xq.BadValue, match="a partition is a whole number"):
-            again.put(part, [[["c"]]])
+            again.put(part, [("c",)])
     assert names(Task) == ["a", "b"]
 
 
@@ -338,7 +338,7 @@ def test_a_job_without_a_name_is_remembered_for_a_day(make_shared):
     Task.xq.clock.tick(86_401)
     Task.xq.pipeline.bulk().begin(["name"])
     kept = Task._meta.database.execute_sql("SELECT job, part, n FROM task_xq_put ORDER BY part").fetchall()
-    assert [tuple(row) for row in kept] == [("tonight", -1, 0), ("tonight", 0, 1)]
+    assert [tuple(row) for row in kept] == [("tonight", -2, 1), ("tonight", -1, 1), ("tonight", 0, 1)]
 
 
 def test_of_two_that_put_one_partition_at_once_one_does(make_live):
@@ -348,7 +348,7 @@ def test_of_two_that_put_one_partition_at_once_one_does(make_live):
 
     def attempt() -> Any:
         yield
-        yield job.put(0, [[["a"] * 1000]])
+        yield job.put(0, [("a",)] * 1000)
 
     with processes(make_live.db, attempt, attempt) as others:
         for other in others:
@@ -364,19 +364,24 @@ def test_a_process_killed_in_a_partition_has_put_the_others_and_the_job_is_run_a
     Task = make_live({"limit": 100_000})
 
     def run() -> Generator[Any, Any, None]:
-        job = Task.xq.pipeline.bulk().begin(["size"], "tonight")
+        job = Task.xq.pipeline.bulk().begin(["size"], "tonight", 2)
 
         def dies() -> Iterator[Any]:
             yield [list(range(1, 1000, 2))]
             os.kill(os.getpid(), signal.SIGKILL)
 
-        yield job.put(0, [[list(range(0, 1000, 2))]])
-        job.put(1, dies())
+        yield job.put(0, [(n,) for n in range(0, 1000, 2)])
+        job.put_blocks(1, dies())
 
     with another_process(make_live.db, run) as process:
         assert next(process) == 500
         process.post(None)
         process.join()
+    assert Task.select().count() == 500
+    other = Task.xq.pipeline.bulk()
+    for part in range(3):
+        with pytest.raises(xq.Error, match="begun with 2 partitions, and this run has 3"):
+            replace(other.begin(["size"], "tonight"), parts=3).put(part, [(n,) for n in range(part, 1000, 3)])
     assert Task.select().count() == 500
     for n in (500, 0):
         assert put(Task, ["size"], *[(i,) for i in range(1000)], job="tonight", parts=2) == n
@@ -652,6 +657,33 @@ def test_any_part_of_a_history_has_the_times_of_all_of_it(make_shared, monkeypat
         assert ids
         assert dict(history.read(["id", "dur_us"], part)) == {id_: told[id_] for id_ in ids}
     assert {row.id: row.dur_us for row in Task.xq.history()} == told
+
+
+def test_a_history_is_read_in_slices_and_each_row_once(make_shared, monkeypatch):
+    monkeypatch.setattr(readers, "SLICE", 3)
+    Task = make_shared({"history": True})
+    Task.xq.put_many(tasks(10))
+    Task.xq.ack_many(Task.xq.take_many(4))
+    history = extract(Task, "history")
+    told = sorted((row.id,) for row in Task.xq.history())
+    assert rows(history, "id") == told
+    assert rows(history, "id", sql=f"id > {told[2][0]}") == told[3:]
+    parts = history.ranges(2)
+    assert sorted(row for part in parts for row in history.read(["id"], part)) == told
+
+
+@ON_SERVERS
+def test_slices_show_one_moment_however_late_a_transaction_commits(make_live, monkeypatch):
+    monkeypatch.setattr(readers, "SLICE", 3)
+    Task = make_live({"history": True})
+    with put_late(Task) as commit:
+        Task.xq.put_many(tasks(10))
+        told = sorted((row.id,) for row in Task.xq.history())
+        reading = extract(Task, "history").read(["id"])
+        read = [next(reading)]
+        commit()
+        read += reading
+    assert sorted(read) == told
 
 
 # batches of streams

@@ -542,9 +542,13 @@ def test_spark_archives_and_restores_from_the_command_line(app):
     assert moved >= 1  # SQLite keeps the one with the highest number
     assert told(app, "stats", "app:Page")["counts"]["D"] == 2 - moved
     assert told(app, "spark", "restore", "app:Page", "done") == {"restored": moved}
-    assert xq(app, "spark", "report", "report", "app:Page")[0] == 0
-    assert (app / "report" / "index.html").exists()
     xq(app, "put", "app:Page", "{}")  # the archive has the history of the others
+    judged = ("--archive", "Page=done", "--thresholds", "ready_growth=0", "--fail-if-red", "--json")
+    code, out, _ = xq(app, "spark", "report", "report", "app:Page", *judged)
+    (queue,) = json.loads(out)["queues"].values()
+    assert (code, queue["verdicts"]["backlog"], queue["lacking"]) == (3, True, False)
+    assert (app / "report" / "index.html").exists()
+    assert xq(app, "spark", "report", "report", "app:Page", "--thresholds", "ready_growth=much")[0] == 2
     assert xq(app, "spark", "stream", "counted", "checkpoint", "app:Page", "--once")[0] == 0
     with closing(sqlite3.connect(app / "app.db")) as database:
         assert database.execute("SELECT SUM(n) FROM counted WHERE event = 'put'").fetchone() == (1,)

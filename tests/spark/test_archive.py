@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
+import duckdb
+import pandas
 import peewee as pw
+import polars
 import pytest
 
 import xq
 from tests.spark.archives import FEATURES, done, told
 from tests.steps import is_exact, row, state
 from tests.support.types import OTHERS, VALUES, fields
-from xq.adapters.spark.archive import Archived, archive, history, restore
+from xq.adapters.spark.archive import FORMAT, Archived, archive, history, restore
 from xq.adapters.spark.archive import tasks as all_tasks
 
 DAY = 86_400_000_000  # microseconds
@@ -51,6 +55,45 @@ def test_a_row_of_any_kind_comes_back_as_it_was(spark, make_live, tmp_path):
     assert Task.select().count() == 0
     assert restore(spark, Task, out) == 3
     assert sorted(make_live.db.execute_sql(stored).fetchall(), key=repr) == before
+
+
+def test_other_programs_read_the_moments_that_the_queue_has_in_any_time_zone(spark, make_live, tmp_path, monkeypatch):
+    made = datetime(2026, 7, 1, 12, 0, 0, 5)  # without a zone, so UTC
+    Task, out = make_live(FEATURES, attributes={"made": pw.DateTimeField(default=made)}), str(tmp_path)
+    monkeypatch.setitem(FORMAT, "spark.sql.parquet.outputTimestampType", "INT96")  # as before
+    done(Task)
+    archive(spark, Task, out)
+    old = sorted((tmp_path / "history").glob("*/*/*.parquet"))
+    monkeypatch.undo()
+    done(Task, 2)
+    archive(spark, Task, out)
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96", "the session's own"
+    known = history(spark, Task, out).selectExpr("at_us", "unix_micros(at) AS us").collect()
+    assert len(known) > 9
+    assert all(row.at_us == row.us for row in known), "old files and new ones"
+    assert {row.made for row in all_tasks(spark, Task, out).selectExpr("unix_micros(made) AS made").collect()} == {
+        int(made.replace(tzinfo=UTC).timestamp()) * 1_000_000 + 5
+    }
+
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        new = [str(path) for path in (tmp_path / "history").glob("*/*/*.parquet") if path not in old]
+        of = duckdb.read_parquet(new)
+        assert dict(zip(of.columns, map(str, of.types), strict=True))["at"] == "TIMESTAMP WITH TIME ZONE"
+        assert of.filter('epoch_us("at") <> at_us').fetchall() == []
+        for path in new:
+            read = pandas.read_parquet(path)
+            assert list(read["at"]) == list(pandas.to_datetime(read["at_us"], unit="us", utc=True))
+            frame = polars.read_parquet(path)
+            assert frame["at"].dt.epoch("us").to_list() == frame["at_us"].to_list()
+            assert frame.schema["at"] == polars.Datetime("us", "UTC")
+        tasks = [str(path) for path in (tmp_path / "tasks").glob("*/*/*.parquet")]
+        stored = polars.read_parquet(max(tasks), columns=["made"])["made"].to_list()
+        assert {*stored} == {made.replace(tzinfo=UTC)}
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_of_several_versions_of_a_task_the_one_counts_that_was_done_last(spark, make_live, tmp_path):

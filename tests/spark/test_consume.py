@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import peewee as pw
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
 
 import xq
 from tests import conftest
@@ -83,14 +85,16 @@ def test_what_fails_is_buried_and_what_does_not_come_back_is_released(spark, que
     assert is_exact(queue)
 
 
-def test_what_fails_is_released_as_it_was_and_not_taken_again(spark, queue):
+def test_what_fails_is_released_as_it_was_and_not_taken_again(spark, queue, caplog):
     queue.xq.put_many([task(size=size) for size in range(5)])
 
     def work(df: Any) -> Any:
         error = F.when(F.col("size") == 0, "odd")
         return df.select("id", F.lit("seen").alias("name"), error.alias("xq_error"))
 
-    assert xq.spark.consume(spark, queue.xq, work, batch=1, on_error="release") == {"ack": 4, "release": 1}
+    with caplog.at_level("INFO", "xq"):
+        assert xq.spark.consume(spark, queue.xq, work, batch=1, on_error="release") == {"ack": 4, "release": 1}
+    assert [told.partition(" s: ")[2] for told in caplog.messages] == ["{'release': 1}", *["{'ack': 1}"] * 4]
     assert states(queue) == "RDDDD"
     first = queue.get_by_id(1)
     assert (first.name == "seen", first.error) == (False, None)
@@ -112,7 +116,7 @@ def failing_late(df: Any) -> Any:
 @pytest.mark.parametrize(
     ("work", "error", "words"),
     [
-        (failing, Failed, "^$"),
+        (failing, Failed, "catching"),
         (failing_late, Exception, "late"),
         (lambda df: None, xq.BadType, "returns a DataFrame"),
         (lambda df: df.select("name"), xq.BadValue, "'id' is not in"),
@@ -130,6 +134,143 @@ def test_work_that_fails_or_returns_what_cannot_be_loses_nothing(spark, queue, w
         xq.spark.consume(spark, queue, work, batch=2)
     assert [each.__data__ for each in queue.select().order_by(queue.id)] == put
     assert transitions(queue) == {"X-R": 3, "R-T": 2, "T-R": 2}
+
+
+# tasks for which work raises
+
+
+def fussy(size):  # PySpark warns of types
+    if size % 10 == 3:
+        raise ValueError(f"odd:\n{size}")
+    return "seen"
+
+
+def fussily(df: Any) -> Any:
+    return df.select("id", F.udf(fussy)("size").alias("name"))
+
+
+def test_a_task_for_which_work_raises_is_buried_with_the_exceptions_words_and_the_others_are_acked(
+    spark, queue, caplog
+):
+    queue.xq.put_many([task(size=size) for size in range(20)])
+    calls = []
+
+    def work(df: Any) -> Any:
+        calls.append(1)
+        return fussily(df)
+
+    with caplog.at_level("INFO", "xq"):
+        assert xq.spark.consume(spark, queue, work) == {"ack": 18, "bury": 2}
+    assert len(calls) <= 1 + 2 * 2 * 5
+    assert [(found.size, found.error) for found in queue.select().where(queue.status == "B").order_by(queue.id)] == [
+        (3, "ValueError: odd:\n3"),
+        (13, "ValueError: odd:\n13"),
+    ]
+    assert {found.name for found in queue.select().where(queue.status == "D")} == {"seen"}
+    assert is_exact(queue)
+    *_, told = caplog.messages
+    assert told.startswith("consume Task: 20 tasks in ")
+    assert told.endswith(" s: {'ack': 18, 'bury': 2}")
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [("raise_error(concat('late ', size))", "[USER_RAISED_EXCEPTION] late 3"), ("1 / (size - 3)", "[DIVIDE_BY_ZERO]")],
+)
+def test_what_fails_in_spark_itself_has_its_words_without_javas(spark, queue, failing, words):
+    queue.xq.put_many([task(size=size) for size in range(4)])
+
+    def work(df: Any) -> Any:
+        return df.selectExpr("id", f"IF(size = 3, CAST({failing} AS STRING), 'seen') AS name")
+
+    assert xq.spark.consume(spark, queue, work, on_error="bury") == {"ack": 3, "bury": 1}
+    assert queue.get(queue.status == "B").error.startswith(words)
+    assert "\n\tat" not in queue.get(queue.status == "B").error
+
+
+def test_a_task_for_which_work_raises_is_released_by_on_error_release_and_stays_for_the_next_call(spark, queue):
+    queue.xq.put_many([task(size=size) for size in range(4)])
+    assert xq.spark.consume(spark, queue, fussily, batch=2, on_error="release") == {"ack": 3, "release": 1}
+    assert transitions(queue) == {"X-R": 4, "R-T": 4, "T-D": 3, "T-R": 1}
+
+
+def test_ten_tasks_that_fail_before_any_succeeds_are_a_failure_of_the_work(spark, queue):
+    queue.xq.put_many(tasks(100))
+    calls = []
+
+    def work(df: Any) -> Any:
+        calls.append(1)
+        raise Failed
+
+    with pytest.raises(Failed):
+        xq.spark.consume(spark, queue, work)
+    assert len(calls) < 40
+    assert transitions(queue) == {"X-R": 100, "R-T": 100, "T-R": 100}
+
+
+def lacking(size):
+    import nothing_of_this_name  # type: ignore[import-not-found]
+
+    return str(nothing_of_this_name)
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda df: df.select("nothing"), "AnalysisException"),
+        (lambda df: df.select("id", F.udf(lacking)("size").alias("name")), "PythonException"),
+        (lambda df: df.select("id", F.lit(1).alias("nothing")), "BadValue"),
+    ],
+)
+def test_an_error_of_no_row_is_raised_at_once(spark, queue, work, error):
+    queue.xq.put_many(tasks(20))
+    calls = []
+
+    def once(df: Any) -> Any:
+        calls.append(1)
+        return work(df)
+
+    with pytest.raises(Exception, match="nothing") as caught:
+        xq.spark.consume(spark, queue, once)
+    assert caught.type.__name__ == error
+    assert calls == [1]
+    assert transitions(queue) == {"X-R": 20, "R-T": 20, "T-R": 20}
+
+
+def test_max_takes_counts_the_tasks_that_fail_alone_where_work_as_a_whole_has_failed(spark, make_live):
+    lost = {"lost": pw.IntegerField(default=0)}
+    Task = make_live(FEATURES | {"max_takes": 2, "history": True}, roles=(*ROLES, "lost"), attributes={**ERROR, **lost})
+    Task.xq.put_many(tasks(12))
+    for states in ({"R": 12}, {"R": 2, "B": 10}, {"R": 2, "B": 10}, {"B": 12}):
+        with pytest.raises(Failed):
+            xq.spark.consume(spark, Task, failing)
+        assert Counter(found.status for found in Task.select()) == states
+        assert is_exact(Task)
+
+
+def test_catching_makes_the_exception_of_a_row_a_value(spark, queue):
+    queue.xq.put_many([task(name=name, size=size) for name, size in (("7", 1), ("x", 1), ("9", 0))])
+    divided = xq.spark.catching(lambda name, size: int(name) // size, IntegerType())
+
+    def work(df: Any) -> Any:
+        found = divided("name", "size")
+        return df.select("id", found["value"].alias("size"), found["error"].alias("xq_error"))
+
+    assert xq.spark.consume(spark, queue, work) == {"ack": 1, "bury": 2}
+    assert [(found.status, found.error) for found in queue.select().order_by(queue.id)] == [
+        ("D", None),
+        ("B", "ValueError: invalid literal for int() with base 10: 'x'"),
+        ("B", "ZeroDivisionError: integer division or modulo by zero"),
+    ]
+
+
+def test_catching_takes_a_function_and_a_type(spark):
+    catching: Any = xq.spark.catching
+    for wrong in (None, "len", F.udf(len)):
+        with pytest.raises(xq.BadType, match="function"):
+            catching(wrong, "int")
+    with pytest.raises(xq.BadType, match="type"):
+        catching(len, int)
 
 
 def test_what_another_has_taken_away_is_left_to_him(spark, queue):

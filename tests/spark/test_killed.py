@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import peewee as pw
 import pytest
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import xq
@@ -144,6 +147,52 @@ def test_whoever_restores_is_killed_and_nothing_is_lost_or_twice(spark, make_liv
     assert {state(Task, key) for key in keys} == {"D"}
 
 
+# consume
+
+EATEN = {"keep": True, "buried": True, "history": True}
+TASKS, BATCH, HELD = 40, 10, 25  # the work on the task HELD waits: two batches are done, the third is being worked on
+
+
+def consumes(db: pw.Database, tell: Any, folder: str) -> None:
+    """Tell the pid of Java, and consume: the worker with the task HELD writes a file and waits for another."""
+    spark, reached, go = session(), Path(folder, "reached"), Path(folder, "go")
+    gateway: Any = spark.sparkContext._gateway
+    tell(str(gateway.proc.pid))
+
+    def worked(key):
+        while key == HELD and not go.exists():
+            reached.touch()
+            time.sleep(0.01)
+        return "worked"
+
+    def work(frame: Any) -> Any:
+        return frame.select("id", F.udf(worked)("id").alias("name"))
+
+    xq.spark.consume(spark, live(db)(EATEN), work, batch=BATCH)
+
+
+@pytest.mark.parametrize("who", ["python", "java"])
+def test_tasks_whose_driver_or_its_java_is_killed_are_ready_again_and_each_is_acked_once(
+    spark, make_live, tmp_path, who
+):
+    Task = make_live(EATEN)
+    Task.xq.put_many(tasks(TASKS))
+    with driver(make_live.db, consumes, str(tmp_path)) as process:
+        java = int(process.told() or 0)
+        eventually(Path(tmp_path, "reached").exists, 120)
+        assert (Task.xq.count("D"), Task.xq.count("T")) == (2 * BATCH, BATCH)
+        os.kill(process.process.pid if who == "python" else java, signal.SIGKILL)
+        assert process.join() == (-signal.SIGKILL if who == "python" else 1), "without its Java it raises"
+        Path(tmp_path, "go").touch()
+        Task.xq.current_session()  # a process that takes reaps
+        eventually(lambda: Task.xq.count("R") == TASKS - 2 * BATCH, 60)
+    assert xq.spark.consume(spark, Task, lambda frame: frame.select("id"), batch=BATCH) == {"ack": TASKS - 2 * BATCH}
+    assert transitions(Task) == {"X-R": TASKS, "R-T": TASKS + BATCH, "T-R": BATCH, "T-D": TASKS}
+    acked = [row.key for row in Task.xq.history() if row.event == "ack"]
+    assert len(acked) == len(set(acked)) == TASKS
+    assert is_exact(Task)
+
+
 # writes
 
 ROWS = 100
@@ -171,23 +220,27 @@ class Dying(Xq):
         return found
 
 
-def write(spark: SparkSession, Task: Any, source: str, **options: Any) -> None:
+def write(spark: SparkSession, Task: Any, source: str, parts: int = 2, **options: Any) -> None:
     frame = spark.createDataFrame([("killed", size) for size in range(ROWS)], "name STRING, size INT")
-    frame.write.format(source).options(**xq.spark.options(Task), **options).mode("append").save()
+    given = xq.spark.options(Task) | {"job": "killed", "partitions": str(parts)}
+    frame.repartition(parts, "size").write.format(source).options(**given, **options).mode("append").save()
 
 
 def writes(db: pw.Database, tell: Any) -> None:
     spark = session("local[2]")
     offer(spark, Dying)
-    write(spark, live(db)(), "dying", job="killed", driver=os.getpid())
+    write(spark, live(db)(), "dying", driver=os.getpid())
 
 
 def test_a_job_whose_driver_is_killed_is_put_once_though_it_is_run_again(spark, make_live):
     Task = make_live()
     with driver(make_live.db, writes) as process:
         assert process.join() == -signal.SIGKILL
+    with pytest.raises(PySparkException) as raised:
+        write(spark, Task, "xq", parts=3)
+    assert "begun with 2 partitions, and this run has 3" in str(xq.spark.error(raised.value))
     for _ in range(2):
-        write(spark, Task, "xq", job="killed")
+        write(spark, Task, "xq")
         assert transitions(Task) == {"X-R": ROWS}
     assert sorted(task.size for task in Task.select()) == [*range(ROWS)]
     assert is_exact(Task)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from tests.conftest import SERVERS, database_on, fresh, live
 from tests.factories import tasks
 from tests.spark.cluster import HOST, Cluster, cluster, without_xq
 from tests.spark.drivers import HOME, driver
-from tests.steps import is_exact, transitions
+from tests.steps import eventually, is_exact, transitions
 from xq.adapters.spark.spark_session import _java_home, _zipped
 
 FEATURES = {"keep": True, "buried": True, "history": True}
@@ -114,6 +116,76 @@ def consumes(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
 
     with workers.losing_executors(spark):
         tell(json.dumps(xq.spark.consume(spark, Task, work, batch=TASKS // 4)))
+
+
+def test_tasks_whose_driver_on_the_cluster_is_killed_are_acked_once(Task, run, workers, make_live, tmp_path):
+    Task.xq.put_many(tasks(TASKS))
+    with driver(make_live.db, waits, workers, str(tmp_path)) as process:
+        eventually(Path(tmp_path, "reached").exists, 120)
+        process.kill()
+        Path(tmp_path, "go").touch()
+    Task.xq.current_session()  # a process that takes reaps
+    eventually(lambda: Task.xq.count("T") == 0, 60)
+    assert (Task.xq.count("D"), Task.xq.count("R")) == (TASKS // 2, TASKS // 2)
+    assert run(consumes) == {"ack": TASKS // 2}
+    assert transitions(Task) == {"X-R": TASKS, "R-T": TASKS * 3 // 2, "T-R": TASKS // 2, "T-D": TASKS}
+    acked = [row.key for row in Task.xq.history() if row.event == "ack"]
+    assert len(acked) == len(set(acked)) == TASKS
+    assert is_exact(Task)
+
+
+def waits(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
+    """Consume two batches. The worker with the last task writes a file, and waits for another."""
+    Task, spark, reached, go = live(db)(FEATURES), workers.session(), Path(folder, "reached"), Path(folder, "go")
+
+    def worked(key):
+        while key == TASKS and not go.exists():
+            reached.touch()
+            time.sleep(0.01)
+        return "worked"
+
+    def work(frame: Any) -> Any:
+        return frame.select("id", F.udf(worked)("id").alias("name"))
+
+    xq.spark.consume(spark, Task, work, batch=TASKS // 2)
+
+
+def test_a_task_that_ends_its_executors_is_a_lost_take_of_its_batch(make_live, run):
+    Task = make_live(FEATURES | LOST, roles=("runat", "lost"), attributes={"lost": pw.IntegerField(default=0)})
+    Task.xq.put_many(tasks(4))
+    assert run(ends) is True
+    assert [(task.status, task.lost) for task in Task.select().order_by(Task.id)] == [("R", 1)] * 4
+    assert transitions(Task) == {"X-R": 4, "R-T": 4, "T-R": 4}
+    assert is_exact(Task)
+
+
+LOST = {"max_takes": 2}
+
+
+def ends(db: pw.Database, tell: Any, workers: Cluster, folder: str) -> None:
+    attributes = {"lost": pw.IntegerField(default=0)}
+    Task = live(db)(FEATURES | LOST, roles=("runat", "lost"), attributes=attributes)
+    spark, reached = workers.session(task_maxFailures=1), Path(folder, "reached")
+
+    def worked(key):
+        while key == 3:
+            reached.touch()
+            time.sleep(0.01)
+        return "worked"
+
+    def kill() -> None:
+        eventually(reached.exists, 120)
+        workers.kill_executors()
+
+    threading.Thread(target=kill).start()
+
+    def work(frame: Any) -> Any:
+        return frame.select("id", F.udf(worked)("id").alias("name"))
+
+    try:
+        xq.spark.consume(spark, Task, work)
+    except Exception as error:
+        tell(json.dumps("ExecutorLostFailure" in str(error) or str(error)))
 
 
 def test_an_archive_and_its_restore_have_each_task_once(Task, run):

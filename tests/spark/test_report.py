@@ -16,7 +16,7 @@ from tests.factories import task
 from xq.adapters.spark.archive import archive
 from xq.adapters.spark.files import Folder
 from xq.adapters.spark.moves import HISTORY
-from xq.adapters.spark.report import THERE, report, write_report
+from xq.adapters.spark.report import MARK, THERE, report, write_report
 from xq.adapters.spark.tables import TABLES
 from xq.adapters.spark.verdicts import checked, verdicts
 from xq.core.errors import BadType, BadValue, FeatureOff
@@ -122,7 +122,7 @@ def made(spark, tmp_path_factory):
     history, there = frame(spark, happened(), HISTORY), frame(spark, LEFT, THERE)
     since, until = (day * DAY * SECOND for day in (2, 3))
     silent, limits = {"new": "error"}, checked({"stuck": 9})
-    return write_report(folder, ["old", "new"], history, there, since, until, until, silent, limits)
+    return write_report(folder, ["old", "new"], lambda: history, there, since, until, until, silent, limits)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -152,6 +152,20 @@ def test_a_page_compares_with_the_span_before_and_says_why_where_it_cannot(made,
     assert "stuck: 9" in browser.one("#thresholds").get_attribute("textContent")
     browser.one("#queue option[value=new]").click()
     assert "No comparison" in browser.text()
+
+
+def test_of_many_stuck_tasks_the_page_shows_the_first_and_the_table_has_all(spark, tmp_path):
+    done = [(i, i * SECOND, "done", None, *move, 1) for i, move in enumerate((("X", "R", "put"), ("R", "D", "ack")), 1)]
+    keys = [str(key) for key in range(60)]
+    put = [(i, SECOND, key, None, "X", "R", "put", 1) for i, key in enumerate(keys, 3)]
+    history = frame(spark, [("q", *row) for row in [*done, *put]], HISTORY)
+    there = frame(spark, [("q", key, None, "R", None) for key in keys], THERE)
+    told = write_report(
+        Folder(spark, tmp_path), ["q"], lambda: history, there, None, None, DAY * SECOND, {}, checked(None)
+    )
+    assert {row[0] for row in told.tables["stuck"].select("key").collect()} == {*keys}
+    shown = told.figures["q"]["stuck"]
+    assert (shown["n"], len(shown["rows"])) == (60, 50)
 
 
 # what is red
@@ -242,6 +256,32 @@ def test_a_report_of_what_is_archived_says_what_it_said_before(spark, make_live,
     after = report(spark, {EVIL: Task}, until=until, out=tmp_path / "after", archive={EVIL: out})
     for name in set(TABLES) - {"stuck"}:
         assert rows(after.tables[name]) == rows(before.tables[name]), name
+    assert after.figures[EVIL]["lacking"] is False
+    last = report(spark, {EVIL: Task}, "last", out=folder)
+    assert last.figures[EVIL]["lacking"] is True, "its archive is not given"
+    assert page(last.html)["since"] < until, "it goes on where the other was made, since until was to come"
+
+
+def test_a_report_goes_on_where_the_one_before_ended(spark, make_live, tmp_path):
+    Task = make_live({"buried": True, "keep": True, "ttr": 600, "history": True}, roles=("runat", "tube", "attempts"))
+    Task.xq.put_many([task(tube=tube) for tube in "ab" for _ in range(3)])
+    taken = Task.xq.take_many(4)
+    first = report(spark, Task, "last", out=tmp_path / "on")
+    ended = page(first.html)["until"]
+    assert counts(first) == of_history(Task.xq.history()), "there was none before, so it is of all"
+    for n, each in enumerate(taken):
+        (each.ack, each.release, each.bury)[n % 3]()
+    until = max(row.at_us for row in Task.xq.history()) / 1e6 + 1
+    on, full = (
+        report(spark, Task, since, until, out=tmp_path / name)  # type: ignore[arg-type]
+        for name, since in (("on", "last"), ("other", ended))
+    )
+    for name in set(TABLES) - {"stuck"}:
+        assert rows(on.tables[name]) == rows(full.tables[name]), name
+    assert counts(on) == of_history(row for row in Task.xq.history() if row.at_us >= ended * 1e6)
+    (tmp_path / "on" / MARK).write_text("")  # as by an earlier version
+    with pytest.raises(BadValue, match="does not say where it ended: give a moment as since="):
+        report(spark, Task, "last", out=tmp_path / "on")
 
 
 def test_what_is_no_queue_no_span_and_no_history_is_refused(spark, make_live, tmp_path):

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import operator
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import peewee as pw
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 import xq
 from tests import conftest
 from tests.factories import task, tasks
 from tests.steps import STUCK, is_exact, transitions, waiter
 from tests.support.types import OTHERS, SENT, TYPES, fields, quoted
+from xq.adapters.spark.arrow import batches
+from xq.adapters.spark.queues import settings
+from xq.pipeline.scan import WHOLE
 from xq.tubes import Tubes
 
 shared_db = conftest.shared_db  # on the servers as well
@@ -58,6 +64,65 @@ def test_tasks_are_a_frame_with_the_types_of_the_model(spark, make_live):
     assert full | {"data": json.loads(full["data"])} == SENT | {"at": OTHERS["at"], "data": OTHERS["data"]}
 
 
+def test_arrow_and_rows_give_the_same_values(spark, make_live):
+    found = {name: field for name, field in fields(make_live.db).items() if TYPES[name].spark != "binary"}
+    Task = make_live(attributes=found)
+    given = [{name: getattr(kind, which) for name, kind in TYPES.items()} for which in ("value", "other")]
+    Task.xq.put_many([{}, *({name: values[name] for name in found} for values in given)])
+    extract = Task.xq.pipeline.extract()
+    assert (extract.arrow() is None) == isinstance(make_live.db, pw.SqliteDatabase)
+    schema = to_arrow_schema(frame(spark, Task).schema, timezone="UTC")
+    read = pa.Table.from_batches(batches(extract, schema, WHOLE))
+    columns = zip(*extract.read(), strict=True)
+    assert read.to_pydict() == dict(zip(read.column_names, map(list, columns), strict=True))
+
+
+# filter -> whether the database applies it, and the names of the tasks that it leaves
+FILTERS = {
+    "id >= {second}": (True, "bcd"),
+    "id IN ({first}, {second})": (True, "ab"),
+    "{second} > id": (True, "a"),
+    "xq_state = 'Taken'": (True, "a"),
+    "state IN ('Ready', 'Buried')": (True, "bcd"),
+    "state IN ('Ready', 'taken')": (False, "bcd"),
+    "name = 'B'": (False, ""),
+    "id <> {first}": (False, "bcd"),
+}
+
+
+def test_the_database_applies_the_filters_that_mean_the_same_there(spark, make_live):
+    Task = make_live({"history": True, "buried": True}, roles=("status",), fields={"error": True})
+    ids = [task.id for task in Task.xq.put_many([{"name": name} for name in "abcd"])]
+    Task.take()
+    df = frame(spark, Task)
+    assert {"state", "xq_state", "xq_error"} <= {*df.columns}
+    for words, (is_pushed, left) in FILTERS.items():
+        for parts in (1, 3):
+            filtered = frame(spark, Task, partitions=parts).where(words.format(first=ids[0], second=ids[1]))
+            assert "".join(sorted(row.name for row in filtered.select("name").collect())) == left, words
+        with redirect_stdout(io.StringIO()) as told:
+            filtered.explain("formatted")
+        assert ("PushedFilters: [" in told.getvalue()) == is_pushed, words
+    rows = sorted((row.id, row.at_us) for row in Task.xq.history())
+    middle = rows[2][1]
+    for parts in (1, 3):
+        later = frame(spark, Task, "history", partitions=parts).where(f"at_us > {middle} AND id < {rows[-1][0]}")
+        assert {row.id for row in later.collect()} == {id for id, at in rows[:-1] if at > middle}
+        since = frame(spark, Task, "history", partitions=parts, since=middle / 1e6, until="2100-01-01")
+        assert {row.id for row in since.collect()} == {id for id, at in rows if at >= middle}
+    assert not frame(spark, Task, "history", until="2000-01-01T00:00:00Z").collect()
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=middle)
+    for zone in ("UTC", "Europe/Berlin"):  # of the session; a moment without a zone is one of the process's
+        with settings(spark, {"spark.sql.session.timeZone": zone}):
+            for given in (moment, moment.astimezone().replace(tzinfo=None)):
+                for compare in (operator.ge, operator.lt, operator.eq):
+                    found = frame(spark, Task, "history").where(compare(F.col("at"), given))
+                    with redirect_stdout(io.StringIO()) as told:
+                        found.explain("formatted")
+                    assert "PushedFilters: [" in told.getvalue()
+                    assert {row.id for row in found.collect()} == {id for id, at in rows if compare(at, middle)}
+
+
 def test_no_password_stands_in_a_plan(spark, make_live):
     Task = make_live()
     Task.xq.put(task())
@@ -76,6 +141,8 @@ REFUSED: list[tuple[Any, dict[str, str], str]] = [
     ("tasks", {"partitions": "x"}, "partitions is a whole number above 0, not 'x'"),
     ("tasks", {"dur_us": "true"}, "no column 'dur_us' in the tasks of Task"),
     ("history", {"dur_us": "yes"}, "the option dur_us is 'true' or 'false', not 'yes'"),
+    ("history", {"since": "yesterday"}, "since is a moment, in seconds since 1970 or as ISO text, not 'yesterday'"),
+    ("tasks", {"until": "0"}, "until are options of the history: tasks have no moment"),
 ]
 
 
@@ -131,14 +198,31 @@ def test_rows_become_tasks_through_the_features(spark, make_live):
 def test_a_job_that_has_a_name_is_put_once_and_others_each_time(spark, make_live):
     Task = make_live({"unique": True}, roles=("unique",))
     df = spark.range(3).selectExpr("concat('j', id) AS job", "'a' AS name")
-    for _ in range(2):
-        write(df, Task, job="tonight")
-    with pytest.raises(PySparkException, match="already holds the unique value 'j"):
-        write(df, Task)
+    for parts in (2, 3):
+        done: Any = xq.spark.put(spark, Task, df, "tonight", parts)
+        assert done[:5] == ("tonight", 2, 2, 3, True)
+    with pytest.raises(xq.Error, match="tonight was completed at .*: give other rows another name"):
+        xq.spark.put(spark, Task, df, "tonight", on_done="raise")
+    write(df, Task, job="tonight")
+    with pytest.raises(xq.Duplicate, match="already holds the unique value 'j"):
+        xq.spark.put(spark, Task, df)
     write(df.union(spark.sql("SELECT 'new', 'b'")), Task, on_conflict="skip")
     assert sorted(task.name for task in Task.select()) == ["a", "a", "a", "b"]
     write(df.where("job = ''"), Task)
     assert transitions(Task) == {"X-R": 4}
+
+
+def test_a_row_that_was_mended_stays_in_its_partition_by_its_key(spark, make_live):
+    Task = make_live()
+    rows = spark.range(20).selectExpr("CAST(id AS INT) AS size", "CONCAT('n', id) AS name")
+    bad = rows.selectExpr("IF(size = 7, NULL, size) AS size", "name").select(rows.columns)
+    with pytest.raises(xq.BadValue, match=r"table of Task refuses a row of partition \d, so none .*size"):
+        xq.spark.put(spark, Task, bad, "tonight", 4, by=["name"])
+    done: Any = xq.spark.put(spark, Task, rows, "tonight", 4, by=["name"])
+    assert (done.rows, done.complete, Task.select().count()) == (20, True, 20)
+    for by, parts in ((["none"], 4), (["name"], None)):
+        with pytest.raises(xq.BadValue, match="by= has columns of the frame"):
+            xq.spark.put(spark, Task, rows, "other", parts, by=by)
 
 
 UNPUT = [
@@ -148,11 +232,22 @@ UNPUT = [
 ]
 
 
+def test_a_run_whose_frame_has_other_partitions_puts_nothing(spark, make_live):
+    Task = make_live()
+    Task.xq.pipeline.bulk().begin(["name"], "tonight", 4).put(3, [("a",)])
+    df = spark.range(0, 8, 1, 8).selectExpr("concat('n', id) AS name")
+    with pytest.raises(xq.Error, match="begun with 4 partitions, and this run has 8"):
+        xq.spark.put(spark, Task, df, "tonight")
+    assert Task.select().count() == 1
+
+
 def test_what_put_could_not_take_is_refused_and_nothing_is_put(spark, make_live):
     Task = make_live()
     for column, mode, words in UNPUT:
-        with pytest.raises(PySparkException, match=words):
+        with pytest.raises(PySparkException, match=words) as raised:
             write(spark.range(0, 5, 1, 2).selectExpr(column), Task, mode)
+        found = xq.spark.error(raised.value)
+        assert (type(found), "Read docs" in str(found)) == ((type(None) if "raise" in column else xq.BadValue), False)
     assert Task.select().count() == 0
     assert transitions(Task) == {}
 

@@ -26,11 +26,8 @@ def rows(of: Extract, *names: str, **which: Any) -> list[tuple[Any, ...]]:
 
 def put(Task: Any, columns: Sequence[str], *rows: Any, job: str | None = None, parts: int = 1, **options: Any) -> int:
     """Put rows by a job of so many partitions."""
-    begun = elsewhere(elsewhere(Task.xq.pipeline.bulk(**options)).begin(columns, job))
-    count: int = sum(
-        begun.put(part, [list(zip(*rows[part::parts], strict=True))] if rows[part::parts] else [])
-        for part in range(parts)
-    )
+    begun = elsewhere(elsewhere(Task.xq.pipeline.bulk(**options)).begin(columns, job, parts))
+    count: int = sum(begun.put(part, rows[part::parts]) for part in range(parts))
     begun.commit()
     return count
 

@@ -55,6 +55,30 @@ CREATE UNIQUE INDEX IF NOT EXISTS "page_xq_wait_key" ON "page_xq_wait" (k0, wait
 -- install: the table page_xq_wait
 ALTER TABLE "page_xq_wait" REPLICA IDENTITY FULL;
 
+-- install: the table page_xq_back
+CREATE TABLE IF NOT EXISTS "page_xq_back" (xid bigint NOT NULL DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint), key bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+-- install: the table page_xq_back
+CREATE INDEX IF NOT EXISTS "page_xq_back_xid" ON "page_xq_back" (xid, key);
+
+-- install: the table page_xq_back
+ALTER TABLE "page_xq_back" REPLICA IDENTITY FULL;
+
+-- install: the table page_xq_back
+ALTER TABLE "page_xq_back"
+    SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
+-- install: the table page_xq_back
+DO $xq$ DECLARE granted record;
+BEGIN IF pg_get_serial_sequence('"page_xq_back"', 'key') IS NULL THEN CREATE SEQUENCE "page_xq_high" MINVALUE -9223372036854775808 OWNED BY "page_xq_back".key;
+FOR granted IN
+    SELECT privilege_type AS may, CASE privilege_type WHEN 'INSERT' THEN 'USAGE' WHEN 'DELETE' THEN 'UPDATE' END AS high, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE CAST(CAST(grantee AS regrole) AS text) END AS who FROM pg_class, aclexplode(relacl)
+    WHERE oid = CAST('"page_xq_count"' AS regclass) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') LOOP EXECUTE concat('GRANT ', granted.may, ' ON ', '"page_xq_back"', ' TO ', granted.who, ';
+GRANT ' || granted.high || ' ON SEQUENCE ' || '"page_xq_high"' || ' TO ' || granted.who);
+END LOOP;
+END IF;
+END $xq$;
+
 -- install: the index page_xq_oldest_R
 CREATE INDEX IF NOT EXISTS "page_xq_oldest_R" ON "page" ("id")
     WHERE "status" = 'R';
@@ -71,12 +95,18 @@ CREATE INDEX IF NOT EXISTS "page_xq_runat" ON "page" ("status", "runat")
 DROP TRIGGER IF EXISTS "page_xq_insert" ON "page";
 
 -- install: the trigger page_xq_insert
-DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+DO $xqxx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xqx$ #variable_conflict use_variable
 BEGIN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, COUNT(*) FROM changed
     WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
     GROUP BY 1, 2, 3;
+IF (EXISTS (SELECT 1 FROM changed
+    WHERE changed."status" = ''R'' AND changed."id" < pg_sequence_last_value(CAST($xq$ "@here@"."page_xq_high" $xq$ AS regclass)))) THEN
+    INSERT INTO "@here@"."page_xq_back" (key)
+    SELECT MIN(changed."id") FROM changed
+    WHERE changed."status" = ''R'';
+END IF;
 IF (EXISTS (SELECT 1 FROM changed
     WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = '''' AND waits)) OR (changed."status" = ''T'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
@@ -84,9 +114,9 @@ IF (EXISTS (SELECT 1 FROM changed
     WHERE uuid = '''')))) THEN PERFORM pg_notify(''xq'', '''');
 END IF;
 RETURN NULL;
-END $xq$', '"@here@"', quote_ident(current_schema()));
+END $xqx$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "page_xq_insert" AFTER INSERT ON "page" REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_insert"();
-END $xqx$;
+END $xqxx$;
 
 -- install: the trigger page_xq_delete
 DROP TRIGGER IF EXISTS "page_xq_delete" ON "page";
@@ -134,7 +164,7 @@ END $xqx$;
 DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
-DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
+DO $xqxx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xqx$ #variable_conflict use_variable
 BEGIN IF (OLD."status" IN (''T'', ''D'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
@@ -149,15 +179,19 @@ IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW
 IF FOUND THEN PERFORM pg_notify(''xq'', '''');
 END IF;
 END IF;
+IF (NEW."status" = ''R'' AND NEW."id" < pg_sequence_last_value(CAST($xq$ "@here@"."page_xq_high" $xq$ AS regclass))) THEN
+    INSERT INTO "@here@"."page_xq_back" (key)
+    VALUES (NEW."id");
+END IF;
 IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = '''' AND waits)) OR (NEW."status" = ''T'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = '''')) OR (NEW."status" = ''W'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = ''''))) THEN PERFORM pg_notify(''xq'', '''');
 END IF;
 RETURN NULL;
-END $xq$', '"@here@"', quote_ident(current_schema()));
+END $xqx$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "page_xq_update" AFTER UPDATE ON "page" FOR EACH ROW WHEN (OLD."status" IS DISTINCT FROM NEW."status" OR OLD."id" IS DISTINCT FROM NEW."id" OR (OLD."runat" IS DISTINCT FROM NEW."runat" AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0))) EXECUTE FUNCTION "page_xq_update"();
-END $xqx$;
+END $xqxx$;
 
 -- install: record
 DELETE FROM xq_generation

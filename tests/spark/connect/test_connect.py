@@ -34,7 +34,11 @@ def queue(make_live):
 
 def test_a_frame_is_put_read_and_worked_off(connected, queue):
     frame = connected.range(10).selectExpr("concat('n', id) AS name", "CAST(id AS INT) AS size")
-    frame.write.format("xq").options(**xq.spark.options(queue), job="once").mode("append").save()
+    with pytest.raises(xq.ConfigurationError, match="without partitions=, do not work with Spark Connect"):
+        xq.spark.put(connected, queue, frame, "once")
+    done = xq.spark.put(connected, queue, frame, "once", 2)
+    assert done
+    assert done.rows == 10
     assert xq.spark.consume(connected, queue, lambda df: df.selectExpr("id", "upper(name) AS name")) == {"ack": 10}
     read = connected.read.format("xq").options(**xq.spark.options(queue)).load()
     assert sorted((row.name, row.state) for row in read.collect()) == [(f"N{i}", "Done") for i in range(10)]

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_processes_with_one_key_read_what_the_others_have_made(spark, make_live,
     with pytest.raises(PySparkException, match="XQ_SPARK_KEY"):
         theirs.read.format("xq").options(**options).load()
     theirs.read.format("xq").options(**xq.spark.options(make_live())).load().collect()
+
+
+def test_the_error_of_xq_is_found_in_the_text_of_another():
+    full = xq.Full("Page", 3)
+    try:
+        try:
+            raise xq.BadValue("first")
+        except xq.Error as first:
+            raise xq.UnknownTube("two\nlines", ["a"]) from first
+    except xq.Error:
+        java = f"[PYTHON] failed:\n{traceback.format_exc()} SQLSTATE: 38000\n\tat org.apache.Java\n"
+    found = xq.spark.error(RuntimeError(java))
+    assert (type(found), str(found)) == (xq.UnknownTube, r"there is no tube 'two\nlines': there are 'a'")
+    of_lines = "xq.core.errors.Error: one\ntwo\nRead docs/errors.md#error in the documentation of xq.\n"
+    assert str(xq.spark.error(RuntimeError(of_lines))) == "one\ntwo"
+    assert xq.spark.error(full) is full
+    assert xq.spark.error(RuntimeError("xq.core.errors.Full")) is None
 
 
 # where a database is
