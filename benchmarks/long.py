@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from operator import attrgetter
 
-from benchmarks import held, utubes
+from benchmarks import held, readers, utubes
 from benchmarks.bench import TEXT_OF_BACKLOG, backlog
 from benchmarks.report import Section, run
 
@@ -14,6 +14,7 @@ SECTIONS = [
         "millions", "Ten million rows", TEXT_OF_BACKLOG, partial(backlog, attrgetter("millions"), ("ready", "done"))
     ),
     *held.SECTIONS,
+    *readers.SECTIONS,
     *utubes.LONG,
 ]
 

@@ -44,7 +44,7 @@ ORDER = (  # of the sections in the file
         "memory",
         "pages",
     ),
-    *("millions", "busiest", "held", "fused"),
+    *("millions", "busiest", "held", "readers", "fused"),
     *("fused-full", "peers", "peer-workers", "layers", "cpu", "django", "django-peers", "functions", "sources"),
     *("bulk", "consume", "driver", "activity", "pipeline", "pipelines", "pipelines-long"),
 )
@@ -86,6 +86,7 @@ class Effort:
     kills: int
     idle: float  # seconds
     held: float  # seconds that a transaction is open
+    readers: float  # seconds beside readers, whose snapshots last for 120
     watched: float  # seconds of that for a line of the table
     utubes: int  # with a task each
     busy: tuple[int, ...]  # tasks of each of a few utubes
@@ -117,6 +118,7 @@ FULL = Effort(
     kills=10,
     idle=5.0,
     held=120.0,
+    readers=120.0,
     watched=10.0,
     utubes=30_000,
     busy=(1_000, 10_000),
@@ -147,6 +149,7 @@ QUICK = Effort(
     kills=3,
     idle=2.0,
     held=20.0,
+    readers=20.0,
     watched=5.0,
     utubes=3_000,
     busy=(100, 1_000),
@@ -177,6 +180,7 @@ SMOKE = Effort(
     kills=1,
     idle=0.1,
     held=0.2,
+    readers=0.4,
     watched=0.1,
     utubes=5,
     busy=(2,),

@@ -6,17 +6,20 @@ Each section is measured in a process of its own with a Spark session of its own
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import xq
@@ -87,7 +90,7 @@ def bulk(place: Database, effort: Effort) -> Iterator[Ways]:
 
         def staged() -> None:
             job = queue.pipeline.bulk().begin(COLUMNS[:2])
-            job.put(0, columns)
+            job.put_blocks(0, columns)
             job.commit()
 
         def written() -> None:
@@ -159,15 +162,41 @@ MEASURED: Mapping[str, Callable[[Database, Effort], AbstractContextManager[Ways]
 }
 
 
-def raced(what: str, place: Database, effort: Effort, often: int) -> list[tuple[str, int, str, list[float]]]:
-    """Of each way its name, its rows, to whom it is compared, and its rates."""
+def cpu(place: Database) -> Numbers:
+    """The CPU seconds that this program, its Java and its database's server have used so far, with those that ended."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            name, rest = (path / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+            numbers = rest.split()
+            used = sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
+            found[int(path.name)] = int(numbers[1]), name, used, (path / "cmdline").read_text()
+    port = re.search(r"port\D+(\d{4,5})|:(\d{4,5})/", str(place.where))
+    told = f"port={port[1] or port[2]}" if port else None
+    spent = dict.fromkeys(("python", "java", "server"), 0.0)
+    for pid, (_, name, used, _) in found.items():
+        line = []
+        while pid in found:
+            line.append(pid)
+            pid = found[pid][0]
+        if told and any(told in found[one][3] for one in line):
+            spent["server"] += used
+        elif os.getpid() in line:
+            spent["java" if name == "java" else "python"] += used
+    return spent
+
+
+def raced(what: str, place: Database, effort: Effort, often: int) -> list[tuple[str, int, str, Any]]:
+    """Of each way its name, its rows, to whom it is compared, and its rates and CPU seconds."""
     with MEASURED[what](place, effort) as ways:
 
         def once(name: str) -> Numbers:
-            return {"rate": ways[name].rows / ways[name].run()}
+            before, seconds = cpu(place), ways[name].run()
+            after = cpu(place)
+            return {"rate": ways[name].rows / seconds, **{one: after[one] - before[one] for one in after}}
 
         found = race(ways, once, often)
-    return [(name, way.rows, way.to or name, found[name].numbers["rate"]) for name, way in ways.items()]
+    return [(name, way.rows, way.to or name, found[name].numbers) for name, way in ways.items()]
 
 
 def apart(what: str, place: Database, effort: Effort, often: int) -> Any:
@@ -195,13 +224,15 @@ def answer(asked: str) -> None:
 
 def compared(what: str, often: Callable[[Effort], int], effort: Effort, home: Home) -> Table:
     found = apart(what, home.new(what), effort, often(effort))
-    series = {name: Series({"rate": rates}) for name, _, _, rates in found}
+    series = {name: Series(numbers) for name, _, _, numbers in found}
     rows = []
     for name, n, to, _ in found:
         of = series[name]
         seconds = f"{n / of.best('rate'):.2f} / {n / of.median('rate'):.2f}"
-        rows.append([name, f"{n:,}", seconds, rate(of.median("rate")), of.times(series[to], "rate")])
-    return Table(["", "rows", "seconds", "rows a second", "rate, to that of the other"], rows)
+        used = " / ".join(f"{of.median(one):.2f}" for one in ("python", "java", "server"))
+        rows.append([name, f"{n:,}", seconds, used, rate(of.median("rate")), of.times(series[to], "rate")])
+    cpus = "CPU seconds of Python / Java / the server"
+    return Table(["", "rows", "seconds", cpus, "rows a second", "rate, to that of the other"], rows)
 
 
 # what a death costs

@@ -93,14 +93,17 @@ SECTIONS = (
         "The extra `spark`. [spark.md](spark.md) explains them.",
         (
             *(f"spark.{name}" for name in ("session", "register", "options", "tasks", "history", "stream")),
-            *(f"spark.{name}" for name in ("consume", "report", "Report", "archive", "restore", "Archived")),
-            *(f"spark.{name}" for name in ("jdbc", "jdbc_options")),
+            *(
+                f"spark.{name}"
+                for name in ("consume", "catching", "report", "Report", "archive", "restore", "Archived")
+            ),
+            *(f"spark.{name}" for name in ("jdbc", "jdbc_options", "put", "error")),
         ),
     ),
     Section(
         "Other programs",
         "`Page.xq.pipeline`: reads and puts from other processes.",
-        ("pipeline.pipeline.Pipeline",),
+        ("pipeline.pipeline.Pipeline", "pipeline.bulk.Recorded"),
     ),
     Section(
         "Console, metrics and traces",
@@ -119,6 +122,7 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Batch": frozenset(("give",)),
     "Bury": frozenset(("outcome",)),
     "Discard": frozenset(("outcome",)),
+    "Recorded": frozenset(("of",)),
     "Retry": frozenset(("outcome",)),
     "Next": frozenset(("outcome", "options")),
     "Machine": frozenset(("structure", "picked", "timer", "pending", "guard", "frees", "usual_event", "is_usual"))
