@@ -1,6 +1,6 @@
 """A queue beside readers that keep their snapshots for minutes, as reports do: a section of make bench-long.
 
-Their snapshots overlap, so that the database never clears away what was deleted in the last two minutes.
+Their snapshots overlap. So the database never clears away the rows that were deleted in the last two minutes.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Pipeline:
         return bulk(self._executor, self._tasks, on_conflict)
 
     def job(self, name: str) -> Recorded | None:
-        """Return what is recorded of a named job of bulk puts, of Spark's too; None if none of it was put."""
+        """Return the record of a named bulk put, by Spark too; None if none of its partitions was put."""
         executor = self._executor
         if executor.dialect.name("put") not in executor.installation.existing():
             return None

@@ -33,7 +33,7 @@ def put(
     A run with another number is refused before it puts a row. If the job is complete, nothing is put, and the log says
     so at WARNING; with on_done="raise" that is an Error.
 
-    Returns what is recorded of a named job. Raises the errors of `Page.xq.pipeline.bulk().begin` and of its `put`, and
+    Returns the record of a named job. Raises the errors of `Page.xq.pipeline.bulk().begin` and of its `put`, and
     BadValue for rows that the table refuses.
     """
     handle, by = queue_of(queue), [by] if isinstance(by, str) else [*by]

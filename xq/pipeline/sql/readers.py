@@ -145,8 +145,6 @@ class ExtractReader(Extract):
         return list(cursor.fetchall())
 
     def on_replica(self, url: str) -> Extract:
-        if not self.identity:
-            raise BadValue(f"read_from is a replica's URL: {self.name} is in a file, which has none")
         given = self._parameters(url)
         own = {name: value for name, value in self.address.parameters.items() if name not in PLACE}
         password = given.pop("password", self.address.password)
@@ -161,8 +159,8 @@ class ExtractReader(Extract):
         return there
 
     def _parameters(self, url: str) -> dict[str, Any]:
-        """Return the driver's parameters in a URL."""
-        raise NotImplementedError
+        """Return the driver's parameters in a URL. Raises BadValue for a database in a file."""
+        raise BadValue(f"read_from is a replica's URL: {self.name} is in a file, which has none")
 
     def _is_of(self, database: Sequence[Any], other: Sequence[Any]) -> bool:
         """Return whether a server may be another one's replica, by what their `identity` tells."""
