@@ -19,7 +19,7 @@ import peewee as pw
 import xq
 from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
 from xq.adapters.databases.named import filled
-from xq.core.compile import Selector, Statement, change
+from xq.core.compile import EVERYWHERE, Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.testing import Clock
 
@@ -265,7 +265,8 @@ def ways(queue: Any, row: Transition, given: frozenset[str]) -> Iterator[Selecto
 
 def queries(queue: Any) -> Iterator[Entry]:
     of = dialect(queue)
-    found = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED} | {
+    named = {name.rpartition(".")[2].replace("_", " "): attrgetter(name)(of) for name in NAMED}
+    found = {name: sql() if callable(sql) else sql for name, sql in named.items()} | {
         "look": of.queries.look(),
         "look at all": of.queries.look_at_all(),
     }
@@ -287,7 +288,7 @@ def upkeep(of: Any) -> dict[str, str]:
     return {
         **({watch: filled(of.session_sql.watch, found=of.queries.anything)} if isinstance(of, Mariadb) else {}),
         "what other processes may have changed": of.shared.records_of([of]),
-        "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True)]),
+        "when is a task due, and is one ready": of.shared.upkeep_of([(of, True, True, EVERYWHERE)]),
         "who owns tasks and is not registered": of.shared.orphans_of([of]),
         "which have many counters": of.shared.many_counters_of([of], 100),
     }

@@ -15,6 +15,7 @@ from tests.factories import task, tasks
 from tests.servers import Postgres
 from tests.steps import PATIENCE, elsewhere, eventually, forked
 from xq.adapters.databases import floors as texts
+from xq.adapters.databases.queries import SOON
 from xq.core import time
 from xq.engine import floors as of_floors
 
@@ -54,7 +55,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def floors(Task: Any) -> of_floors.Floors:
-    found: of_floors.Floors = Task.xq.parts.maintenance.floors
+    found: of_floors.Floors = Task.xq.parts.maintenance.timers.floors
     return found
 
 
@@ -264,6 +265,25 @@ def test_a_server_that_lacks_the_last_transactions_ends_floors_and_what_was_publ
     Task.put(task(id=-2))
     assert look(Task) is None
     assert taken(Task) == [-2]
+
+
+def test_looks_at_timers_read_the_times_around_now_and_the_one_each_second_reads_all(Task, other):
+    at_the_floor(Task)
+    timers, executor = Task.xq.parts.maintenance.timers, Task.xq.parts.executor
+
+    def seen() -> list[float]:
+        return [pytest.approx(seconds) for seconds in timers.left(executor.near).values()]
+
+    first, second = Task.xq.take_many(2)
+    assert timers.raise_floors()
+    assert seen() == []
+    Task.xq.clock.tick(60 - SOON / 2)
+    assert seen() == [SOON / 2]
+    other.execute("UPDATE task SET runat = runat - 30")
+    assert seen() == []
+    assert timers.raise_floors()
+    assert [Task.take().id for _ in range(2)] == [first.id, second.id]
+    assert seen() == [60], "while any is late, each look reads all"
 
 
 def test_a_forked_child_looks_for_ready_tasks_below_the_floors_of_its_parent(Task, other):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from xq.core.machine import ABSENT, ENDED, KEEP, Machine, Timer, Transition
 
@@ -40,6 +40,16 @@ class Selector(NamedTuple):
     briefly: bool = False  # whether it waits for a locked row for a second at most; for the ways key and keys
     floor: bool = False  # whether it begins at the key `:floor`; for the ways first and oldest
     lost: Lost = ""  # whether the lost take was the last one that max_takes allows
+
+
+class Near(NamedTuple):
+    """Where a process looks beside a snapshot that is held (xq/engine/floors.py); by default everywhere."""
+
+    above: str = ""  # a condition on the keys of ready tasks
+    due: bool = False  # whether of the timers only those with times around now
+
+
+EVERYWHERE: Final = Near()
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,7 +407,10 @@ class Duties:
 
         def due_and_ready(queues: Sequence[Any]) -> str:
             return self.database.sql.upkeep_of(
-                [(of.executor.dialect, of in maintaining, of in awaited and awaited[of].a_task) for of in queues]
+                [
+                    (of.executor.dialect, of in maintaining, of in awaited and awaited[of].a_task, of.executor.near)
+                    for of in queues
+                ]
             )
 
         rows = self._rows_of(self.expire, due_and_ready)

@@ -10,7 +10,7 @@ from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.installer.installation import Installation
 from xq.core import time
 from xq.core.clock import Clock
-from xq.core.compile import Statement
+from xq.core.compile import EVERYWHERE, Statement
 from xq.core.connections import Connection, Store
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row, Values
@@ -39,6 +39,7 @@ class Executor(Transactions):
         self.definition = definition
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
+        self.near = EVERYWHERE  # where this process looks with that binding (floors.py)
         self.member: Member | None = None  # joins the database of each binding; None if none is to maintain the queue
         self._review_at = 0.0  # the monotonic time of the next check of the installation
 
@@ -65,7 +66,7 @@ class Executor(Transactions):
                 if lacking := binding.installation.not_installed():
                     self.close()
                     raise lacking
-                self.binding = binding
+                self.binding, self.near = binding, EVERYWHERE
                 self._review_at = time.monotonic() + REVIEW
         return binding
 

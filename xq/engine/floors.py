@@ -9,6 +9,8 @@ floor belongs to this process, and to the takes of one tube, or of any. A look, 
 - A look after all transactions with lower numbers have ended sees all tasks that were not written down. The floor is
   the first ready one, and at most the key that was published. What this look does not see has the number of a
   transaction that is open then, or a later one, and what these write down counts.
+
+Timers have no floor: while there are any, looks at timers read only the times around now, and one a second reads all.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Final, NamedTuple
 from xq.adapters.databases.floors import MANY
 from xq.adapters.databases.named import filled
 from xq.core import time
+from xq.core.compile import EVERYWHERE, Near
 from xq.engine.executor import Executor
 
 LOOK: Final = 1.0  # seconds after which a take that finds nothing looks again without its floor
@@ -56,6 +59,7 @@ class Floors:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.tubes: dict[str | None, Tube] = {}
+        self.held = False  # whether a snapshot is in the way
         self._binding: object = None  # to which they belong
         self._forgotten = time.monotonic()
 
@@ -90,16 +94,19 @@ class Floors:
         binding, now = self.executor.open(), time.monotonic()
         if binding is not self._binding or (sql := binding.dialect.floors) is None:
             return False
-        held = bool(self.tubes) and self.executor.run(sql.held)[0][0]
+        held = self.held = bool(self.tubes) and bool(self.executor.run(sql.held)[0][0])
         for tube, seen in [*self.tubes.items()]:
             if now - seen.asked > LIVES:
                 del self.tubes[tube]
             elif held:
                 self._look(tube, seen, now)
+                if seen.floor is not None and seen.published is not None:
+                    self._look(tube, seen, now)  # it counts at once, if no transaction is open
             else:
                 seen.floor = seen.published = None  # a take costs less without one
         floor = self.tubes[None].living(now) if None in self.tubes else None
-        sql.now = filled(sql.above, floor=str(floor.key), floor_xid=str(floor.xid)) if floor else ""
+        above = filled(sql.above, floor=str(floor.key), floor_xid=str(floor.xid)) if floor else ""
+        self.executor.near = Near(above, held and self.executor.near.due)
         if now - self._forgotten > FORGET:
             self.executor.run(sql.forget)
             self._forgotten = now
@@ -108,8 +115,7 @@ class Floors:
     def forked(self) -> None:
         """Forget the floors: a child raises its own."""
         self.tubes.clear()
-        if self.executor.bound is not None and (sql := self.executor.bound.dialect.floors) is not None:
-            sql.now = ""
+        self.executor.near = EVERYWHERE
 
     def _look(self, tube: str | None, seen: Tube, now: float) -> None:
         run, sql, floor, published = self.executor.run, self.executor.dialect.floors, seen.floor, seen.published

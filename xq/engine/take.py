@@ -18,7 +18,7 @@ from xq.core.values import Parts, Tasks, numbered
 from xq.database.sessions import Session
 from xq.engine.binding import Step
 from xq.engine.executor import Begun
-from xq.engine.floors import Floor, Floors
+from xq.engine.floors import Floor
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.pauses import Pauses, Skips
 from xq.engine.steps import PER_MOVE
@@ -47,7 +47,7 @@ class Takes(Generic[T]):
         self.unmovable = Unmovable(timers.unattended)
         utubes = self.machine.guard("utube")
         self.fair = utubes is not None and utubes.value[-1]
-        self.floors: Floors = maintenance.floors
+        self.floors = timers.floors
         self._key_at = self.tasks.table.fields.index(self.tasks.table.key[0])
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back
 
@@ -252,7 +252,7 @@ class Takes(Generic[T]):
             swept, is_passed_by = found
             # A query comes first, but not in a transaction, which may see an old snapshot. Without timers, none is new.
             sure = is_passed_by or swept.readied or values["owner"] is None or self.store.in_transaction()
-            if (sure or (queries.next_due and self.any_ready())) and (rows := self._run_once(step, values)):
+            if (sure or (queries.next_due() and self.any_ready())) and (rows := self._run_once(step, values)):
                 return rows
             found = self._sweep_on(swept, values, pauses)
         return []
@@ -294,7 +294,7 @@ class Takes(Generic[T]):
         return bool(sql and self.executor.run(sql, values))
 
     def any_ready(self) -> bool:
-        return bool(self.executor.run(self.executor.dialect.queries.any_ready))
+        return bool(self.executor.run(self.executor.dialect.queries.any_ready(self.executor.near)))
 
 
 def check_open(session: Session) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from xq.adapters.databases.queries import LATE
 from xq.core import time
-from xq.core.compile import Fence, Lost, Selector, Statement
+from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector, Statement
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
@@ -21,6 +22,7 @@ from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.core.words import never_finished
 from xq.engine.binding import Binding
+from xq.engine.floors import Floors
 from xq.engine.steps import PER_MOVE, Steps
 
 PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
@@ -183,20 +185,30 @@ class Timers:
         self.unattended = unattended
         self.machine = unattended.machine
         self.settling = unattended.steps.settling
+        self.floors = Floors(self.executor)
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
         self._timers = {duty_of(timer): timer for timer in self.machine.due}
         self._readying = {DIRTY_GROUPS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
 
-    def left(self) -> dict[str, float]:
+    def left(self, near: Near = EVERYWHERE) -> dict[str, float]:
         """Return the seconds until each duty in sight: negative if it is late."""
-        asked = self.executor.dialect.queries.next_due
+        asked = self.executor.dialect.queries.next_due(near)
         rows = self.executor.run(asked) if asked else ()
         return {duty: float(seconds) for duty, seconds in rows if seconds is not None}
 
+    def raise_floors(self) -> bool:
+        """Raise the floors, and look at all timers, also those that are late. Return whether takes use floors."""
+        any_floors = self.floors.look()
+        if self.floors.held:
+            left = self.left()
+            self.executor.near = self.executor.near._replace(due=min(left.values(), default=0.0) > -LATE)
+            self.expire(left)
+        return any_floors
+
     def _due(self) -> list[str]:
-        return [duty for duty, seconds in self.left().items() if seconds <= ROUNDED]
+        return [duty for duty, seconds in self.left(self.executor.near).items() if seconds <= ROUNDED]
 
     def expire(self, left: Mapping[str, float]) -> float:
         """Do a batch for each duty that is due, as just read. Return the seconds until the next run.

@@ -238,7 +238,7 @@ class Inspection:
         looks = self.executor.dialect.queries
         skipped = Skips(paused.tubes, paused.groups) if paused else Skips((), ())
         query = (
-            looks.any_ready
+            looks.any_ready()
             if self.machine.guard("utube")
             else looks.ready(Selector("first", READY, skips=skipped.counts))
         )

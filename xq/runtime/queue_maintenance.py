@@ -19,7 +19,6 @@ from xq.database.records import of_sessions
 from xq.database.sessions import Session
 from xq.database.transactions import retried
 from xq.engine.executor import Executor
-from xq.engine.floors import Floors
 from xq.engine.one import NamedMoves
 from xq.engine.pauses import Pauses
 from xq.engine.stats import counters, counts, roll_up_some, told_of, writes
@@ -42,7 +41,6 @@ class QueueMaintenance(Member):
     ) -> None:
         self.executor = timers.executor
         self.timers = timers
-        self.floors = Floors(self.executor)
         self.named = named
         self.pauses = pauses
         self.waiters = waiters
@@ -74,7 +72,7 @@ class QueueMaintenance(Member):
         self.waiters.forget()
         self.pauses.forked()
         self.schedules.forked()
-        self.floors.forked()
+        self.timers.floors.forked()
         self.executor.observers.forked()
 
     def attend(self) -> Duties | None:
@@ -143,7 +141,7 @@ class QueueMaintenance(Member):
         return roll_up_some(self.executor)
 
     def raise_floors(self) -> bool:
-        return self.floors.look()
+        return self.timers.raise_floors()
 
     def drop_buckets(self) -> None:
         self.named.steps.drop_full_buckets()

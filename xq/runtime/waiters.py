@@ -221,7 +221,9 @@ class Waiters:
         """
         # A query first: a take that finds nothing would lock out writers.
         if ready is None:
-            ready = bool(self.takers.waiters and self.executor.run(self.executor.dialect.queries.any_ready))
+            ready = bool(
+                self.takers.waiters and self.executor.run(self.executor.dialect.queries.any_ready(self.executor.near))
+            )
         if ready:
             self.takers.wake_first()
         self.putters.wake_first()

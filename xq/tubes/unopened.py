@@ -16,6 +16,7 @@ from typing import Any
 from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.clock import Clock
+from xq.core.compile import EVERYWHERE
 from xq.core.errors import Error
 from xq.core.kinds import OUTCOME_UNKNOWN, PERMANENT, ErrorKind, R
 from xq.database.database import Database
@@ -165,7 +166,9 @@ class UnopenedTubes(Member):
         sql, searches = self.database.sql, now >= self._search_at
         for tube in self._tubes.values():
             tube.due_at = math.inf
-        for tube, _, seconds in self._rows(lambda dialects: sql.upkeep_of([(each, True, False) for each in dialects])):
+        for tube, _, seconds in self._rows(
+            lambda dialects: sql.upkeep_of([(each, True, False, EVERYWHERE) for each in dialects])
+        ):
             if seconds is not None:
                 tube.due_at = min(tube.due_at, now + float(seconds))
         for tube, _ in self._rows(sql.orphans_of) if searches else ():

@@ -24,7 +24,6 @@ class Floors:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.now = ""  # the condition `above` with the values of the floor for tasks of any tube, if there is one
         back, (key,) = terms.side("back"), terms.keys
         least = f"(SELECT MIN(key) FROM {back} WHERE xid >= CAST(:floor_xid AS bigint))"
         self.above = f" AND {key} >= LEAST(CAST(:floor AS bigint), {least})"

@@ -12,7 +12,7 @@ from xq.adapters.databases.links import Links
 from xq.adapters.databases.named import beside, filled
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import RATES
-from xq.core.compile import Selector, Statement
+from xq.core.compile import EVERYWHERE, Near, Selector, Statement
 from xq.core.connections import Connections, Runs
 from xq.core.machine import (
     ABSENT,
@@ -29,6 +29,7 @@ from xq.core.machine import (
 )
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
+LATE, SOON = 2.0, 1.0  # seconds since, and until, the times of the timers that a look reads with `Near.due`
 
 
 class Queries:
@@ -38,6 +39,7 @@ class Queries:
 
     def __init__(self, terms: Rows, groups: Groups | None) -> None:
         self.terms, self.groups = terms, groups
+        self._next_due, self._times_left = dict[bool, str](), dict[bool, list[str]]()
 
     # tasks
 
@@ -66,11 +68,9 @@ class Queries:
         wanted = ", ".join([*self.terms.keys, self.terms.roles["owner"]])
         return f"SELECT {wanted} FROM {self.terms.table_in_schema} WHERE {self.terms.is_state(TAKEN)}"
 
-    @property
-    def any_ready(self) -> str:
-        """A query that finds a row if a take might find a task. It locks nothing, and changes with the floor."""
-        above = self.terms.floors.now if self.terms.floors else ""
-        return self._any_ready.replace(" LIMIT 1", f"{above} LIMIT 1") if above else self._any_ready
+    def any_ready(self, near: Near = EVERYWHERE) -> str:
+        """Return a query that finds a row if a take might find a task. It locks nothing."""
+        return self._any_ready.replace(" LIMIT 1", f"{near.above} LIMIT 1") if near.above else self._any_ready
 
     @cached_property
     def _any_ready(self) -> str:
@@ -159,21 +159,23 @@ class Queries:
 
     # when tasks are due, and when the history is to be pruned
 
-    @cached_property
-    def _timers(self) -> dict[str, str]:
-        """A query for each timer that finds its earliest time, `at`: one row, or none."""
+    def _timers(self, now: str = "", near: Near = EVERYWHERE) -> dict[str, str]:
+        """Return a query for each timer that finds its earliest time, `at`: one row, or none."""
         terms, found = self.terms, dict[str, str]()
         for row in terms.machine.due:
-            column = terms.roles[row.due]
+            column, kind, time = terms.roles[row.due], terms.kind(row.due), f"{terms.roles[row.due]} IS NOT NULL"
+            if near.due:  # a subquery, since the planner uses no index for a clock
+                since, until = (f"(SELECT {terms.moment(kind, f'{now} {far:+}')})" for far in (-LATE, SOON))
+                time = f"{column} BETWEEN {since} AND {until}"
             found[duty_of(row)] = (
-                f"SELECT {terms.seconds(terms.kind(row.due), column)} AS at FROM {terms.read_by(row.due)} "
-                f"WHERE {terms.is_state(row.source)} AND {column} IS NOT NULL ORDER BY {column} LIMIT 1"
+                f"SELECT {terms.seconds(kind, column)} AS at FROM {terms.read_by(row.due)} "
+                f"WHERE {terms.is_state(row.source)} AND {time} ORDER BY {column} LIMIT 1"
             )
         return found
 
-    def _left(self, now: str) -> list[str]:
+    def _left(self, now: str, near: Near) -> list[str]:
         """Return for each duty what follows SELECT to find the seconds until it is due, if it is in sight."""
-        times = {**self._timers}
+        times = self._timers(now, near)
         if self.terms.history_kept < math.inf:
             # Rows of the history expire one by one. Waiting a tenth longer prunes many at once.
             late = self.terms.history_kept + max(1.0, self.terms.history_kept / 10)
@@ -191,25 +193,26 @@ class Queries:
             times[DIRTY_GROUPS] = self.groups.any_dirty
         return [f"'{duty}' AS duty, at - {now} AS seconds FROM ({time}) AS times" for duty, time in times.items()]
 
-    @cached_property
-    def next_due(self) -> str:
-        """A query that finds each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
-        return " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.terms.now))
+    def next_due(self, near: Near = EVERYWHERE) -> str:
+        """Return a query for each duty in sight, and the seconds until it is due: negative if it is late; or ""."""
+        if near.due not in self._next_due:
+            self._next_due[near.due] = " UNION ALL ".join(f"SELECT {left}" for left in self._left(self.terms.now, near))
+        return self._next_due[near.due]
 
-    @cached_property
-    def times_left(self) -> list[str]:
-        """Queries as `next_due`, after SELECT and without named values."""
-        return self._left(filled(self.terms.now, now="NULL"))
+    def times_left(self, near: Near = EVERYWHERE) -> list[str]:
+        """Return queries as `next_due`, after SELECT and without named values."""
+        if near.due not in self._times_left:
+            self._times_left[near.due] = self._left(filled(self.terms.now, now="NULL"), near)
+        return self._times_left[near.due]
 
-    @property
-    def found_ready(self) -> str:
-        return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready, now='NULL')}) AS ready"
+    def found_ready(self, near: Near = EVERYWHERE) -> str:
+        return f"'{ANY_READY}' AS duty, 0.0 AS seconds FROM ({filled(self.any_ready(near), now='NULL')}) AS ready"
 
     @cached_property
     def anything(self) -> str:
         """A condition that is true if a take might find a task, or a timer has passed."""
         now = filled(self.terms.now, now="NULL")
-        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers.values())
+        due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers().values())
         return " OR ".join([f"EXISTS ({filled(self._any_ready, now='NULL')})", *due])
 
     @property

@@ -10,6 +10,7 @@ from xq.adapters.databases.language import SHARED_TEXTS, Language
 from xq.adapters.databases.named import listed
 from xq.adapters.databases.sql_file import Holes, filled_in, texts
 from xq.core.acting import LONGEST_ACTOR, LONGEST_REASON
+from xq.core.compile import Near
 from xq.core.machine import TAKEN
 from xq.core.tokens import HOST, PROGRAM, UUID_LENGTH, in_full
 
@@ -124,7 +125,7 @@ class SharedSql(Language):
         return listed(sql, "uuids", in_full(uuids))
 
     @staticmethod
-    def upkeep_of(queues: Sequence[tuple[Any, bool, bool]]) -> str:
+    def upkeep_of(queues: Sequence[tuple[Any, bool, bool, Near]]) -> str:
         """Return a query that finds (index of the queue, duty, seconds until that is due) for several queues, or "".
 
         The first flag asks for the duties in sight, the second for ANY_READY, if a take might find a task. The query
@@ -132,8 +133,8 @@ class SharedSql(Language):
         """
         found = [
             f"SELECT {place} AS place, {look}"
-            for place, (queue, timed, asks) in enumerate(queues)
-            for look in queue.queries.times_left * timed + [queue.queries.found_ready] * asks
+            for place, (queue, timed, asks, near) in enumerate(queues)
+            for look in queue.queries.times_left(near) * timed + [queue.queries.found_ready(near)] * asks
         ]
         return " UNION ALL ".join(found)
 
