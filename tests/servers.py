@@ -402,7 +402,7 @@ class MariaDB(Server):
     }
     SCHEME = "mysql"
     ADMINISTRATOR = ("root", "mysql")
-    WELCOME = (f"CREATE USER {Server.USER}",)
+    WELCOME: ClassVar[Sequence[str]] = (f"CREATE USER {Server.USER}",)
 
     @staticmethod
     def folders() -> list[str]:
@@ -450,6 +450,27 @@ class MariaDB(Server):
             _until(dropped, f"the connections to {database} do not end")
             with suppress(pw.OperationalError):  # there was none
                 execute(f"REVOKE ALL ON `{database}`.* FROM {self.USER}")
+
+
+class MariaReplica(MariaDB):
+    """A server that follows another one by its binary log, and may be read."""
+
+    WELCOME = ()
+
+    def __init__(self, of: MariaDB) -> None:
+        super().__init__(**of.settings | {"server_id": of.settings["server_id"] + 1, "read_only": 1})
+        self.of = of
+
+    def start(self) -> None:
+        super().start()
+        where = f"MASTER_HOST = '{self.of.host}', MASTER_PORT = {self.of.port}, MASTER_USER = '{self.ADMINISTRATOR[0]}'"
+        self.run(f"CHANGE MASTER TO {where}, MASTER_USE_GTID = slave_pos")
+        self.run("START SLAVE")
+
+    def follow(self) -> None:
+        """Wait until it has all that is committed by now."""
+        ((here,),) = self.of.run("SELECT @@gtid_binlog_pos")
+        assert self.run(f"SELECT MASTER_GTID_WAIT('{here}', {PATIENCE})") == [(0,)], "the replica does not follow"
 
 
 class PgBouncer(Postgres):

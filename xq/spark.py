@@ -11,9 +11,9 @@ try:
     import pyarrow  # noqa: F401 (PySpark needs it as soon as rows come from Python, and says so late)
 
     from xq.adapters.spark.archive import Archived, archive, history, restore, tasks
+    from xq.adapters.spark.catching import catching
     from xq.adapters.spark.consume import consume
     from xq.adapters.spark.errors import error
-    from xq.adapters.spark.failures import catching
     from xq.adapters.spark.jdbc import jdbc, jdbc_options
     from xq.adapters.spark.live import stream
     from xq.adapters.spark.put import put

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import datetime
 from decimal import Decimal
@@ -16,7 +17,6 @@ import pytest
 import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, shared
-from tests.steps import eventually
 from xq.pipeline.copy import Copy
 
 WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "sqlite")]
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.of_peewee("it makes queues on two databases")
 @pytest.fixture
 def queues(request, tmp_path):
     """The same queue, with tasks in each state, in one database, and without tasks in another."""
-    here, there = request.param
+    here, there, *features = request.param
     with ExitStack() as stack:
         made = []
         for place, name in enumerate((here, there)):
@@ -53,7 +53,7 @@ def queues(request, tmp_path):
                 "urgent": pw.BooleanField(null=True),
                 "share": pw.DoubleField(null=True),
             }
-            made.append(maker(FEATURES, roles=ROLES, attributes=own, tube_stats=["mail"]))
+            made.append(maker(*features or [FEATURES], roles=ROLES, attributes=own, tube_stats=["mail"]))
         yield made
 
 
@@ -102,18 +102,17 @@ def plain(value):
 
 @pytest.fixture(autouse=True)
 def steps(monkeypatch):
-    """Call a list's functions, one after each pass over the source; no wait for processes to see the pause."""
+    """Call a list's functions, one before each commit; no wait for processes to see the pause."""
     calls: list[Any] = []
-    once = Copy._pass
+    checks = Copy._has_changed
 
-    def then(copy):
-        found = once(copy)
+    def has_changed(copy, *seen):
         if calls:
             calls.pop(0)()
-        return found
+        return checks(copy, *seen)
 
     monkeypatch.setattr("xq.pipeline.copy.SEEN", 0)
-    monkeypatch.setattr(Copy, "_pass", then)
+    monkeypatch.setattr(Copy, "_has_changed", has_changed)
     return calls
 
 
@@ -167,21 +166,22 @@ def test_the_source_is_paused_and_says_where_the_queue_is(queues):
 
 
 @both
-def test_a_call_that_was_interrupted_is_completed_by_the_next(queues):
+def test_a_call_that_failed_is_completed_by_the_next(queues, steps):
     source, target = queues
     fill(source)
     held = source.xq.take(timeout=0)
-    with pytest.raises(xq.Error, match="1 tasks of Task are still taken after 0 s"):
+    with pytest.raises(xq.Error, match="1 tasks of Task are still taken after 0 s.* stays paused"):
         move(source, target, timeout=0)
-    with pytest.raises(xq.NotInstalled):
-        target.xq.put(target(name="too early"))
-    # As a call leaves it that was killed after it had copied this much: a task that is gone has job5.
-    target.insert(id=4, name="stale", status="R", job="job99").execute()
-    target.insert(id=500, name="gone", status="R", job="job5").execute()
     source.xq.ack(held)
-    source.xq.clock.tick(60)
-    source.xq.sweep()
     before = seen(source)
+
+    def stop():
+        raise OSError("no space left")
+
+    steps.append(stop)
+    with pytest.raises(xq.Error, match="no space left.* stays paused"):
+        move(source, target)
+    assert target.select().count() == len(target.xq.history()) == len(target.xq.schedules()) == 0
     move(source, target)
     assert [*seen(target)] == [*before]
 
@@ -230,37 +230,37 @@ def test_a_value_that_the_target_refuses_is_named(queues):
 
 
 @both
-def test_of_two_calls_the_last_one_moves_the_queue(queues, steps):
+def test_of_two_calls_at_once_one_moves_the_queue(queues, steps):
     source, target = queues
     fill(source)
-    steps.append(lambda: move(source, target))
-    with pytest.raises(xq.Error, match="another xq copy of this queue to there goes on, or has completed"):
+    with ThreadPoolExecutor() as threads:
+        second = []
+        steps.append(lambda: second.append(threads.submit(move, source, target)))
         move(source, target)
+        with pytest.raises(xq.Error, match="Task has moved to there before: nothing is left to do"):
+            second[0].result()
     assert [*seen(target)] == [*seen(source)]
     assert target.xq.check() == []
 
 
-@both
+@pytest.mark.parametrize("queues", [(*WAYS[0], {"unique": True})], indirect=True)
 def test_a_program_that_begins_too_early_loses_no_task(queues, steps):
     source, target = queues
-    fill(source)
-    steps.append(target.xq.install)
-    held = source.xq.take(timeout=0)
-    with pytest.raises(xq.Error, match="still taken"):
-        move(source, target, timeout=0)
-    source.xq.ack(held)
-    target.xq.install()
-    early = target.xq.put(target(id=900, name="early"))
-    with pytest.raises(xq.Error, match="programs have installed the queue at there and put tasks"):
+    source.xq.put_many([source(name=str(i)) for i in range(8)])
+    with ThreadPoolExecutor() as threads:
+        steps.append(lambda: threads.submit(target.insert(id=900, name="early", status="R").execute).result())
+        with pytest.raises(xq.Error, match="programs put tasks at there before the copy was complete"):
+            move(source, target)
+    assert [each.name for each in target.select()] == ["early"]
+    with pytest.raises(xq.ConfigurationError, match="task.* at there has rows, or has counted some"):
         move(source, target)
-    assert target.get_by_id(early.id).name == "early"
 
 
 @both
 def test_what_cannot_be_copied_is_refused(queues):
     source, target = queues
     target.xq.put(target(name="mine"))
-    with pytest.raises(xq.ConfigurationError, match="has rows or a history"):
+    with pytest.raises(xq.ConfigurationError, match="has rows, or has counted some"):
         move(source, target)
     with pytest.raises(xq.BadValue, match="is the queue itself"):
         move(source, source)
@@ -274,8 +274,20 @@ def url_of(db):
     return shared(Postgres if isinstance(db, pw.PostgresqlDatabase) else MariaDB).url(db.database)
 
 
-def command(*arguments):
-    return subprocess.Popen([sys.executable, "-m", "xq", *arguments], text=True, stderr=subprocess.PIPE)
+def command(*arguments, before=""):
+    code = f"import sys, time\n{before}\nfrom xq.cli import main\nmain()"
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], text=True, stderr=subprocess.PIPE)
+
+
+HANG = """
+from xq.pipeline.copy import Copy
+
+def hang(copy, *seen):
+    print("all is written", file=sys.stderr, flush=True)
+    time.sleep(600)
+
+Copy._has_changed = hang
+"""
 
 
 @pytest.mark.parametrize(("here", "there"), WAYS)
@@ -298,11 +310,11 @@ def test_xq_copy_that_is_killed_is_completed_by_the_next(here, there, tmp_path):
             each.ack()
         before = Photo.xq.stats().model_dump()
         arguments = "copy", f"{url_of(first)}#photo", url_of(second), "--yes"
-        killed = command(*arguments)
-        eventually(lambda: Plain.select().count() >= 500)
+        killed = command(*arguments, before=HANG)
+        assert killed.stderr.readline() == "all is written\n"
         killed.kill()
         killed.communicate()
-        assert "none is installed" in command("put", f"{url_of(second)}#photo", '{"name": "early"}').communicate()[1]
+        assert Plain.select().count() == 0
         done = command(*arguments)
         assert done.communicate()[1].startswith("6,000 tasks, 6,200 transitions and 0 schedules are at ")
         xq.upgrade(Plain, features=features)

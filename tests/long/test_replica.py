@@ -8,7 +8,7 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.servers import Postgres, Replica
+from tests.servers import MariaDB, MariaReplica, Postgres, Replica
 from tests.support.pipeline import elsewhere, rows
 
 
@@ -53,6 +53,34 @@ def test_tasks_and_history_are_read_from_a_replica_and_from_nothing_else(primary
                 extracts["tasks"].on_replica(server.url("queue"))
     with pytest.raises(xq.BadValue, match="read_from is the URL of a replica"):
         extracts["tasks"].on_replica("http://replica")
+
+
+def test_a_replica_of_mariadb_is_read_and_has_no_stream():
+    with MariaDB(log_bin="log", log_bin_trust_function_creators=1, server_id=1) as primary:
+        primary.create("queue")
+        db = primary.peewee("queue")
+
+        class Task(pw.Model):
+            name = pw.TextField()
+
+            class Meta:
+                database = db
+
+        queue = xq.upgrade(Task, features={"history": True, "keep": True})
+        db.create_tables([Task])
+        with MariaReplica(primary) as replica:
+            queue.put_many([{"name": str(i)} for i in range(20)])
+            queue.ack(queue.take())
+            replica.follow()
+            for what in ("tasks", "history", "stats"):
+                extract = queue.pipeline.extract(what)
+                there = elsewhere(extract.on_replica(replica.url("queue")))
+                assert there.address.parameters["port"] == replica.port
+                assert rows(there) == rows(extract) != []
+            with pytest.raises(xq.BadValue, match="does not show which rows of the history of Task are still to come"):
+                queue.pipeline.extract("history").on_replica(replica.url("queue")).checkpoint()
+            with pytest.raises(xq.ConfigurationError, match="names no replica of the database of Task"):
+                queue.pipeline.extract("tasks").on_replica(primary.url("queue"))
 
 
 def test_a_file_has_no_replica(tmp_path):

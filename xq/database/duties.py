@@ -33,7 +33,7 @@ RETRY = 0.5  # resolve in-doubt takes, and retry after a failure
 RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waiters are woken after an outage
 REST = 10.0  # any of these but the look for a commit, while the files of the database are at rest
 ROLL_UP = 1.0  # roll up counters, after a change
-FLOORS = 1.0  # raise the floors of takes
+FLOORS = 0.5  # raise the floors of takes: each passes over what was taken since
 BUCKETS = 60.0  # delete the full buckets of the feature rate
 EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.

@@ -1,7 +1,7 @@
 """Floors: keys below which no task is ready, but for those that came back since; takes begin to look there.
 
 Beside a snapshot that is held, a take would step over all that was taken since. Without one there are no floors. A
-floor belongs to this process, and to the takes of one tube, or of any. A look, once a second, raises it in two steps:
+floor belongs to this process, and to the takes of one tube, or of any. Looks, twice a second, raise it in two steps:
 
 - It publishes a key: from now on the triggers write down each task that becomes ready below it, with its transaction.
   Then it draws a transaction's number. A later transaction sees what was published. (The snapshot's xmax would not do:

@@ -29,6 +29,7 @@ PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch 
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us
 LOSSES: Final = ("died", "ttr")  # the events by which a take ends that nobody has ended
 NAMED: Final = 5  # tasks that the log names
+READ_ALL: Final = 0.9  # seconds between two looks at all timers, where the others read only the times around now
 SWEEP_AFTER = 0.05  # seconds between two sweeps of a process that takes continuously
 
 
@@ -188,6 +189,7 @@ class Timers:
         self.floors = Floors(self.executor)
         self.swept_at = 0.0  # when it last swept, on the monotonic clock
         self._next_at = 0.0  # when the maintenance thread may do its next batch, on that clock
+        self._read_all_at = -READ_ALL  # when `raise_floors` last looked at all timers, on that clock
         self._timers = {duty_of(timer): timer for timer in self.machine.due}
         self._readying = {DIRTY_GROUPS, *(duty for duty, timer in self._timers.items() if timer.target == READY)}
         self._refused = False  # whether the database has refused a change of `_time_unowned`
@@ -201,8 +203,8 @@ class Timers:
     def raise_floors(self) -> bool:
         """Raise the floors, and look at all timers, also those that are late. Return whether takes use floors."""
         any_floors = self.floors.look()
-        if self.floors.held:
-            left = self.left()
+        if self.floors.held and time.monotonic() - self._read_all_at > READ_ALL:
+            self._read_all_at, left = time.monotonic(), self.left()
             self.executor.near = self.executor.near._replace(due=min(left.values(), default=0.0) > -LATE)
             self.expire(left)
         return any_floors

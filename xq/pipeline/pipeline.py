@@ -60,9 +60,8 @@ class Pipeline:
         """Move this queue into another, empty one, in any database: rows, counters, history, pauses and schedules.
 
         The other queue has the same definition; `where` is its name for people. This one is paused first, with the
-        reason "moved to WHERE", and so are its schedules. Its taken tasks have up to `timeout` seconds to end. A call
-        that was killed, or raised Error, is completed by the next one, and until then the other queue is paused. The
-        last call alone writes: an earlier one that still runs raises Error.
+        reason "moved to WHERE", and so are its schedules. Its taken tasks have up to `timeout` seconds to end. All is
+        written in one transaction: after a call that was killed, or raised Error, call again.
 
         Raises Error if tasks are still taken, for a value that the other table refuses, and for tasks that programs
         put there meanwhile; ConfigurationError if the queues differ, for columns that one of them

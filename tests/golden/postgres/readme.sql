@@ -269,7 +269,7 @@ UPDATE "page"
 -- T ack D: key, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this session
@@ -281,7 +281,7 @@ UPDATE "page"
 -- T ack D: key, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ack D: keys, of this very take
@@ -299,13 +299,13 @@ UPDATE "page"
 -- T ack D with update={'url': ...}
 UPDATE "page"
     SET "url" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: key, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this session
@@ -317,7 +317,7 @@ UPDATE "page"
 -- T release R: key, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release R: keys, of this very take
@@ -354,84 +354,84 @@ UPDATE "page"
 -- T snatch R: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this session
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T touch T with increment: key, of this very take
 UPDATE "page"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W restart R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D restart R: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'D'
+    WHERE "id" = :k0 AND '' || "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R switch R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R B switch W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W B D switch B: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R W B D switch D: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'D' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W B switch R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W switch W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D switch R: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'D'
+    WHERE "id" = :k0 AND '' || "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D switch W with delay: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'D'
+    WHERE "id" = :k0 AND '' || "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: key
 DELETE FROM "page"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W B D kill X: keys
@@ -441,7 +441,7 @@ DELETE FROM "page"
 
 -- R T W cancel X: key
 DELETE FROM "page"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W delay R: due by runat
@@ -456,7 +456,7 @@ UPDATE "page"
 -- T bury B: key, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this session
@@ -468,7 +468,7 @@ UPDATE "page"
 -- T bury B: key, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T bury B: keys, of this very take
@@ -503,13 +503,13 @@ UPDATE "page"
 -- B dig R: key
 UPDATE "page"
     SET "status" = 'R', "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- R T W cancel B: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T ttr R: due by runat
@@ -525,31 +525,31 @@ UPDATE "page"
 -- T release W with delay: key, of this session
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("xq_owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("xq_owner", 1, 37) = :session
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T release W with delay: key, of this very take
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "xq_owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "xq_owner" = :token
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- T snatch W with delay: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- W restart W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- D restart W with delay: key
 UPDATE "page"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'D'
+    WHERE "id" = :k0 AND '' || "status" = 'D'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- B dig W with delay: first
@@ -572,7 +572,7 @@ UPDATE "page"
 -- B dig W with delay: key
 UPDATE "page"
     SET "status" = 'W', "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "xq_owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "url", "title", "status", "runat", "xq_owner";
 
 -- kill in RTWBD: all

@@ -369,7 +369,7 @@ UPDATE "mail"
 -- T ack Z: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: keys, of this session
@@ -381,7 +381,7 @@ UPDATE "mail"
 -- T ack Z: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z: keys, of this very take
@@ -399,25 +399,25 @@ UPDATE "mail"
 -- T ack Z with delay: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with delay: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T ack Z with update={'address': ...}
 UPDATE "mail"
     SET "address" = :f1, "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: keys, of this session
@@ -429,7 +429,7 @@ UPDATE "mail"
 -- T release R: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R: keys, of this very take
@@ -466,96 +466,96 @@ UPDATE "mail"
 -- T release R with ttl, ttr: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release R with ttl, ttr: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch R: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch R with ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T touch T with increment: key, of this session
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T touch T with increment: key, of this very take
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart R: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart R with ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch R: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch R with ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch W with delay: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch W with delay, ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch B: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch Z: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(3600.0 AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R W B Z switch Z with delay: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'Z' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W B Z kill X: key
 DELETE FROM "mail"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W B Z kill X: keys
@@ -565,7 +565,7 @@ DELETE FROM "mail"
 
 -- R T W cancel X: key
 DELETE FROM "mail"
-    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND "status" = 'R'
+    WHERE set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' AND "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W delay R: due by runat
@@ -580,7 +580,7 @@ UPDATE "mail"
 -- T bury B: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: keys, of this session
@@ -592,7 +592,7 @@ UPDATE "mail"
 -- T bury B: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T bury B: keys, of this very take
@@ -627,7 +627,7 @@ UPDATE "mail"
 -- B dig R: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(NULLIF(COALESCE("ttl", 10.0), CAST('Infinity' AS float8)) AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig R with ttl, ttr: first
@@ -650,13 +650,13 @@ UPDATE "mail"
 -- B dig R with ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'R' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:ttl AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R T W cancel B: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'B' END, "runat" = NULL, "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- Z zombie X: due by runat
@@ -670,7 +670,7 @@ DELETE FROM "mail"
 -- R touch R with increment: key
 UPDATE "mail"
     SET "runat" = COALESCE("runat", COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8))) + CAST(:increment AS float8)
-    WHERE "id" = :k0 AND "status" = 'R'
+    WHERE "id" = :k0 AND '' || "status" = 'R'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- R ttl X: due by runat
@@ -694,49 +694,49 @@ UPDATE "mail"
 -- T release W with delay: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay, ttl, ttr: key, of this session
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND substr("owner", 1, 37) = :session
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND substr("owner", 1, 37) = :session
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T release W with delay, ttl, ttr: key, of this very take
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T' AND "owner" = :token
+    WHERE "id" = :k0 AND '' || "status" = 'T' AND "owner" = :token
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch W with delay: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- T snatch W with delay, ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'T'
+    WHERE "id" = :k0 AND '' || "status" = 'T'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart W with delay: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- W Z restart W with delay, ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'W'
+    WHERE "id" = :k0 AND '' || "status" = 'W'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig W with delay: first
@@ -759,7 +759,7 @@ UPDATE "mail"
 -- B dig W with delay: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- B dig W with delay, ttl, ttr: first
@@ -782,7 +782,7 @@ UPDATE "mail"
 -- B dig W with delay, ttl, ttr: key
 UPDATE "mail"
     SET "status" = CASE WHEN set_config('xq.context', :context || CAST(extract(epoch FROM statement_timestamp()) AS text), true) <> '' THEN 'W' END, "ttl" = CAST(:own_ttl AS float8), "ttr" = CAST(:own_ttr AS float8), "runat" = COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) + CAST(:delay AS float8), "owner" = NULL
-    WHERE "id" = :k0 AND "status" = 'B'
+    WHERE "id" = :k0 AND '' || "status" = 'B'
     RETURNING "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr";
 
 -- kill in RTWBZ: all

@@ -52,7 +52,7 @@ def _in_words() -> Iterator[None]:
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    from xq.adapters.spark.failures import words_of
+    from xq.adapters.spark.errors import words_of
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # which print the same once more
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

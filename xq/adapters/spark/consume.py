@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 
 import xq
+from xq.adapters.spark.errors import LOST_EXECUTOR, may_be_of_a_row, words_of
 from xq.adapters.spark.exchange import Exchange, Result
-from xq.adapters.spark.failures import LOST_EXECUTOR, may_be_of_a_row, words_of
 from xq.adapters.spark.leases import Leases, leases_of
 from xq.adapters.spark.queues import check_session
 from xq.api import queue_of

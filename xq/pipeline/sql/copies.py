@@ -1,4 +1,4 @@
-"""SQL that copies a queue's rows into another database: it replaces rows with the same keys."""
+"""SQL that copies a queue's rows into another database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xq.adapters.databases.rows import Rows
-from xq.adapters.databases.shared import PAUSES, QUEUES, SCHEDULES
+from xq.adapters.databases.shared import PAUSES, SCHEDULES
 from xq.core.kinds import HISTORY
 
 PAUSE = ("queue", "tube", "whole", "since_us", "actor", "reason")
@@ -22,21 +22,19 @@ class Copied:
     keys: int
     of: str = "1 = 1"  # the condition for the queue's rows
 
-    def select(self, n: int = 0) -> str:
-        """Return a query for the rows with the keys of `n` rows; 0: for all."""
-        return f"SELECT {', '.join(self.columns)} FROM {self._where(n)}"
+    @property
+    def select(self) -> str:
+        return f"SELECT {', '.join(self.columns)} FROM {self.table} WHERE {self.of}"
 
     @property
     def count(self) -> str:
-        return f"SELECT COUNT(*) FROM {self._where(0)}"
+        return f"SELECT COUNT(*) FROM {self.table} WHERE {self.of}"
 
     def delete(self, n: int = 0) -> str:
-        return f"DELETE FROM {self._where(n)}"
-
-    def _where(self, n: int) -> str:
+        """Return SQL that deletes the rows with the keys of `n` rows; 0: all."""
         keys = [*enumerate(self.columns[: self.keys])]
         rows = (" AND ".join(f"{column} = :v{i}_{row}" for i, column in keys) for row in range(n))
-        return f"{self.table} WHERE {' OR '.join(f'({row})' for row in rows) or self.of}"
+        return f"DELETE FROM {self.table} WHERE {' OR '.join(f'({row})' for row in rows) or self.of}"
 
     def insert(self, n: int) -> str:
         rows = (", ".join(f":v{i}_{row}" for i in range(len(self.columns))) for row in range(n))
@@ -54,16 +52,6 @@ class Copies:
     def tasks(self, columns: Iterable[str]) -> Copied:
         """Return the application's table with these columns; those of the key come first."""
         return Copied(self.terms.table_in_schema, [*map(self.terms.quote, columns)], len(self.terms.keys))
-
-    @property
-    def installed(self) -> str:
-        """A query for a row if the queue is installed."""
-        return f"SELECT 1 FROM {QUEUES} WHERE name = {self.terms.literal(self.terms.source_name)}"
-
-    def own(self, reason: str) -> str:
-        """Return an update that locks, and changes, the whole queue's pause if it has this reason."""
-        where = f"tube = '' AND whole = 1 AND reason = {self.terms.literal(reason)}"
-        return f"UPDATE {PAUSES} SET since_us = since_us + 1 WHERE {self.pauses.of} AND {where}"
 
     @property
     def unfinished(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from xq.core.errors import BadValue
 from xq.core.kinds import Field
 from xq.pipeline.scan import Checkpoint, Extracted, Part
 from xq.pipeline.sql.readers import ROWS, ExtractReader
@@ -58,7 +59,8 @@ class MariadbReader(ExtractReader):
             finally:
                 cursor.connection = None  # it would read what is left
 
-    identity = "SELECT @@read_only, @@server_id, DATABASE()"
+    # read_only is a number, and from MariaDB 12 on a word.
+    identity = "SELECT CAST(@@read_only AS CHAR) NOT IN ('0', 'OFF'), @@server_id, DATABASE()"
 
     def _parameters(self, url: str) -> dict[str, Any]:
         found = urlsplit(url)
@@ -108,8 +110,16 @@ class MariadbReader(ExtractReader):
         return None if self._is_timed(columns) else read  # which needs two statements of one moment
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
-        bounds, last = self.bounds(), self.checkpoint()
+        bounds, last = self.bounds(), super().checkpoint()
         return (bounds[0], last[0]) if bounds and last and bounds[0] <= last[0] else None, ""
+
+    def checkpoint(self, after: Checkpoint = (), limit: int | None = None) -> Checkpoint:
+        if self.is_of_replica:
+            raise BadValue(
+                f"a replica of MariaDB does not show which rows of the history of {self.name} are still to come: read "
+                "a stream from the primary"
+            )
+        return super().checkpoint(after, limit)
 
     def _below_watermark(self, connection: Any, after: Checkpoint, limit: int | None) -> Checkpoint:
         ((last, now),) = self._asked(

@@ -65,6 +65,7 @@ class ExtractReader(Extract):
     quotes: ClassVar[str] = '"'
     identity: ClassVar[str] = ""  # SQL: whether the server is a replica, and what identifies the server and database
     shows_more: ClassVar[bool] = False  # whether a read shows rows beyond its `_bounds_now`
+    is_of_replica: bool = False
 
     # statements
 
@@ -148,7 +149,9 @@ class ExtractReader(Extract):
         given = self._parameters(url)
         own = {name: value for name, value in self.address.parameters.items() if name not in PLACE}
         password = given.pop("password", self.address.password)
-        there = replace(self, address=replace(self.address, parameters=own | given, password=password))
+        there = replace(
+            self, address=replace(self.address, parameters=own | given, password=password), is_of_replica=True
+        )
         found = []
         for each in (self, there):
             with each._connected() as connection:

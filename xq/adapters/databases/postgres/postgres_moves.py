@@ -17,6 +17,11 @@ class PostgresMoves(ServerMoves):
     def amount(self, value: Any) -> str:
         return f"CAST({super().amount(value)} AS float8)"
 
+    def named(self, rows: Selector, by_key: bool = True) -> str:
+        # Few rows are taken at once, so the planner may choose the index on the status. Beside a snapshot that is held
+        # that has all rows that were taken since.
+        return super().named(rows, by_key)
+
     def select(self, columns: str, rows: Selector) -> str:
         locked = super().select(columns, rows)
         if rows.way == "first" or self.heads_for(rows):
