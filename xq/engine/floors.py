@@ -91,7 +91,7 @@ class Floors:
 
     def look(self) -> bool:
         """Raise the floors, outside of a transaction. Return whether there are any takes that use them."""
-        binding, now = self.executor.open(), time.monotonic()
+        binding, now, self.held = self.executor.open(), time.monotonic(), False
         if binding is not self._binding or (sql := binding.dialect.floors) is None:
             return False
         held = self.held = bool(self.tubes) and bool(self.executor.run(sql.held)[0][0])

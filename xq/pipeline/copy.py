@@ -22,7 +22,7 @@ from xq.pipeline.sql.copies import Copied, Copies
 
 BATCH: Final = 500  # rows in one statement
 TRIES: Final = 10  # while the source changes meanwhile
-LOOK: Final = 0.2  # seconds between two looks at the taken tasks
+LOOK: Final = 0.2  # seconds between two looks at the taken tasks, and between two tries
 BEFORE: Final = "; it was paused before: "  # stands in the source's reason before that of an earlier pause
 WHOLE: Final = ["", 1]  # tube and `whole` in a whole queue's pause
 
@@ -110,7 +110,10 @@ class Copy:
                 retried(self.target.store, self.target.installation.install)
                 with suppress(_Changed):
                     return retried(self.target.store, self._load)
+                time.sleep(LOOK)
             raise Error(f"{self.source.store.name} changes all the time: stop the programs that write to it")
+        except ConfigurationError:
+            raise
         except Exception as error:
             name = self.source.store.name
             raise Error(
@@ -141,14 +144,15 @@ class Copy:
         if not (has or target.count(self.table)):
             return
         # After a copy none of its counters is ever below the source's.
-        if self._is_marked(source.pause()) and all(has.get((*name,), 0) >= n for *name, n in source.counters()):
+        paused = self._is_marked(source.pause())
+        if paused and all(has.get((*name,), 0) >= n for *name, n in source.counters()):
             raise ConfigurationError(
                 f"{source.store.name} has {self.mark} before: nothing is left to do. Do not resume it, or its tasks "
                 "are done in both; put what programs have put there since again at the target"
             )
         raise ConfigurationError(
             f"{target.store.table} at {self.where} has rows, or has counted some: copy to an empty one (uninstall() "
-            "forgets the counters)"
+            f"forgets the counters){f'. {source.store.name} stays paused, and so do its schedules' * paused}"
         )
 
     def _pause_source(self) -> None:
