@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from xq.adapters.spark.errors import raised_as_xq
 from xq.cli.options import Json, Target, Yes, flag
 from xq.cli.output import Answer, ask, say
 from xq.cli.targets import connected, queue_named
@@ -41,7 +40,7 @@ def _session(queues: list[str]) -> Iterator[tuple[Any, Any, list[Any]]]:
                 context.setLogLevel("OFF")  # its errors come as exceptions, too
         found: list[Any] = [stack.enter_context(connected(queue_named(text))) for text in queues]
         stack.enter_context(_in_words())
-        stack.enter_context(raised_as_xq())
+        stack.enter_context(import_module("xq.adapters.spark.errors").raised_as_xq())
         yield spark, session, found
 
 
