@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import peewee as pw
 import pytest
@@ -19,9 +20,7 @@ def primary() -> Iterator[Postgres]:
         yield server
 
 
-def test_tasks_and_history_are_read_from_a_replica_and_from_nothing_else(primary):
-    db = primary.peewee("queue")
-
+def queue_on(db: pw.Database) -> xq.Queue[Any]:
     class Task(pw.Model):
         name = pw.TextField()
 
@@ -30,6 +29,11 @@ def test_tasks_and_history_are_read_from_a_replica_and_from_nothing_else(primary
 
     queue = xq.upgrade(Task, features={"history": True, "keep": True})
     db.create_tables([Task])
+    return queue
+
+
+def test_tasks_and_history_are_read_from_a_replica_and_from_nothing_else(primary):
+    queue = queue_on(primary.peewee("queue"))
     with Replica(primary) as replica, primary.administrator("queue") as execute:
         execute("BEGIN")
         execute("INSERT INTO task (name, xq_status) VALUES ('late', 'R')")  # its transaction stays open
@@ -58,16 +62,7 @@ def test_tasks_and_history_are_read_from_a_replica_and_from_nothing_else(primary
 def test_a_replica_of_mariadb_is_read_and_has_no_stream():
     with MariaDB(log_bin="log", log_bin_trust_function_creators=1, server_id=1) as primary:
         primary.create("queue")
-        db = primary.peewee("queue")
-
-        class Task(pw.Model):
-            name = pw.TextField()
-
-            class Meta:
-                database = db
-
-        queue = xq.upgrade(Task, features={"history": True, "keep": True})
-        db.create_tables([Task])
+        queue = queue_on(primary.peewee("queue"))
         with MariaReplica(primary) as replica:
             queue.put_many([{"name": str(i)} for i in range(20)])
             queue.ack(queue.take())

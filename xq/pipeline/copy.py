@@ -157,10 +157,10 @@ class Copy:
 
     def _pause_source(self) -> None:
         source, now_us = self.source, self.source.executor.time_us()
-        pause = source.pause() or [source.queue, *WHOLE, now_us, None, None]
+        pause, mine = source.pause(), [source.queue, *WHOLE, now_us, None, self.mark]
         if not self._is_marked(pause):
-            reason = f"{self.mark}{BEFORE}{pause[-1]}" if pause[-1] else self.mark
-            source.write(source.copies.pauses, [[*pause[:-1], reason[:LONGEST_REASON]]], replaces=True)
+            earlier = pause and [*pause[:-1], f"{self.mark}{BEFORE}{pause[-1] or ''}"[:LONGEST_REASON]]
+            source.write(source.copies.pauses, [earlier or mine], replaces=True)
         for plan in source.rows(source.copies.schedules):
             if not plan[6]:
                 source.write(source.copies.schedules, [[*plan[:6], 1, now_us, None, self.mark]], replaces=True)
@@ -225,11 +225,12 @@ class Copy:
                 raise _Changed
             if target.count(self.table) != tasks:
                 raise Error(f"programs put tasks at {self.where} before the copy was complete: stop them")
-            # MariaDB goes on above the keys in the table by itself.
-            installer, beyond = target.installation.installer, self.greatest
-            goes_on = installer.go_on(beyond) if beyond > 0 and installer.transactional_ddl else ""
-            for sql in filter(None, [goes_on, *installer.continuing]):
+            installer = target.installation.installer
+            goes_on = installer.go_on(self.greatest) if self.greatest > 0 else ""
+            for sql in [goes_on] * bool(goes_on and installer.transactional_ddl) + [*installer.continuing]:
                 target.store.execute(sql)
+        if goes_on and not installer.transactional_ddl:  # until then it goes on above the keys in the table
+            target.store.execute(goes_on)
         return Moved(tasks, noted, len(plans))
 
     def _has_changed(self, counters: list[Any], digest: int) -> bool:
