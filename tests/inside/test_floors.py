@@ -15,6 +15,7 @@ from tests.factories import task, tasks
 from tests.servers import Postgres
 from tests.steps import PATIENCE, elsewhere, eventually, forked
 from xq.adapters.databases import floors as texts
+from xq.adapters.databases.named import filled
 from xq.adapters.databases.queries import SOON
 from xq.core import time
 from xq.engine import floors as of_floors
@@ -232,6 +233,40 @@ def test_keys_that_begin_anew_after_a_truncate_are_taken(Task, other):
     raised(Task, 3)
     assert taken(Task) == [3]
     assert Task.take() is None
+
+
+def texts_of_takes(Task: Any) -> list[str]:
+    """The statements that begin at a floor, of those that are compiled."""
+    steps = Task.xq.parts.executor.binding.steps.values()
+    return [step.statement.sql for step in steps if ":floor" in step.statement.sql and step.target]
+
+
+def test_a_take_sorts_no_backlog_though_the_planner_believes_that_hardly_a_task_is_ready(Task, connect, other):
+    connect().execute_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    at_the_floor(Task)
+    other.execute("INSERT INTO task (size, status, attempts) SELECT 0, 'R', 0 FROM generate_series(1, 20000)")
+    other.execute("DELETE FROM task WHERE id > 10")
+    other.execute("ANALYZE task")
+    assert taken(Task) == [9]
+    (text,) = texts_of_takes(Task)
+    names = dict.fromkeys(("now", "owner"), "NULL") | {"floor": "1", "floor_xid": "1"}
+    plan = [line for (line,) in other.execute(f"EXPLAIN {filled(text, **names)}").fetchall()]
+    assert [line for line in plan if "task_xq_oldest_R" in line and "Index Scan" in line], plan
+    assert not [line for line in plan if "Sort" in line], plan
+
+
+def test_moves_have_other_texts_after_some_seconds_so_that_they_are_planned_anew(Task, monkeypatch):
+    monkeypatch.setattr(of_floors, "NOTED", 5.0)
+    at_the_floor(Task)
+    assert taken(Task) == [9]
+    (before,) = texts_of_takes(Task)
+    now = time.monotonic() + of_floors.NOTED
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    raised(Task, 10)
+    assert taken(Task) == [10]
+    (after,) = texts_of_takes(Task)
+    assert before != after
+    assert before.partition("/*")[0] == after.partition("/*")[0]
 
 
 def test_what_no_trigger_saw_is_found_where_there_is_nothing_else_and_after_ten_seconds(Task, other, monkeypatch):

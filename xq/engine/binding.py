@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
@@ -73,6 +73,12 @@ class StepCache(dict[StepName | str, Step]):
     """The compiled steps of a binding, by their names; that of a text of the dialect by the text."""
 
     size = 0  # the values that their statements put: memory grows with these
+    note = ""  # a comment at the end of each statement that moves tasks
+
+    def renew(self, note: str) -> None:
+        """Let the database plan all moves anew: forget the steps, and have other texts."""
+        self.note, self.size = note, 0
+        self.clear()
 
     def keep(self, name: StepName | str, step: Step, values: int = 0) -> Step:
         """Keep a step, whose statement puts so many values, and return it. If that is too much, forget all others."""
@@ -99,7 +105,8 @@ class Binding:
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        return self.dialect.moves.move(rows, change(self.dialect.machine, row, given, update))
+        moved = self.dialect.moves.move(rows, change(self.dialect.machine, row, given, update))
+        return replace(moved, sql=moved.sql + self.steps.note) if self.steps.note else moved
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:
         """Compile the statement that puts `count` tasks with values for the fields `names`."""

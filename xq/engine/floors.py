@@ -29,6 +29,8 @@ LIVES: Final = 10.0  # seconds for which a floor counts after a look from the fi
 AFRESH: Final = 7.0  # seconds after such a look until the next one
 MOST: Final = 16  # tubes with a floor
 FORGET: Final = 60.0  # seconds between two deletions of what came back
+NOTED: Final = 15.0  # seconds after which the moves have other texts
+NOTES: Final = 100  # texts, as many as a connection keeps prepared
 
 
 class Floor(NamedTuple):
@@ -62,6 +64,7 @@ class Floors:
         self.held = False  # whether a snapshot is in the way
         self._binding: object = None  # to which they belong
         self._forgotten = time.monotonic()
+        self._note = 0
 
     def of(self, binding: object, tube: str | None) -> Floor | None:
         """Return the floor for a take of this tube; None if it has none now."""
@@ -95,6 +98,11 @@ class Floors:
         if binding is not self._binding or (sql := binding.dialect.floors) is None:
             return False
         held = self.held = bool(self.tubes) and bool(self.executor.run(sql.held)[0][0])
+        if held and (note := int(now / NOTED) % NOTES) != self._note:
+            # PostgreSQL keeps planning a statement at each run if the plan without its values once seemed costly, for
+            # as long as it has this text. With many rows that are dead its costs are wrong.
+            self._note = note
+            binding.steps.renew(f" /* {note} */")
         for tube, seen in [*self.tubes.items()]:
             if now - seen.asked > LIVES:
                 del self.tubes[tube]

@@ -96,10 +96,10 @@ class Rows(Terms):
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
         within_rate = self.within_rate if rows.state == READY else ""
-        above = self.floors.above if self.floors and rows.floor else ""
-        return self.by_index(
-            index
-        ), f"{state}{tube}{above}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
+        by, above = self.by_index(index), ""
+        if self.floors and rows.floor:
+            by, above = self.floors.in_order, self.floors.above
+        return by, f"{state}{tube}{above}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
         """Return a condition that excludes the values of SKIPS, and keys `:k0_0` ...; `of` as in `by_key`."""
