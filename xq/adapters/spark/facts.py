@@ -31,8 +31,6 @@ from xq.adapters.spark.moves import BACKLOG, READY, Span, is_
 
 PERCENTILES = (50, 90, 99)
 BINS = 200  # for each factor of e: a bin is half a percent wide
-BIN = f"floor(log1p(us) * {BINS})"  # the bin for an integer from 0 on: bins grow with the values
-
 LIFE = "put to done"
 KEYS = {
     **dict.fromkeys(("queue", "tube", "kind", "era", "source", "target", "event", "outcome"), "string"),
@@ -44,6 +42,11 @@ TIMED = ("queue", "tube", "era", "source", "us")  # columns for how long stays a
 SAME_TUBE = "was_tube <=> tube"
 DATED = {"era": "era", "slot": "slot"}
 WAY = {name: f"IF(era <> 'early', {name}, NULL)" for name in ("source", "target", "event", "outcome")}
+
+
+def bin_of(us: str) -> str:
+    """Return the expression for the bin of an integer from 0 on: bins grow with the values."""
+    return f"floor(log1p({us}) * {BINS})"
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,15 @@ class Past:
     @property
     def timed(self) -> DataFrame:
         """The ended stays and the done lives, with the columns TIMED."""
-        rows = self.dated.where("era <> 'early'")
-        stays = rows.where("stay IS NOT NULL").withColumnRenamed("stay", "us").select(*TIMED)
-        lives = rows.where("outcome = 'done' AND lived IS NOT NULL")
+        stays = self.dated.where(STAYED).withColumnRenamed("stay", "us").select(*TIMED)
+        lives = self.dated.where(LIVED)
         return stays.unionByName(lives.selectExpr("queue", "tube", "era", f"'{LIFE}' AS source", "lived AS us"))
 
 
 def facts(past: Past) -> DataFrame:
     """Return the facts, with the columns KEYS, SUMS, us and least."""
-    dated = past.dated
-    rows = dated.where("era IS NOT NULL").selectExpr(*_fact(MOVED))
-    rows = rows.unionByName(past.timed.selectExpr(*_fact(LASTED)))
-    structs = [f"IF({when}, struct({', '.join(_fact(columns))}), NULL)" for when, columns in SOME]
-    some = dated.where(" OR ".join(when for when, _ in SOME))
-    rows = rows.unionByName(some.selectExpr(f"inline(filter(array({', '.join(structs)}), fact -> fact IS NOT NULL))"))
+    structs = [f"IF({when}, struct({', '.join(_fact(columns))}), NULL)" for when, columns in FACTS]
+    rows = past.dated.selectExpr(f"inline(array({', '.join(structs)}))").where("kind IS NOT NULL")
     return rows.groupBy(*KEYS).agg(
         *(F.sum(name).alias(name) for name in SUMS), F.max("us").alias("us"), F.min("us").alias("least")
     )
@@ -106,10 +104,15 @@ MOVED = {
     "departed": f"{SAME_TUBE} AND departs",
     "unreadied": f"{SAME_TUBE} AND unreadied",
 }
-LASTED = {"kind": "'lasted'", "era": "era", "source": "source", "us": "us", "number": BIN}
+LASTED = {"kind": "'lasted'", "era": "era"}
+STAYED = "era <> 'early' AND stay IS NOT NULL"
+LIVED = "era <> 'early' AND outcome = 'done' AND lived IS NOT NULL"
 REPLACED = "IF(era = 'now', instead, instead_before)"
-# Facts that only some rows have: the condition, and the columns.
-SOME = (
+# A row's facts: the condition, and the columns.
+FACTS = (
+    ("era IS NOT NULL", MOVED),
+    (STAYED, {**LASTED, "source": "source", "us": "stay", "number": bin_of("stay")}),
+    (LIVED, {**LASTED, "source": f"'{LIFE}'", "us": "lived", "number": bin_of("lived")}),
     (
         "outcome IS NOT NULL AND era <> 'early'",
         {"kind": "'ended'", "era": "era", "outcome": "outcome", "number": "takes"},
@@ -199,9 +202,9 @@ def values(timed: DataFrame, asked: Sequence[Asked]) -> dict[int, int]:
     Only the values in those bins are sorted, so no group is ever sorted or held in memory completely.
     """
     table = pa.Table.from_pylist([one._asdict() for one in asked], schema=ASKED)
-    same = f"queue = of_queue AND era = of_era AND source = of_source AND {BIN} = bin AND (whole OR tube <=> of_tube)"
+    same = "queue = of_queue AND era = of_era AND source = of_source AND (whole OR tube <=> of_tube)"
     found = (
-        timed.join(F.broadcast(timed.sparkSession.createDataFrame(table)), F.expr(same))
+        timed.join(F.broadcast(timed.sparkSession.createDataFrame(table)), F.expr(f"{same} AND {bin_of('us')} = bin"))
         .groupBy("i", "rank", "us")
         .agg(F.count("*").alias("same"))
         .selectExpr("*", "sum(same) OVER (PARTITION BY i ORDER BY us) AS upto")

@@ -106,7 +106,7 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
     live, buried, error whether the table has the task now, in R, T or W, and in B with its error; for last rows
     silent              the row is a present task without history: at_us is null, and target its state
     """
-    key = "PARTITION BY queue, key ORDER BY id"  # present tasks come first: they have no id
+    key = "PARTITION BY key, queue ORDER BY id"  # present tasks come first: they have no id
     so_far = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     earlier = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     whole = f"OVER ({key} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
@@ -120,16 +120,14 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
     def end(of: Span) -> str:
         return f"CASE WHEN outcome IS NOT NULL AND {of.has} THEN struct(life, tube, outcome, takes) END"
 
-    def instead(of: Span | None) -> str:
-        """Return this life's last end so far in a span, without this row."""
-        if of is None:
-            return f"CAST(NULL AS {END})"
-        last = f"last({end(of)}, true) {earlier}"
-        return f"IF({last}.life = life, {last}, NULL)"
+    def last_end(of: Span | None) -> str:
+        """Return the key's last end so far in a span, without this row."""
+        return f"last({end(of)}, true) {earlier}" if of else f"CAST(NULL AS {END})"
 
     def comes(now: str, then: str, states: Sequence[str]) -> str:
         return f"{is_(now, states)} AND NOT ({is_(then, states)} AND was_tube <=> tube)"
 
+    was = before.has if before else "false"
     present = there.withColumnRenamed("state", "present")
     rows = history.select(*HISTORY).unionByName(present, allowMissingColumns=True)
     by_key = rows.selectExpr(
@@ -154,8 +152,8 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
     lived = by_key.selectExpr("*", began).selectExpr("*", takes)
     known = lived.selectExpr(
         "*",
-        f"{instead(span)} AS last_end",
-        f"{instead(before)} AS last_end_before",
+        f"{last_end(span)} AS last_end",
+        f"{last_end(before)} AS last_end_before",
         "coalesce(before, source) AS was",
         "IF(first, tube, before_tube) AS was_tube",
     )
@@ -169,8 +167,8 @@ def moves(history: DataFrame, there: DataFrame, span: Span, before: Span | None 
         f"{comes('was', 'target', READY)} AS unreadied",
         f"{since('begun_us')} AS lived",
         *("takes", "outcome"),
-        f"IF(outcome IS NOT NULL AND {span.has}, last_end, NULL) AS instead",
-        f"IF(outcome IS NOT NULL AND {before.has if before else 'false'}, last_end_before, NULL) AS instead_before",
+        f"IF(outcome IS NOT NULL AND {span.has} AND last_end.life = life, last_end, NULL) AS instead",
+        f"IF(outcome IS NOT NULL AND {was} AND last_end_before.life = life, last_end_before, NULL) AS instead_before",
         *("id <=> newest AS last", "id <=> newest_in_time AND at_us IS NOT NULL AS latest", "live", "buried"),
         "at_us IS NULL AND (id IS NULL OR (id = newest AND live)) AS silent",
         "IF(id = newest, its_error, NULL) AS error",

@@ -53,7 +53,7 @@ FIRST_LINE = rf"nullif(rtrim(substring(regexp_extract(error, r'^\s*([^\r\n]*)', 
 BEGINNING = -(2**62)  # µs: before any moment
 EMPTY = pa.table({name: pa.array([], pa.string()) for name in Fact._fields[:-1]})
 LIMITS = pa.schema({**dict.fromkeys(("of_queue", "of_tube", "of_state", "kind"), pa.string()), "p99": pa.float64()})
-SHUFFLED, PER_CORE = "spark.sql.shuffle.partitions", 8  # at most so many partitions
+SHUFFLED, PER_CORE = "spark.sql.shuffle.partitions", 4  # at most so many partitions
 
 
 @dataclass(frozen=True)
