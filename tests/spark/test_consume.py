@@ -51,7 +51,11 @@ def test_tasks_are_worked_off_in_batches_with_what_came_of_them(spark, queue):
 
     def work(df: Any) -> Any:
         seen.append(df.count())
-        assert df.columns == [*(name for name in queue._meta.sorted_field_names if name != "xq_owner"), "state"]
+        assert df.columns == [
+            *(name for name in queue._meta.sorted_field_names if name != "xq_owner"),
+            "state",
+            "xq_state",
+        ]
         assert {tuple(row) for row in df.select("status", "state").distinct().collect()} == {("T", "Taken")}
         return df.select("id", (F.col("id") + F.col("size")).alias("size"), F.upper("name").alias("name"))
 

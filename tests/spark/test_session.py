@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Callable[..., str]:
         command = [*(program or [sys.executable]), "job.py"]
         ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         if ran.returncode:
-            return ran.stderr[ran.stderr.rindex("xq.core.errors.") :]
+            return ran.stderr[ran.stderr.rindex("\nxq.") + 1 :]
         return ran.stdout.strip()
 
     return run
@@ -121,4 +121,4 @@ print(spark.sparkContext.parallelize([1], 1).map(where).collect() == [xq.__file_
 
 def test_a_session_of_the_users_own_is_registered_and_its_workers_know_xq(run):
     told = run(OWN.format(root=str(ROOT), queue=QUEUE), PYTHONPATH="", PYSPARK_PYTHON=sys.executable)
-    assert told.splitlines() == ["Row(id=1, status='R', state='Ready')", "True"]
+    assert told.splitlines() == ["Row(id=1, status='R', xq_owner=None, state='Ready', xq_state='Ready')", "True"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import operator
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +21,6 @@ from tests.factories import task, tasks
 from tests.steps import STUCK, is_exact, transitions, waiter
 from tests.support.types import OTHERS, SENT, TYPES, fields, quoted
 from xq.adapters.spark.arrow import batches
-from xq.adapters.spark.queues import settings
 from xq.pipeline.scan import WHOLE
 from xq.tubes import Tubes
 
@@ -77,50 +75,21 @@ def test_arrow_and_rows_give_the_same_values(spark, make_live):
     assert read.to_pydict() == dict(zip(read.column_names, map(list, columns), strict=True))
 
 
-# filter -> whether the database applies it, and the names of the tasks that it leaves
-FILTERS = {
-    "id >= {second}": (True, "bcd"),
-    "id IN ({first}, {second})": (True, "ab"),
-    "{second} > id": (True, "a"),
-    "xq_state = 'Taken'": (True, "a"),
-    "state IN ('Ready', 'Buried')": (True, "bcd"),
-    "state IN ('Ready', 'taken')": (False, "bcd"),
-    "name = 'B'": (False, ""),
-    "id <> {first}": (False, "bcd"),
-}
-
-
-def test_the_database_applies_the_filters_that_mean_the_same_there(spark, make_live):
+def test_the_database_applies_the_options_of_states_and_times(spark, make_live):
     Task = make_live({"history": True, "buried": True}, roles=("status",), fields={"error": True})
-    ids = [task.id for task in Task.xq.put_many([{"name": name} for name in "abcd"])]
+    Task.xq.put_many([{"name": name} for name in "abcd"])
     Task.take()
-    df = frame(spark, Task)
-    assert {"state", "xq_state", "xq_error"} <= {*df.columns}
-    for words, (is_pushed, left) in FILTERS.items():
-        for parts in (1, 3):
-            filtered = frame(spark, Task, partitions=parts).where(words.format(first=ids[0], second=ids[1]))
-            assert "".join(sorted(row.name for row in filtered.select("name").collect())) == left, words
-        with redirect_stdout(io.StringIO()) as told:
-            filtered.explain("formatted")
-        assert ("PushedFilters: [" in told.getvalue()) == is_pushed, words
+    Task.take().bury()
+    assert {"state", "xq_state", "xq_error"} <= {*frame(spark, Task).columns}
     rows = sorted((row.id, row.at_us) for row in Task.xq.history())
     middle = rows[2][1]
     for parts in (1, 3):
-        later = frame(spark, Task, "history", partitions=parts).where(f"at_us > {middle} AND id < {rows[-1][0]}")
-        assert {row.id for row in later.collect()} == {id for id, at in rows[:-1] if at > middle}
+        for states, left in {"Taken": "a", "Ready, Buried": "bcd", "": "abcd"}.items():
+            found = frame(spark, Task, partitions=parts, states=states)
+            assert "".join(sorted(row.name for row in found.select("name").collect())) == left
         since = frame(spark, Task, "history", partitions=parts, since=middle / 1e6, until="2100-01-01")
         assert {row.id for row in since.collect()} == {id for id, at in rows if at >= middle}
     assert not frame(spark, Task, "history", until="2000-01-01T00:00:00Z").collect()
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=middle)
-    for zone in ("UTC", "Europe/Berlin"):  # of the session; a moment without a zone is one of the process's
-        with settings(spark, {"spark.sql.session.timeZone": zone}):
-            for given in (moment, moment.astimezone().replace(tzinfo=None)):
-                for compare in (operator.ge, operator.lt, operator.eq):
-                    found = frame(spark, Task, "history").where(compare(F.col("at"), given))
-                    with redirect_stdout(io.StringIO()) as told:
-                        found.explain("formatted")
-                    assert "PushedFilters: [" in told.getvalue()
-                    assert {row.id for row in found.collect()} == {id for id, at in rows if compare(at, middle)}
 
 
 def test_no_password_stands_in_a_plan(spark, make_live):

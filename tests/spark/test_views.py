@@ -30,7 +30,7 @@ def queue(make_live):
 
 
 TYPES = {  # SQLite declares no types for a view
-    "task_xq_events": "at STRING, source STRING, target STRING, seconds DOUBLE",
+    "task_xq_events": "at STRING, at_us BIGINT, source STRING, target STRING, seconds DOUBLE",
     "task_xq_hourly": "hour STRING, tube STRING, " + ", ".join(f"{name} BIGINT" for name in ["hour_us", *COUNTED]),
 }
 

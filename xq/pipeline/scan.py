@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
-from xq.core.clock import microseconds
 from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
 
@@ -103,23 +101,9 @@ class Extract(ABC):
             return tuple(column for column in self.columns if not column.asked)
         return tuple(map(self.column, names))
 
-    def condition(self, name: str, sign: str, values: Sequence[object]) -> str:
-        """Return the SQL that compares a column with values; "" unless that means the same in Spark.
-
-        So it is of numbers in the history's `id` and `at_us` and in the column `ranged`, of moments in its `at`, and of
-        the names of states.
-        """
-        if self.order and name == "at" and all(isinstance(value, datetime) and value.tzinfo for value in values):
-            name, values = "at_us", [microseconds("at", value) for value in values]
-        column = next((column for column in self.columns if column.name == name), None)
-        if column and name in (self.ranged, "at_us" if self.order else "") and values:
-            if all(type(value) is int for value in values):
-                numbers = ", ".join(map(str, values))
-                return f"{column.sql} {sign} ({numbers})"
-        elif column and sign in ("=", "IN") and values and all(value in column.words for value in values):
-            texts = ", ".join(f"'{value}'" for value in values)
-            return f"{column.sql} IN ({texts})"
-        return ""
+    def condition(self, name: str, sign: str, *values: int | str) -> str:
+        """Return the SQL that compares a column with integers, or with names of states."""
+        return f"{self.column(name).sql} {sign} ({', '.join(map(repr, values))})"
 
     @property
     def checkpoint_columns(self) -> tuple[str, ...]:

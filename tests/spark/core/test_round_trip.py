@@ -43,6 +43,16 @@ def test_tasks_go_through_spark_from_a_frame_to_their_end(spark, queue):
     assert {(row.name, row.state) for row in read.collect()} == ended
 
 
+def test_a_frame_has_all_rows_after_queries_that_filtered_them_and_those_of_later(spark, queue):
+    for parts in (1, 3):
+        first, second, *_ = (task.id for task in queue.xq.put_many([{"name": name} for name in "abc"]))
+        tasks = spark.read.format("xq").options(**xq.spark.options(queue), partitions=parts).load()
+        assert [tasks.where(f"id = {id}").count() for id in (first, second)] == [1, 1]
+        assert tasks.where(f"id = {first}").union(tasks.where(f"id = {second}")).count() == 2
+        queue.xq.put_many([{"name": "d"}])
+        assert tasks.count() == queue.select().count()
+
+
 def test_a_report_counts_the_last_end_of_each_task(spark, ended, tmp_path):
     report = xq.spark.report(spark, {"</script>": ended}, out=tmp_path / "report")
     (shares,) = report.tables["shares"].collect()

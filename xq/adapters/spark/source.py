@@ -31,8 +31,8 @@ from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
 def options(queue: object, what: What = "tasks", read_from: str | None = None) -> dict[str, str]:
     """Return the options with which `spark.read`, `spark.readStream` and `df.write` reach a model or a tube.
 
-    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. The database applies filters of
-    a whole-number key, `id`, `at`, `at_us` and the state to a reader's rows; Spark applies the others.
+    `spark.read.format("xq").options(**xq.spark.options(Page, "history")).load()`. Spark applies a DataFrame's filters,
+    and the database applies these options.
 
     Further options for a reader:
 
@@ -42,6 +42,7 @@ def options(queue: object, what: What = "tasks", read_from: str | None = None) -
     the DataFrame was first used. In the tasks they read key ranges, if the key is one integer, each at its own moment.
     - `after`: only the history rows after a checkpoint.
     - `since`, `until`: only the history rows from a moment on, and before one: seconds since 1970, or ISO text.
+    - `states`: only the tasks in these states: names, comma-separated.
     - `maxRows`: rows in one batch of a stream.
 
     `read_from` is the URL of a replica of the database, which is read instead: a history of PostgreSQL up to the oldest
@@ -61,14 +62,6 @@ def options(queue: object, what: What = "tasks", read_from: str | None = None) -
     return packed(extract=extract, bulk=pipeline.bulk())
 
 
-SIGNS: Mapping[type[spark.Filter], str] = {
-    spark.EqualTo: "=",
-    spark.GreaterThan: ">",
-    spark.GreaterThanOrEqual: ">=",
-    spark.LessThan: "<",
-    spark.LessThanOrEqual: "<=",
-    spark.In: "IN",
-}
 DUR_US = "dur_us"  # a history's expensive column, read only on request; also the name of that option
 
 
@@ -119,7 +112,8 @@ class Xq(SignedSource):
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         after = tuple(map(int, self.options["after"].split(","))) if self.options.get("after") else ()
-        return BatchReader(self.extract, schema, self.number("partitions"), Part(self.in_time(), after))
+        sql = " AND ".join(filter(None, [self.in_time(), self.in_states()]))
+        return BatchReader(self.extract, schema, self.number("partitions"), Part(sql, after))
 
     def in_time(self) -> str:
         """Return the condition of the options since and until. Raises BadValue."""
@@ -128,10 +122,20 @@ class Xq(SignedSource):
         if found and not self.extract.order:
             raise BadValue(f"{' and '.join(found)} are options of the history: {self.extract.what} have no moment")
         moments = {option: microseconds(option, _moment(option, text)) for option, text in found.items()}
-        return " AND ".join(self.extract.condition("at_us", signs[option], [us]) for option, us in moments.items())
+        return " AND ".join(self.extract.condition("at_us", signs[option], us) for option, us in moments.items())
+
+    def in_states(self) -> str:
+        """Return the condition of the option states. Raises BadValue."""
+        if not (names := [name.strip() for name in self.options.get("states", "").split(",") if name.strip()]):
+            return ""
+        if self.extract.what != "tasks":
+            raise BadValue(f"states is an option of the tasks: filter the {self.extract.what} by a column")
+        if strange := [name for name in names if name not in (known := self.extract.column("xq_state").words)]:
+            raise BadValue(f"there is no state {shown(strange[0])}: they are {', '.join(known)}")
+        return self.extract.condition("xq_state", "IN", *names)
 
     def streamReader(self, schema: StructType) -> HistoryStream:
-        if self.in_time():
+        if self.in_time() or self.in_states():
             raise BadValue("a stream has no since and until: filter its rows by at")
         return HistoryStream(self.extract, schema, self.number("maxRows"), self.number("partitions"))
 
@@ -163,14 +167,7 @@ class BatchReader(Reading, spark.DataSourceReader):
     parts: int
     part: Part
 
-    def pushFilters(self, filters: list[spark.Filter]) -> Iterator[spark.Filter]:
-        for each in filters:
-            values = each.value if isinstance(each, spark.In) else [getattr(each, "value", None)]
-            name, sign = getattr(each, "attribute", ())[-1:], SIGNS.get(type(each))
-            if sign and name and (sql := self.extract.condition(name[0], sign, values)):
-                self.part = self.part._replace(sql=" AND ".join(filter(None, [self.part.sql, sql])))
-            else:
-                yield each
+    # No pushFilters: Spark 4.3 keeps what it has pushed for the DataFrame's later queries, which would lack rows.
 
     def partitions(self) -> list[spark.InputPartition]:
         return [spark.InputPartition(part) for part in self.extract.ranges(self.parts, self.part)]

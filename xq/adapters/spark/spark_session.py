@@ -125,7 +125,6 @@ def offer(spark: SparkSession, source: type[SignedSource]) -> None:
     """Register a source in a session, for options that this process makes."""
     # Activates the session: Spark 4.3 checks the active session, not this one, for sources that are already registered.
     spark.createDataFrame([], "nothing int")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it a reader that can is refused
     spark.dataSource.register(source.signed(master_of(spark)))
 
 

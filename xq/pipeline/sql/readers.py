@@ -19,6 +19,7 @@ from xq.pipeline.scan import SLICE, WHOLE, Checkpoint, Extract, Extracted, Part,
 
 ROWS = 10_000  # fetched at once
 PLACE = ("host", "hostaddr", "port", "unix_socket")  # parameters of which a replica has none but its own
+FARTHEST = 2**63 - 1  # key
 NEAR, WIDER = 10_000, 8  # ids that the first look back goes, and how much farther each next one does
 
 
@@ -185,7 +186,11 @@ class ExtractReader(Extract):
         if bounds is None:
             return [among]
         n = max(n, -((bounds[0] - bounds[1] - 1) // longest)) if longest else n
-        return [known._replace(span=span) for span in parted(bounds, n)]
+        spans = parted(bounds, n)
+        if not self.order:  # Spark plans the ranges of a DataFrame once, and rows of later are in one of them as well
+            spans[0] = (-FARTHEST, spans[0][1])
+            spans[-1] = (spans[-1][0], max(FARTHEST, bounds[1]))
+        return [known._replace(span=span) for span in spans]
 
     def _bounds_now(self) -> tuple[tuple[int, int] | None, str]:
         """Return a history's bounds, and a condition that excludes rows written later."""
