@@ -27,7 +27,7 @@ def postgres(server):
         yield database
 
 
-@pytest.mark.parametrize(("goes", "at"), [("other", 1), ("other", 2), ("other", 3), ("task", 3)])
+@pytest.mark.parametrize(("goes", "at"), [("other", 1), ("other", 2), ("task", 2)])
 def test_install_creates_all_where_another_process_uninstalls_the_last_queue_meanwhile(
     make_shared, monkeypatch, goes, at
 ):

@@ -17,7 +17,7 @@ import pytest
 import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, shared
-from xq.pipeline.copy import Copy
+from xq.pipeline.copy import Copy, Side
 
 WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "sqlite")]
 FEATURES = {
@@ -252,6 +252,22 @@ def test_of_two_calls_at_once_one_moves_the_queue(queues, steps):
             second[0].result()
     assert [*seen(target)] == [*seen(source)]
     assert target.xq.check() == []
+
+
+@both
+def test_a_call_that_begins_while_another_commits_is_told_that_the_queue_has_moved(queues, monkeypatch):
+    source, target = queues
+    fill(source)
+    count = Side.count
+
+    def another_moves_it(side, of):
+        monkeypatch.setattr(Side, "count", count)
+        move(source, target)
+        return count(side, of)
+
+    monkeypatch.setattr(Side, "count", another_moves_it)
+    with pytest.raises(xq.Error, match="Task has moved to there before: nothing is left to do"):
+        move(source, target)
 
 
 @pytest.mark.parametrize("queues", [(*WAYS[0], {"unique": True})], indirect=True)

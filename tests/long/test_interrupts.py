@@ -63,7 +63,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "patient": lambda Task: Task.take(timeout=60),
     "in a transaction": lambda Task: Task.take(),
 }
-KINDS = pytest.mark.parametrize("kind", [Late, KeyboardInterrupt, xq.BadValue])  # the last may be of the application
+KINDS = pytest.mark.parametrize("kind", [Late, KeyboardInterrupt, xq.BadType])  # the last may be of the application
 
 
 @KINDS

@@ -139,9 +139,10 @@ class Copy:
 
     def _check_empty(self) -> None:
         source, target = self.source, self.target
+        rows = target.count(self.table)  # before the counters: another call may commit both meanwhile
         is_installed = target.dialect.name("count") in target.installation.existing()
         has = {tuple(name): n for *name, n in target.counters()} if is_installed else {}
-        if not (has or target.count(self.table)):
+        if not (has or rows):
             return
         # After a copy none of its counters is ever below the source's.
         paused = self._is_marked(source.pause())
