@@ -82,13 +82,12 @@ def test_the_database_applies_the_options_of_states_and_times(spark, make_live):
     Task.take().bury()
     assert {"state", "xq_state", "xq_error"} <= {*frame(spark, Task).columns}
     rows = sorted((row.id, row.at_us) for row in Task.xq.history())
-    middle = rows[2][1]
     for parts in (1, 3):
         for states, left in {"Taken": "a", "Ready, Buried": "bcd", "": "abcd"}.items():
             found = frame(spark, Task, partitions=parts, states=states)
             assert "".join(sorted(row.name for row in found.select("name").collect())) == left
-        since = frame(spark, Task, "history", partitions=parts, since=middle / 1e6, until="2100-01-01")
-        assert {row.id for row in since.collect()} == {id for id, at in rows if at >= middle}
+        since = frame(spark, Task, "history", partitions=parts, since=rows[2][1] / 1e6, until="2100-01-01")
+        assert {row.id for row in since.collect()} == {id for id, at in rows if at >= rows[2][1]}
     assert not frame(spark, Task, "history", until="2000-01-01T00:00:00Z").collect()
 
 
@@ -112,6 +111,8 @@ REFUSED: list[tuple[Any, dict[str, str], str]] = [
     ("history", {"dur_us": "yes"}, "the option dur_us is 'true' or 'false', not 'yes'"),
     ("history", {"since": "yesterday"}, "since is a moment, in seconds since 1970 or as ISO text, not 'yesterday'"),
     ("tasks", {"until": "0"}, "until are options of the history: tasks have no moment"),
+    ("tasks", {"states": "Ready,Gone"}, "there is no state 'Gone': they are"),
+    ("history", {"states": "Ready"}, "states is an option of the tasks: filter the history by a column"),
 ]
 
 

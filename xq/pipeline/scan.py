@@ -30,6 +30,7 @@ class Part(NamedTuple):
 
 
 WHOLE: Final = Part()
+STATE: Final = "xq_state"  # the column of a task's state, as a word
 SLICE: Final = 200_000  # ids of a history that one transaction reads
 
 

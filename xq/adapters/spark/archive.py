@@ -33,11 +33,10 @@ from xq.api import queue_of
 from xq.core.errors import ConfigurationError, Error
 from xq.core.machine import ABSENT
 from xq.pipeline.archive import Archive, Written
-from xq.pipeline.scan import Checkpoint, Extract, quoted
+from xq.pipeline.scan import STATE, Checkpoint, Extract, quoted
 
 RUN, KEY, SINCE = "xq_run", "xq_key", "xq_at_us"  # own columns: the key as in the history, and the time of done
 LAST = "xq_last"
-STATE = "xq_state"
 LONGEST_KEY = 255  # key characters that the history has on every database
 A_DAY = 86_400_000_000  # microseconds
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -25,7 +25,7 @@ from xq.core.clock import microseconds
 from xq.core.errors import BadValue, Error, shown
 from xq.core.kinds import REFUSALS, ErrorKind
 from xq.pipeline.bulk import Bulk, Job
-from xq.pipeline.scan import Checkpoint, Extract, Part, What, parted
+from xq.pipeline.scan import STATE, Checkpoint, Extract, Part, What, parted
 
 
 def options(queue: object, what: What = "tasks", read_from: str | None = None) -> dict[str, str]:
@@ -130,9 +130,9 @@ class Xq(SignedSource):
             return ""
         if self.extract.what != "tasks":
             raise BadValue(f"states is an option of the tasks: filter the {self.extract.what} by a column")
-        if strange := [name for name in names if name not in (known := self.extract.column("xq_state").words)]:
+        if strange := [name for name in names if name not in (known := self.extract.column(STATE).words)]:
             raise BadValue(f"there is no state {shown(strange[0])}: they are {', '.join(known)}")
-        return self.extract.condition("xq_state", "IN", *names)
+        return self.extract.condition(STATE, "IN", *names)
 
     def streamReader(self, schema: StructType) -> HistoryStream:
         if self.in_time() or self.in_states():

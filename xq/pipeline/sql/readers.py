@@ -187,7 +187,7 @@ class ExtractReader(Extract):
             return [among]
         n = max(n, -((bounds[0] - bounds[1] - 1) // longest)) if longest else n
         spans = parted(bounds, n)
-        if not self.order:  # Spark plans the ranges of a DataFrame once, and rows of later are in one of them as well
+        if not self.order:  # Spark plans a DataFrame once; what is put later is in the first range or the last one
             spans[0] = (-FARTHEST, spans[0][1])
             spans[-1] = (spans[-1][0], max(FARTHEST, bounds[1]))
         return [known._replace(span=span) for span in spans]

@@ -13,7 +13,7 @@ from xq.core.errors import BadValue, shown
 from xq.core.kinds import Field
 from xq.core.machine import ELSEWHERE, NAMES
 from xq.pipeline.frames import FRAMED, type_of
-from xq.pipeline.scan import WHATS, Extract, Extracted, What
+from xq.pipeline.scan import STATE, WHATS, Extract, Extracted, What
 from xq.pipeline.sql.readers import ExtractReader
 
 
@@ -52,7 +52,7 @@ class Scans(ABC):
         spelled = f"CASE {status} {cases} END"
         taken = {field.name.lower() for field in fields}
         words = tuple(NAMES.get(s, s) for s in machine.states)
-        names = (name for name in ("state", "xq_state") if name not in taken)
+        names = (name for name in ("state", STATE) if name not in taken)
         columns += [Extracted(name, "STRING", spelled, "STRING", words=words) for name in names]
         stored_key = self.key_in_history.format(dialect.key_in_history(dialect.keys))
         columns.append(Extracted("xq_key", "STRING", stored_key, "STRING", asked=True))
