@@ -223,12 +223,12 @@ def reply(terminal: int, asked: str, keys: bytes) -> None:
 
 
 def test_top_is_refreshed_until_it_is_interrupted(app):
-    xq(app, "put", "app:Page", '{"url": "first"}')
     with on_a_terminal(app, "top", "app:Page", "--every", "0.1") as (terminal, process):
-        read_until(terminal, "first")
-        xq(app, "put", "app:Page", '{"url": "second"}')
-        read_until(terminal, "second")
+        for url in ("first", "second"):
+            xq(app, "put", "app:Page", json.dumps({"url": url}))
+            read_until(terminal, url)
         process.send_signal(signal.SIGINT)
+        read_until(terminal, "\x1b[?1049l")  # it leaves the screen, and would wait for a reader to take that
         assert process.wait(STUCK) == 0
 
 

@@ -34,7 +34,7 @@ class Reaper:
         self._sessions = sessions
         self.more = False  # whether the last run left some that the next one may end
         self._left = math.inf  # how many there were at the last run, if more than a batch
-        self._at = 0.0  # the monotonic time of the last run
+        self._at = 0.0  # the monotonic time at which the last run ended
         self._others = False  # whether sessions of other processes were registered then
         self._orphans_at = 0.0  # the monotonic time of the next search for tasks whose session is not registered
         self._running = threading.RLock()
@@ -44,11 +44,13 @@ class Reaper:
 
         Return whether sessions of other processes were registered at the last run.
         """
-        if self._at < unless_since:  # else without a wait for the batch of another thread
+        if self._at < unless_since:  # or another thread is at it: a take then finds what that run gives back
             with self._running:
                 if self._at < unless_since:
-                    self._at = time.monotonic()
-                    self._others = self._reap()
+                    try:
+                        self._others = self._reap()
+                    finally:
+                        self._at = time.monotonic()
         return self._others
 
     def _reap(self) -> bool:
@@ -64,7 +66,7 @@ class Reaper:
         for session in mine:
             if session.uuid not in ends:
                 sessions.ended_elsewhere(session)
-        orphans = self._orphans(database) if self._at > self._orphans_at else set()
+        orphans = self._orphans(database) if time.monotonic() > self._orphans_at else set()
         ends |= dict.fromkeys(orphans)
         here = {*sessions.leaving, *(session.uuid for session in sessions.live())}
         living = [name for name, seconds in ends.items() if seconds is None and name not in here]
@@ -109,7 +111,8 @@ class Reaper:
 
     def _orphans(self, database: BaseDatabase) -> set[str]:
         """Return the sessions that own tasks of queues and are not registered."""
-        self._orphans_at, begun = self._at + ORPHANS, time.monotonic()
+        begun = time.monotonic()
+        self._orphans_at = begun + ORPHANS
         queues = [each.executor for each in database.installed if each.executor]
 
         def ask(part: Sequence[RunsQueue]) -> list[Row]:
