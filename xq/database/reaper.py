@@ -44,7 +44,7 @@ class Reaper:
 
         Return whether sessions of other processes were registered at the last run.
         """
-        if self._at < unless_since:  # or another thread is at it: a take then finds what that run gives back
+        if self._at < unless_since:  # waits for another thread's run, so that a take then finds the tasks it released
             with self._running:
                 if self._at < unless_since:
                     try:

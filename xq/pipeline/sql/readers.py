@@ -187,7 +187,7 @@ class ExtractReader(Extract):
             return [among]
         n = max(n, -((bounds[0] - bounds[1] - 1) // longest)) if longest else n
         spans = parted(bounds, n)
-        if not self.order:  # Spark plans a DataFrame once; what is put later is in the first range or the last one
+        if not self.order:  # Spark plans a DataFrame once, and later tasks must be in one of its ranges, too
             spans[0] = (-FARTHEST, spans[0][1])
             spans[-1] = (spans[-1][0], max(FARTHEST, bounds[1]))
         return [known._replace(span=span) for span in spans]
