@@ -103,14 +103,13 @@ test-long: $(TEST) ## the rest, by hand: all that takes its time, Spark, browser
 flakes: $(TEST) ## is a test red by chance? Those of tests/guarantees 50 times, and test-all 5 times, beside a busy loop on each core
 	@$(if $(RAM),TMPDIR=$${TMPDIR:-$(RAM)} )$(BIN)/python benchmarks/flakes.py
 
-lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release, how large the house is
+lint: $(LINT) ## style, types, who imports what, stale documents, what breaks programs of the last release
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/breaks.py
-	$(BIN)/python docs/house.py
 
 check: lint test ## lint and test: what to run before each commit
 
@@ -118,8 +117,8 @@ format: $(LINT) ## put the code into the formatter's shape, mend what can be men
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-house: $(UNITS) ## the lines of each folder beside its budget; ARGS=--shrink lowers what is no longer needed
-	@$(BIN)/python docs/house.py $(ARGS)
+house: $(UNITS) ## the lines of each folder
+	@$(BIN)/python docs/house.py
 
 docs: $(LINT) $(DOCS) ## write the generated documents anew, and the site of all documents into build/site
 	$(BIN)/python docs/generate.py
