@@ -125,8 +125,14 @@ def _run(worker: Worker[Any], raises: bool, awaited: Callable[[Any], object]) ->
     calls, source, again = 0, source_of(worker, worker.options.tube), list[Any]()
     identify, tried = worker.queue.parts.named.tasks.identify, attempts.failures.tried
     worker.queue.parts.maintenance.schedules.declare()
+
+    def take() -> list[Any]:
+        if worker.queue.parts.store.in_transaction():  # which may not commit: what follows the commit of an end
+            worker.queue.parts.takes.timers.sweep(within=True)
+        return attempts.take(source, worker.options.batch or 1, 0)
+
     try:
-        while tasks := attempts.take(source, worker.options.batch or 1, 0):
+        while tasks := take():
             again += [task for task in tasks if identify(task)[0] in tried]
             for job in attempts.begin([task for task in tasks if task not in again]):
                 _call(attempts, job, raises, awaited)

@@ -18,6 +18,7 @@ from tests.factories import task, tasks
 from tests.steps import Work, another_program, install_anew, names, processes, until_one_waits_for_a_lock, waiter
 
 server_db = fresh(["postgres", "mariadb"])
+mariadb_db = fresh(["mariadb"])
 GROUPS = {"groups": True, "buried": True}
 REPORT = {"name": "report"}
 
@@ -380,6 +381,45 @@ def test_the_last_end_is_seen_though_the_queue_is_not_maintained_by_who_ends_it(
     group, members = begun(queue, 2)
     queue.transaction(lambda: [queue.ack(queue.take()) for _ in members])
     assert (ready(queue), group.done) == (["report"], True)
+
+
+@pytest.mark.parametrize("by_workers", [False, True])
+def test_groups_and_dependants_end_in_the_transaction_of_a_test(make, run_pending, by_workers):
+    queue = make(GROUPS | {"after": True, "delayed": True}).xq
+    seen = []
+    queue.worker(lambda found: seen.append(found.name))
+    with make.db.atomic() as test:
+        group, members = begun(queue)
+        queue.put(task(name="dependant"), after=members)
+        if by_workers:
+            run_pending(queue)
+            assert seen == ["member", "member", "dependant", "report"]
+        else:
+            for _ in members:
+                queue.ack(queue.take())
+            assert ready(queue) == ["dependant", "report"]
+        assert group.done
+        test.rollback()
+
+
+@pytest.mark.of_peewee("the threads' connections are Peewee's")
+def test_a_transaction_whose_snapshot_lacks_a_member_does_not_end_its_group(server_db):
+    queue = live(server_db)(GROUPS).xq
+    queue.parts.maintenance.stop_maintenance()
+    group, (member,) = begun(queue, 1)
+    with server_db.atomic():
+        assert group.stats()["R"] == 1
+        Work(server_db, lambda: group.put(task(name="added"))).result()
+        queue.ack(queue.take())
+        queue.sweep()
+        assert not group.done
+    assert names(queue.by_state("R")) == ["added"]
+
+
+def test_a_stored_then_does_not_name_the_database_in_which_it_was_made(mariadb_db):
+    begun(live(mariadb_db)(GROUPS).xq)
+    ((stored,),) = mariadb_db.execute_sql("SELECT then_sql FROM task_xq_group").fetchall()
+    assert mariadb_db.database not in stored
 
 
 def test_a_table_may_have_any_name(make):

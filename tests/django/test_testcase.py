@@ -21,6 +21,10 @@ class Order(models.Model):
     name = models.CharField(max_length=50)
     status = models.CharField(max_length=10, default="R")
     runat = models.FloatField(null=True)
+
+@queue(features={"groups": True, "after": True, "delayed": True, "keep": True})
+class Letter(models.Model):
+    name = models.CharField(max_length=50)
 """
 
 CASES = """
@@ -34,7 +38,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase
 from django_tasks import task
-from shop.models import Order
+from shop.models import Letter, Order
 from xq.adapters.django.tasks.models import Task
 from xq.testing import run_pending
 
@@ -72,6 +76,16 @@ class InATransaction(TestCase):
         result.refresh()
         assert result.is_finished and result.attempts == 1, result.errors
         assert sorted(each.name for each in Order.objects.all()) == ["by a task", "data"]
+
+    def test_groups_and_dependants_end_in_its_transaction(self):
+        seen = []
+        Letter.xq.handlers.clear()
+        Letter.xq.worker(lambda letter: seen.append(letter.name))
+        with Letter.xq.group("news", then={"name": "then"}) as news:
+            members = news.put_many([{"name": "a"}, {"name": "b"}])
+        Letter.put({"name": "c"}, after=members)
+        assert run_pending(Letter, raises=True) == 4
+        assert (sorted(seen), news.done) == (["a", "b", "c", "then"], True)
 
     def test_a_take_waits_but_within_a_transaction_of_the_test(self):
         Order.put({"name": "late"}, delay=0.05)
@@ -149,9 +163,9 @@ def project(django_db, tmp_path):
 
 
 def test_queues_work_in_the_test_cases_of_django(project):
-    assert "Ran 9 tests" in project("-W", "error", "-m", "django", "test", "--pattern", "cases.py")
+    assert "Ran 10 tests" in project("-W", "error", "-m", "django", "test", "--pattern", "cases.py")
 
 
 def test_queues_work_in_pytest_with_databases_made_anew_and_kept(project):
     for _ in range(2):
-        assert "10 passed" in project("-m", "pytest", "-q", *PLUGINS, "--reuse-db")
+        assert "11 passed" in project("-m", "pytest", "-q", *PLUGINS, "--reuse-db")

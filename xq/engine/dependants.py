@@ -116,7 +116,7 @@ class Dependants:
         if not getattr(self._settles, "now", False):
             self._settle(self._found([self.tasks.key_of(row) for row in rows]))
 
-    def look(self) -> int:
+    def look(self, within: bool) -> int:
         """Settle what no trigger and no call has: after writes of other programs, lost races and failures."""
         settled, queries = 0, self.executor.dialect.links.queries
         while True:

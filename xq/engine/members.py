@@ -127,14 +127,17 @@ class Members:
             if self.run("may_end_group", group=name):
                 self._settle(name, within=self.executor.dialect.is_local)
 
-    def look(self) -> int:
+    def look(self, within: bool) -> int:
         """End open groups whose last end no call has seen, of up to PER_MOVE. Forget those that were done long ago."""
         found = self.run("open_groups", group=self._looked_at, n=PER_MOVE)
         self._looked_at = found[-1][0] if len(found) == PER_MOVE else ""
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + FORGET_EVERY
             self.forget("forget_groups")
-        return sum(self._settle(name) for name, has_ended in found if has_ended)
+        ended = [name for name, has_ended in found if has_ended]
+        if within:  # the snapshot of an open transaction may lack members that were added since
+            ended = [name for name in ended if not self.run("left_of_group", group=name)]
+        return sum(self._settle(name, within) for name in ended)
 
     def _settle(self, name: str, within: bool = False) -> bool:
         """End a group if none of its members is left, and put its `then`. Return whether it has ended.

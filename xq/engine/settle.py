@@ -28,8 +28,11 @@ class Settler(Protocol):
         On MariaDB it is called after the commit, and opens a transaction itself. On PostgreSQL the triggers settle.
         """
 
-    def look(self) -> int:
-        """Settle what follows ends that no call of xq has seen, each in a transaction. Return how much that was."""
+    def look(self, within: bool) -> int:
+        """Settle what follows ends that no call of xq has seen, each in a transaction. Return how much that was.
+
+        `within`: in the open transaction, too, as the caller asks for it.
+        """
 
 
 class Settling:
@@ -79,9 +82,9 @@ class Settling:
         kind = self.executor.store.classify(error)
         return kind not in (RETRYABLE | {ErrorKind.NOT_DATABASE})
 
-    def look(self) -> int:
+    def look(self, within: bool = False) -> int:
         """Have each settler look, at most every LOOK_EVERY seconds but under a test's clock. Return what they did."""
         if self.executor.clock is None and time.monotonic() < self.next_at:
             return 0
         self.next_at = time.monotonic() + LOOK_EVERY
-        return sum(settler.look() for settler in self.settlers)
+        return sum(settler.look(within) for settler in self.settlers)

@@ -244,11 +244,14 @@ class Timers:
         self.swept_at = time.monotonic()
         return swept
 
-    def sweep(self) -> int:
-        """Move the due tasks until none is left, and delete old history. Return the number of moves."""
+    def sweep(self, within: bool = False) -> int:
+        """Move the due tasks until none is left, and delete old history. Return the number of moves.
+
+        `within`: settle groups in the open transaction, too. A take does not: it would lock them until the commit.
+        """
         moves, swept, self.settling.next_at = 0, None, 0.0
         while swept is None or swept.moved or swept.refreshed or swept.forgotten == PER_MOVE:
-            swept = self._sweep_batch([*self._due(), OLD_HISTORY])
+            swept = self._sweep_batch([*self._due(), OLD_HISTORY], within)
             moves += swept.moved
         return moves
 
@@ -256,7 +259,7 @@ class Timers:
         """Move a batch for each timer whose tasks become ready, and refresh a batch of group heads."""
         return self._sweep_batch({DIRTY_GROUPS} if only_groups else self._readying)
 
-    def _sweep_batch(self, due: Collection[str]) -> Swept:
+    def _sweep_batch(self, due: Collection[str], within: bool = False) -> Swept:
         """Do a batch for each of these duties, and refresh the groups whose tasks it moves."""
         binding, moved, refused, readied = self.executor.open(), 0, 0, 0
         if UNTIMED in due:
@@ -272,7 +275,7 @@ class Timers:
         forgotten = self._forget(binding) if OLD_HISTORY in due else 0
         is_dirty = DIRTY_GROUPS in due or (moved and binding.dialect.moves.has_dirty_groups)
         refreshed = self.refresh_groups() if is_dirty else 0
-        readied += self.settling.look() if SETTLE in due else 0
+        readied += self.settling.look(within) if SETTLE in due else 0
         return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
     def _unheld(self, binding: Binding) -> dict[str, Any] | None:

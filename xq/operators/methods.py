@@ -201,7 +201,7 @@ class Operators(Generic[T]):
 
         Returns how many transitions it made.
         """
-        return self.parts.schedules.fire_due() + self.parts.takes.timers.sweep()
+        return self.parts.schedules.fire_due() + self.parts.takes.timers.sweep(within=True)
 
     # installing
 

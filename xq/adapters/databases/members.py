@@ -64,6 +64,8 @@ class Members:
             "settle": self.terms.side("settle"),
             "of_group": self.of(":group"),
             "unfinished": self.unfinished(),
+            "live": self.terms.in_states(self.live),
+            "afresh": self.terms.afresh,
             "has_ended": self.has_ended(":group", "runs"),
             "its_members_ended": self.has_ended("xq_g.name", "xq_g.runs"),
             "its_others_ended": self.has_ended("xq_g.name", "1"),

@@ -60,6 +60,7 @@ class Records:
     drop_groups = Sql()
     states_of_group = Sql()
     members_of_group = Sql()
+    left_of_group = Sql()
 
     begin_wait = Sql()
     end_wait = Sql()

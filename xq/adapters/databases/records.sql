@@ -200,6 +200,11 @@ SELECT {status}, COUNT(*) FROM {members} WHERE {of_group} AND {unfinished} GROUP
 -- The unfinished members of a group: their keys, and their statuses.
 SELECT {keys}, {status} FROM {members} WHERE {of_group} AND {unfinished}
 
+--: left_of_group
+-- Finds a row if a group has unfinished members, whatever the transaction's snapshot holds.
+SELECT 1 FROM {members} WHERE {of_group} AND {unfinished}
+    AND ({live} OR 0 = (SELECT runs FROM {group_table} WHERE name = :group)) LIMIT 1{afresh}
+
 -- Callers that wait for the end of a task, by the {parts} of its key; {values} are those of a call, and {this_key}
 -- compares both. Triggers write to a wait how the task ended.
 

@@ -98,8 +98,11 @@ class Terms(Language):
         return found
 
     def in_full(self, store: Connections) -> Self:
-        """Return a copy whose SQL finds its tables also where a program finds others by their plain names."""
-        if not self.first_schema:
+        """Return a copy whose SQL finds its tables also where a program finds others by their plain names.
+
+        Where xq itself runs what is stored, it names no database: a restored copy may have another name.
+        """
+        if self.settles:
             return self
         ((here,),) = store.execute(f"SELECT {self.first_schema}")
         return self.in_schema(self.source.schema or here)
