@@ -605,6 +605,10 @@ class AioGroup(Generic[T]):
     stats, dig, kill = of_group(Group[T].stats), of_group(Group[T].dig), of_group(Group[T].kill)
     graph, pause, resume = of_group(Group[T].graph), of_group(Group[T].pause), of_group(Group[T].resume)
 
+    async def set_then(self, then: object) -> None:
+        """Set another `then`, as `group.then = ...`."""
+        await self._call(partial(setattr, self._group, "then", then))
+
     async def failed(self) -> int:
         return await self._call(lambda: self._group.failed)
 

@@ -275,17 +275,14 @@ class Queue(Operators[T]):
         """Return a group of tasks: `with Page.xq.group("import 7", then={"url": "report:7"}) as group: group.put(...)`.
 
         The last end of its members puts `then`, a task of this queue as in `put`, or `(Mail, {...})` of another queue
-        of the database, without options: it has no delay. It is skipped if a task that is not taken has its unique
-        value, and waits for the end of a taken one. With failed="run" a buried member has ended, too. Without a block
-        the result is a handle to a group that was begun, and nothing is read. With `on` the block is part of a
-        caller's transaction. Raises FeatureOff, BadType and BadValue.
+        of the database, without options: it has no delay. It is skipped if a task in a state of `unique` has its value,
+        and waits for the end of a taken one. With failed="run" a buried member has ended, too. Without a block the
+        result is a handle to a group that was begun, and nothing is read. With `on` the block is part of a caller's
+        transaction. Raises FeatureOff, BadType, BadValue, and Duplicate if a group of this name is open.
         """
         if not self.machine.settings.groups:
             self.parts.tasks.options.refuse_event("group")
-        target, task = self.parts, then
-        if isinstance(then, tuple) and len(then) == 2 and (isinstance(then[0], Queue) or hasattr(then[0], "xq")):
-            target, task = queue_of(then[0]).parts, then[1]
-        return Group(self.parts, name, None if task is None else (target, task), failed, on)
+        return Group(self.parts, name, then, failed, on)
 
     def groups(self) -> list[str]:
         """Return the names of the open groups, in order. Raises FeatureOff."""

@@ -9,6 +9,7 @@ import pytest
 
 import xq
 from tests.conftest import fresh, live
+from tests.steps import next_release
 from tests.support.console import visitor
 from xq import serve
 
@@ -364,6 +365,17 @@ def test_what_cannot_be_is_refused(queue):
     with pytest.raises(xq.BadValue, match="xq_after"):
         queue.put({"xq_after": "hold"})
     assert queue.stats().counts["W"] == 0
+
+
+def test_a_release_without_the_feature_is_refused_while_tasks_wait_for_others(make):
+    Task = make(FEATURES, roles=ROLES)
+    parent = Task.xq.put({"name": "parent"})
+    Task.xq.put({"name": "dependant"}, after=parent)
+    release = next_release(Task, features={"delayed": True, "buried": True})
+    with pytest.raises(xq.ConfigurationError, match="wait for others, without 'after' for ever: 1; let them end"):
+        release.install()
+    Task.xq.kill_many(Task.xq.by_state("W"))
+    release.install()
 
 
 def test_without_the_feature_after_is_refused(make):

@@ -15,7 +15,16 @@ import pytest
 import xq
 from tests.conftest import fresh, live
 from tests.factories import task, tasks
-from tests.steps import Work, another_program, install_anew, names, processes, until_one_waits_for_a_lock, waiter
+from tests.steps import (
+    Work,
+    another_program,
+    install_anew,
+    names,
+    next_release,
+    processes,
+    until_one_waits_for_a_lock,
+    waiter,
+)
 
 server_db = fresh(["postgres", "mariadb"])
 mariadb_db = fresh(["mariadb"])
@@ -119,7 +128,7 @@ def test_with_failed_run_a_buried_member_has_ended(queue):
 
 def test_a_name_is_used_again_when_its_group_is_done(queue):
     begun(queue, 1)
-    with pytest.raises(xq.BadValue, match="is open"):
+    with pytest.raises(xq.Duplicate, match="the group 'import' of Task is open"):
         begun(queue)
     queue.ack(queue.take())
     group, _ = begun(queue, 2)
@@ -292,6 +301,82 @@ def test_a_put_into_the_open_block_of_another_thread_is_refused(server_db):
     assert (names(queue.by_state("R")), group.stats()["total"]) == (["member"], 1)
 
 
+def test_a_then_whose_unique_value_a_done_task_holds_is_skipped_and_the_group_says_so(make, caplog):
+    queue = make(GROUPS | {"unique": "RTD", "keep": True}, roles=("runat", "unique", "priority")).xq
+    queue.put({"name": "report", "job": "7"})
+    queue.ack(queue.take())
+    with queue.group("import", then={"name": "report", "job": "7"}) as group:
+        group.put(task(name="member"))
+    with caplog.at_level(logging.WARNING):
+        queue.ack(queue.take())
+        assert ready(queue) == []
+        queue.sweep()
+    assert (group.done, group.wait(0), group.then) == (True, True, "")
+    assert group.stats() == {"R": 0, "T": 0, "B": 0, "done": 1, "failed": 0, "total": 1, "skipped": 1}
+    (told,) = [record.message for record in caplog.records if "the then of" in record.message]
+    assert told == "the then of the group 'import' was not put: another task has its unique value"
+
+
+def test_a_then_that_cannot_be_put_any_more_is_replaced(make):
+    attributes = {"table_name": "report", "made": pw.CharField(default="by a default")}
+    Report = make({}, roles=("priority",), model=None, attributes=attributes)
+    queue = make(GROUPS, model=make.model(table_name="other")).xq
+    with queue.group("import", then=(Report, {"name": "report"})) as group:
+        group.put(task())
+    make.db.execute_sql("ALTER TABLE report RENAME TO renamed")
+    queue.ack(queue.take())
+    queue.sweep()
+    assert (group.done, "report" in group.then) == (False, True)
+    queue.group("import").then = {"name": "another"}
+    assert (ready(queue), group.done) == (["another"], True)
+    with pytest.raises(xq.BadValue, match="is done"):
+        group.then = None
+    with pytest.raises(xq.BadType, match="then is a task"):
+        begun(queue, name="other")[0].then = 7
+    with pytest.raises(xq.NotFound):
+        queue.group("none").then = None
+    queue.group("other").then = None
+    assert (queue.group("other").kill(), queue.group("other").done, ready(queue)) == (2, True, ["another"])
+
+
+@pytest.mark.of_peewee("another program needs Peewee's database")
+def test_a_member_that_leaves_its_group_has_not_ended(make_shared):
+    queue = make_shared(GROUPS).xq
+    group, (_, other, last) = begun(queue, 3)
+    model = queue.parts.store.model
+    queue.ack(queue.take())
+    leave = "UPDATE task SET xq_group = NULL WHERE id = {}"
+    another_program(model._meta.database, leave.format(other.id))
+    counts = {"R": 1, "T": 0, "B": 0, "done": 1, "failed": 0, "total": 2}
+    assert (group.stats(), group.done) == (counts, False)
+    another_program(model._meta.database, leave.format(last.id))
+    assert ready(queue)[-1:] == ["report"]
+    assert (group.done, group.stats()) == (True, counts | {"R": 0, "total": 1})
+
+
+def test_open_groups_refuse_a_release_by_which_they_would_end_otherwise(make):
+    Task = make(GROUPS, roles=("runat", "priority"))
+    Report = make({}, roles=("priority",), model=None, attributes={"table_name": "report"})
+    group, _ = begun(Task.xq, 1)
+    with Task.xq.group("other", then=(Report, {"name": "report"})) as other:
+        other.put(task())
+    words = {"T": "T", "B": "B", "R": "ready"}
+    lost = "task has open groups, {}: 2, 'import', 'other'; let them end"
+    with pytest.raises(xq.ConfigurationError, match=lost.format("whose ends nothing follows without 'groups'")):
+        next_release(Task, features={"buried": True}).install()
+    with pytest.raises(xq.ConfigurationError, match=lost.format("made with other words of statuses")):
+        next_release(Task, statuses=words).install()
+    del words["B"]
+    with pytest.raises(xq.ConfigurationError, match=r"1, 'other'; .*; or set group\(name\).then = None there"):
+        next_release(Report, statuses=words).install()
+    other.then = None
+    next_release(Report, statuses=words).install()
+    group.kill()
+    other.kill()
+    Task.xq.kill_many(Task.xq.by_state("R"))
+    next_release(Task, features={"buried": True}).install()
+
+
 def test_truncate_drops_open_groups_without_then(queue):
     begun(queue, 3)
     queue.truncate()
@@ -406,7 +491,7 @@ def test_groups_and_dependants_end_in_the_transaction_of_a_test(make, run_pendin
 def test_a_transaction_whose_snapshot_lacks_a_member_does_not_end_its_group(server_db):
     queue = live(server_db)(GROUPS).xq
     queue.parts.maintenance.stop_maintenance()
-    group, (member,) = begun(queue, 1)
+    group, _ = begun(queue, 1)
     with server_db.atomic():
         assert group.stats()["R"] == 1
         Work(server_db, lambda: group.put(task(name="added"))).result()
@@ -416,6 +501,7 @@ def test_a_transaction_whose_snapshot_lacks_a_member_does_not_end_its_group(serv
     assert names(queue.by_state("R")) == ["added"]
 
 
+@pytest.mark.of_peewee("the connections are Peewee's")
 def test_a_stored_then_does_not_name_the_database_in_which_it_was_made(mariadb_db):
     begun(live(mariadb_db)(GROUPS).xq)
     ((stored,),) = mariadb_db.execute_sql("SELECT then_sql FROM task_xq_group").fetchall()
@@ -445,10 +531,13 @@ def test_coroutines_have_groups(make_shared):
         assert (await group.paused(), await queue.aio.take()) == (True, None)
         await group.resume()
         await queue.aio.ack(await queue.aio.take())
+        with pytest.raises(xq.BadType, match="then is a task"):
+            await group.set_then(7)
+        await group.set_then({"name": "another"})
         assert (await group.kill(), await group.wait(5), await group.done(), await group.failed()) == (2, True, True, 2)
 
     asyncio.run(run())
-    assert ready(queue) == ["report"]
+    assert ready(queue) == ["another"]
 
 
 @pytest.mark.parametrize("keep", [False, True])

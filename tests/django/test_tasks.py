@@ -33,6 +33,7 @@ from tests.steps import eventually, fail_for
 from tests.support.console import visitor
 from xq import serve
 from xq.adapters.django import enqueue_many, options
+from xq.adapters.django.tasks import group
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.options import TIMED
 from xq.adapters.django.tasks.worker import WorkerDied, run
@@ -105,6 +106,22 @@ def test_a_task_adds_tasks_to_its_group(django_db):
 def test_a_group_needs_its_option(tasks):
     with pytest.raises(xq.ConfigurationError, match='"then": True in OPTIONS'), task_backends["default"].group("news"):
         pass
+
+
+def test_a_group_of_a_backend_that_is_not_xqs_is_refused_by_name(django_db):
+    with backend(OPTIONS={"then": True}):
+        install(django_db)
+        with group("news", then=jobs.note) as news:
+            news.enqueue(jobs.note, "a")
+        with pytest.raises(xq.Duplicate, match="the group 'news' of Task is open"), group("news"):
+            pass
+        news.then = (jobs.note, ["another"])
+        work()
+        assert jobs.seen == ["a", "another"]
+    upgrade_for_this_database()
+    with backend("django_tasks.backends.immediate.ImmediateBackend"):
+        with pytest.raises(xq.ConfigurationError, match="is ImmediateBackend, which has no groups"):
+            group("news")
 
 
 def test_text_that_a_database_has_no_json_for_is_kept(tasks):

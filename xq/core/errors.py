@@ -234,17 +234,18 @@ class LeftOpen(Error):
 
 
 class Duplicate(Error):
-    """Another task has the same value in the role `unique`.
+    """Another task has the same value in the role `unique`, or a group of this name is open.
 
     Call `put(..., on_conflict="skip")` to get the other task, or "replace" to update it. `value` is that value and
     `key` the other task's key, or None if they are not known.
     """
 
-    def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "") -> None:
+    def __init__(self, queue: str, value: Any = None, key: Any = None, advice: str = "", what: str = "task") -> None:
         self.value, self.key = value, key
         holder = "another task" if key is None else f"task {shown(key)}"
         which = "the unique value of this one" if value is None else f"the unique value {shown(value)}"
-        super().__init__(f"{holder} of {queue} already holds {which}{advice}")
+        held = f"{holder} of {queue} already holds {which}"
+        super().__init__((held if what == "task" else f"the {what} {shown(value)} of {queue} is open") + advice)
 
 
 class Full(Error):

@@ -8,15 +8,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from xq.adapters.databases.members import SKIPPED
 from xq.core import time
 from xq.core.compile import Statement
-from xq.core.errors import BadValue, NotFound, shown
+from xq.core.errors import BadValue, Duplicate, NotFound, shown
 from xq.core.kinds import REFUSALS, Row
 from xq.core.values import Parts
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
 
 FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
+FAILED: Final = "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s"
+OPEN: Final = ": take another name, or add to it by group(name).put_many()"
 
 
 class Stored(NamedTuple):
@@ -25,7 +28,7 @@ class Stored(NamedTuple):
     sealed: int
     done: float | None  # seconds since 1970
     runs: int  # whether a buried member has ended
-    then: str | None  # the SQL that the last end runs
+    then: str | None  # the SQL that the last end runs; "" if it was skipped
     total: int
     killed: int
     opened: float
@@ -82,14 +85,9 @@ class Members:
     # how a group begins and grows, in an open transaction
 
     def begin(self, name: str, runs: bool, then: str | None) -> None:
-        """Begin a group, or one that is done anew. Raises BadValue if it is open."""
-        values, is_open = (
-            {"group": name, "runs": int(runs), "then": then},
-            BadValue(
-                f"the group {shown(name)} of {self.tasks.store.name} is open: take another name, or add to it by "
-                "group(name).put_many()"
-            ),
-        )
+        """Begin a group, or one that is done anew. Raises Duplicate if it is open."""
+        values = {"group": name, "runs": int(runs), "then": then}
+        is_open = Duplicate(self.tasks.store.name, name, advice=OPEN, what="group")
         if not self.run("group", group=name):  # without a lock: on MariaDB it would lock a gap
             try:
                 self.run("open_group", **values)
@@ -107,7 +105,13 @@ class Members:
         """Count `n` new members of an open group, and keep it open until the commit. Raises NotFound and BadValue."""
         if self.stored(name, locked=True).done is not None:
             raise BadValue(f"the group {shown(name)} of {self.tasks.store.name} is done: begin it anew in a with block")
+
         self.grow(name, n)
+
+    def follow(self, name: str, then: str | None) -> None:
+        """Have other SQL, or none, follow the last end of an open group. Raises NotFound and BadValue."""
+        self.add(name, 0)  # locks it
+        self.run("follow_group", group=name, then=then)
 
     def grow(self, name: str, n: int) -> None:
         self.run("grow_group", group=name, adding=n)
@@ -155,26 +159,26 @@ class Members:
         if done is not None:
             self.executor.store.after_commit(self._wake)
         if self._failing.pop(name, None) != error and error is not None:
-            self.log.warning(
-                "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s",
-                name,
-                error,
-            )
-        if error is not None:
+            self.log.warning(FAILED if done is None else "the then of the group %r was not put: %s", name, error)
+        if error is not None and done is None:
             self._failing[name] = error
         return done is not None
 
     def _end(self, name: str) -> tuple[float | None, str | None]:
-        """Return when the group was done, if it is, and an error, if PostgreSQL has told one."""
+        """Return when the group was done, if it is, and why its `then` was not put, if it is known."""
         if not self.executor.dialect.settles:
             ((done, error),) = self.run("settle_group", group=name)
-            return done, error if done is None else None
+            if done is not None or error != SKIPPED:
+                return done, error if done is None else None
         found = self.run("lock_group", group=name)  # first: what is read then is no older
         if not found or not self.run("may_end_group", group=name):
             return None, None
         self.run("end_group", group=name)
         if (then := Stored(*found[0]).then) is not None:
-            self.executor.run(self.executor.open().changes(self.executor.store, Statement(then), "put"))
+            put = self.executor.open().changes(self.executor.store, Statement(then), "put")
+            if self.executor.run(put) == [(0,)]:
+                self.run("follow_group", group=name, then="")
+                return 0.0, SKIPPED
         return 0.0, None
 
     def _wake(self) -> None:

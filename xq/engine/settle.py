@@ -29,10 +29,7 @@ class Settler(Protocol):
         """
 
     def look(self, within: bool) -> int:
-        """Settle what follows ends that no call of xq has seen, each in a transaction. Return how much that was.
-
-        `within`: in the open transaction, too, as the caller asks for it.
-        """
+        """Settle what follows ends that no call has seen, `within` an open transaction, too. Return how much it was."""
 
 
 class Settling:

@@ -43,7 +43,7 @@ class Group(Generic[T]):
         self,
         parts: Parts[T],
         name: str,
-        then: tuple[Parts[Any], object] | None = None,
+        then: object = None,
         failed: str | None = None,
         on: object = None,
     ) -> None:
@@ -54,7 +54,8 @@ class Group(Generic[T]):
         if failed not in (None, "run"):
             raise BadValue(f"failed is 'run' (a buried member has ended) or left out, not {shown(failed)}")
         self.name = name
-        self._parts, self._then, self._runs, self._on = parts, then, failed == "run", on
+        self._parts, self._runs, self._on = parts, failed == "run", on
+        self._then = None if then is None else self._target(then)
         self._members: Members = parts.members
         self._put_in_block: int | None = None  # how many members the open block has put; None without one
         self._block = ExitStack()
@@ -114,6 +115,12 @@ class Group(Generic[T]):
             raise BadType(f"then is a task of {mine}, or (Report, {{...}}) with another model: {error}") from None
         return target.inserts.later(task)
 
+    def _target(self, then: Any) -> tuple[Parts[Any], object]:
+        """Return the queue to which a `then` goes, and the task."""
+        is_pair = isinstance(then, tuple) and len(then) == 2
+        parts = getattr(getattr(then[0], "xq", then[0]), "parts", None) if is_pair else None
+        return (parts, then[1]) if parts else (self._parts, then)
+
     def _joining(self) -> AbstractContextManager[None]:
         return nullcontext() if self._on is None else self._parts.store.joining(self._on)
 
@@ -156,6 +163,22 @@ class Group(Generic[T]):
         with self._joining():
             return self._parts.executor.transaction(add)
 
+    @property
+    def then(self) -> str | None:
+        """The SQL that puts `then`; "" if it was skipped, None without one.
+
+        Set another task, as in `Queue.group`, or None, for an open group. Raises BadValue if it is done.
+        """
+        with self._parts.store.bookkeeping():
+            return self._members.stored(self.name).then
+
+    @then.setter
+    def then(self, then: object) -> None:
+        self._then = None if then is None else self._target(then)
+        with self._joining():
+            later = self._later()
+            self._parts.executor.transaction(partial(self._members.follow, self.name, later))
+
     def _as_member(self, task: object) -> object:
         store, field = self._parts.store, self._parts.tasks.table.roles["group"].name
         if store.data(task) is not None:
@@ -169,12 +192,15 @@ class Group(Generic[T]):
         """Return how many members are in each state that is no end, and how many are "done", "failed", in "total".
 
         Failed are the buried ones, and those that went otherwise than by an ack. They are those of its last use.
+        "done" is a number of members: the property `done` says whether the group is done. With "skipped": 1 its `then`
+        was not put, since another task had its unique value.
         """
         with self._parts.store.bookkeeping():
             group, states = self._members.stored(self.name), self._members.states(self.name)
         left = group.killed + sum(states.values())
         total = max(group.total, left)  # a member that was put otherwise is not in the group's own number
-        return {**states, "done": total - left, "failed": group.killed + states.get("B", 0), "total": total}
+        failed, skipped = group.killed + states.get("B", 0), {"skipped": 1} if group.then == "" else {}
+        return {**states, "done": total - left, "failed": failed, "total": total, **skipped}
 
     @property
     def failed(self) -> int:
@@ -183,7 +209,7 @@ class Group(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether the group is done, and its `then` is put."""
+        """Whether the group is done: no member is left, and its `then` is put, or was skipped as `stats` says."""
         with self._parts.store.bookkeeping():
             return self._members.stored(self.name).done is not None
 

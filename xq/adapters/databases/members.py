@@ -6,6 +6,7 @@ from xq.adapters.databases.terms import Terms
 from xq.core.machine import ENDED
 
 FEW = 32  # members: if more are left, an end does not lock the group's row
+SKIPPED = "another task has its unique value"  # what PostgreSQL's function raises if it has not put `then`
 KEPT = 30 * 24 * 3600  # seconds for which a group is kept after it is done
 
 

@@ -51,6 +51,7 @@ class Records:
     held_groups = Sql()
     grow_group = Sql()
     seal_group = Sql()
+    follow_group = Sql()
     settle_group = Sql()
     may_end_group = Sql()
     end_group = Sql()

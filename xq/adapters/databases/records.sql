@@ -154,6 +154,10 @@ UPDATE {group_table} SET total = total + :adding WHERE name = :group
 -- Seal a group: the end of its last member is its own.
 UPDATE {group_table} SET sealed = 1 WHERE name = :group
 
+--: follow_group
+-- Have other SQL follow the last end of a group.
+UPDATE {group_table} SET then_sql = :then WHERE name = :group
+
 --: settle_group
 -- End a group if the last of its members has ended, by a function that the triggers call as well. PostgreSQL alone.
 SELECT done, then_sql FROM {settle}(:group, 0)

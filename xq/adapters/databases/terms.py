@@ -98,11 +98,8 @@ class Terms(Language):
         return found
 
     def in_full(self, store: Connections) -> Self:
-        """Return a copy whose SQL finds its tables also where a program finds others by their plain names.
-
-        Where xq itself runs what is stored, it names no database: a restored copy may have another name.
-        """
-        if self.settles:
+        """Return a copy whose SQL finds its tables also where a program finds others by their plain names."""
+        if self.settles:  # xq itself runs what is stored, also in a copy of the database with another name
             return self
         ((here,),) = store.execute(f"SELECT {self.first_schema}")
         return self.in_schema(self.source.schema or here)

@@ -12,7 +12,7 @@ from xq.adapters.databases.installer.findings import DURATIONS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
-from xq.core.errors import ConfigurationError, FeatureOff, InTransaction
+from xq.core.errors import ConfigurationError, FeatureOff, InTransaction, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
 from xq.core.machine import ABSENT, ENDED, GUARDED, READY
 from xq.core.words import Wording
@@ -23,6 +23,8 @@ DELETED: Final = (
     "the queue %s is installed: the table %s has rows, and %s deletes the row of its task; the feature keep leaves it "
     "in the table when it is done, and zombie for a while"
 )
+END_FIRST: Final = "let them end, or kill() them, by what is installed, and call again"
+OPEN: Final = ("made with other words of statuses", "whose ends nothing follows without 'groups'")
 UNGUARDED: Final = " (the guard refuses that: install the earlier definition with 'guard': 'log' first)"
 BLOCKED: Final = (
     "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
@@ -213,10 +215,11 @@ class Installation(Findings):
                 f"{self.store.name} cannot be installed as this process defines it: {older}. Install it from the newer "
                 f"program; or, to go back to this one, {self.store.downgrades}"
             )
-        history = "" if drop_history else self._lost_history()
-        self._refuse_lost(history and f"{history}. ")  # both at once: nobody changes rows for a change that cannot be
-        if history:
-            raise ConfigurationError(history)
+        refused = [*self._left_open(), *([] if drop_history else filter(None, [self._lost_history()]))]
+        # All at once: nobody changes rows for a change that cannot be.
+        self._refuse_lost("".join(f"{each}. " for each in refused))
+        if refused:
+            raise ConfigurationError(". ".join(refused))
 
     def _refuse_online(self) -> None:
         if unfit := self.installer.not_online(self.store):
@@ -284,6 +287,28 @@ class Installation(Findings):
         known = {role: field for role, field in dialect.source.roles.items() if field.column in there}
         written = ", ".join(f"{dialect.roles[role]} = {values[role]}" for role in known if role in values)
         return f"UPDATE {dialect.table_in_schema} SET {written}"
+
+    def _left_open(self) -> Iterator[str]:
+        """Yield an error for the dependants that would wait for ever, and the groups that would end otherwise."""
+        dialect, there = self.dialect, self._recorded()
+        if dialect.name("after") in self.existing() and "after" not in dialect.machine.roles:
+            rows = f"SELECT DISTINCT {', '.join(dialect.parts)} FROM {dialect.side('after')}"
+            if n := len(self.store.execute(rows)):
+                yield f"{self.store.name} has tasks that wait for others, without 'after' for ever: {n}; {END_FIRST}"
+        puts = f"INSERT INTO {dialect.in_full(self.store).table_in_schema} ("
+        renames = any(dialect.words.get(state, word) != word for state, word in there.get("states", {}).items())
+        for (queue,) in self.store.execute(dialect.shared.queues) if there else ():
+            is_mine, other = queue == dialect.source_name, dialect.of_table(queue.rpartition(".")[2])
+            is_lost = is_mine and not dialect.members
+            if (is_lost or renames) and self.installer.columns_of(self.store, other.name("group")):
+                groups = f"SELECT name, then_sql FROM {other.side('group')} WHERE done IS NULL ORDER BY name"
+                found, unset = (
+                    self._allowed(groups, {}) or [],
+                    "" if is_mine else "; or set group(name).then = None there",
+                )
+                if held := [shown(group) for group, then in found if is_mine or (then or "").startswith(puts)]:
+                    listed = f"{len(held)}, {', '.join(held[:5])}{' ...' * (len(held) > 5)}"
+                    yield f"{queue} has open groups, {OPEN[is_lost]}: {listed}; {END_FIRST}{unset}"
 
     def _lost_history(self) -> str:
         """Return an error if the history has rows, which this definition would drop; "" if not."""

@@ -196,6 +196,7 @@ class Objects(ABC):
         """Return the columns whose changes triggers must see."""
         tube = [self.terms.roles["tube"]] if self.terms.tube_stats else []
         utube = [self.groups.role, *self.groups.watched] if self.groups else []
+        utube += [self.terms.members.role] if self.terms.members else []
         return list(dict.fromkeys([self.terms.roles["status"], *self.terms.keys, *tube, *utube]))
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
@@ -230,6 +231,8 @@ class Objects(ABC):
             "elsewhere": ELSEWHERE,
             "refusal": self.terms.literal(REFUSAL),
         }
+        if members := self.terms.members:
+            known |= {"other_group": self.differ(members.role), "its_group": members.role}
         # SQL that ends a task by its token records this: see docs/howto/plain-sql.md.
         by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.terms.ended(known['old_owner'])}"
         known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"

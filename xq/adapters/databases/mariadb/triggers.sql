@@ -96,6 +96,9 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     IF {was_unfinished} AND new_state = 'X' AND {event_name} <> 'ack' THEN
         UPDATE {group} SET killed = killed + 1 WHERE name = {old_group};
     END IF;
+    IF {was_unfinished} AND {other_group} THEN
+        UPDATE {group} SET total = total - 1 WHERE name = {old_group};
+    END IF;
 --? groups
     {groups}
 --? end

@@ -9,7 +9,7 @@ from pathlib import Path
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
 from xq.adapters.databases.installer.objects import Object, Objects
-from xq.adapters.databases.members import FEW
+from xq.adapters.databases.members import FEW, SKIPPED
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.postgres.postgres_moves import PostgresMoves
 from xq.adapters.databases.shared import ALIVE
@@ -225,6 +225,7 @@ class Triggers(PostgresObjects):
             "few": str(FEW),
             "has_ended": members.has_ended("xq_name", "xq_row.runs"),
             "now": SERVER_TIME,
+            "skipped": self.terms.literal(SKIPPED),
         }
         known["body"] = dollars(f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, 'settle_body', known)}")
         function = self.plain.terms.literal(self.filled_in(TRIGGERS, "settle", known))

@@ -138,6 +138,7 @@ CREATE OR REPLACE FUNCTION {settle}(xq_name text, xq_lost bigint) RETURNS {group
 -- group; without `done`, and with the error in `then_sql`, if that failed; else NULL.
 DECLARE
     xq_row {group};
+    xq_put bigint;
     xq_context text := COALESCE(current_setting('xq.context', true), '');
 BEGIN
     IF (xq_lost > 0) THEN
@@ -164,6 +165,11 @@ BEGIN
         UPDATE {group} SET done = {now} WHERE name = xq_name RETURNING * INTO xq_row;
         IF (xq_row.then_sql IS NOT NULL) THEN
             EXECUTE xq_row.then_sql;
+            GET DIAGNOSTICS xq_put = ROW_COUNT;
+            IF (xq_put = 0) THEN
+                -- The maintenance ends the group, and logs it.
+                RAISE EXCEPTION USING MESSAGE = {skipped};
+            END IF;
         END IF;
     EXCEPTION WHEN OTHERS THEN
         -- The end of the member stands, and the maintenance tries again.
@@ -256,6 +262,9 @@ BEGIN
         IF FOUND THEN {notify} END IF;
     END IF;
 --? members
+    IF ({was_unfinished} AND {other_group}) THEN
+        UPDATE {group} SET total = total - 1 WHERE name = {old_group};
+    END IF;
     IF ({was_unfinished} AND NOT {is_live} AND NOT ({is_unfinished} AND NOT {was_live})) THEN
         PERFORM {settle}({old_group}, CASE WHEN {new} = 'X' AND {event_name} <> 'ack' THEN 1 ELSE 0 END);
     END IF;

@@ -67,7 +67,7 @@ class SqliteObjects(Objects):
         groups = self.groups and self.groups.in_schema("")
         found = []
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
-        wanted["after_update"] = bool(self.links)
+        wanted |= {"after_update": bool(self.links), "update_group": bool(self.terms.members)}
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}

@@ -97,6 +97,12 @@ END
 --: update_utube
 CREATE TRIGGER {name} AFTER UPDATE OF {watched} ON {table} BEGIN {groups} END
 
+--: update_group
+-- A member that leaves its group has not ended.
+CREATE TRIGGER {name} AFTER UPDATE OF {its_group} ON {table} WHEN {was_unfinished} AND {other_group} BEGIN
+    UPDATE {group} SET total = total - 1 WHERE name = {old_group};
+END
+
 --: delete
 CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
 --? counters

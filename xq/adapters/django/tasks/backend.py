@@ -99,17 +99,7 @@ class XQBackend(interface.BaseTaskBackend):
 
         if not asked("then"):
             raise ConfigurationError('group() needs "then": True in OPTIONS of a backend in TASKS, and a migrate then')
-        parts, later = Task.xq.parts, None
-        if then is not None:
-            given: list[Any] = list(then) if isinstance(then, tuple) else [then]
-            task, args, kwargs, *more = given + [None, (), {}][len(given) :]
-            if more or not isinstance(task, interface.Task) or not _is_call(args, kwargs):
-                found = f"a task with {shown(given[1:])}" if isinstance(task, interface.Task) else shown(then)
-                raise BadType(f"then is a task, or (task, args, kwargs) with a list and a dictionary, not {found}")
-            if task.run_after is not None:
-                raise BadValue("the group says when its then runs: leave run_after out")
-            later = parts, self.row(task, args, kwargs)
-        return TaskGroup(self, parts, name, later, failed)
+        return TaskGroup(self, Task.xq.parts, name, then, failed)
 
     def _enqueued_once(self, task: Any, rows: list[dict[str, Any]], to: Any) -> list[Any]:
         """Put the rows whose unique key no unfinished task has. Return the results of all, in this order."""
@@ -150,8 +140,18 @@ class TaskGroup(Group[Any]):
     """A group of tasks of django.tasks."""
 
     def __init__(self, backend: XQBackend, *given: Any) -> None:
+        self._backend, self._parts = backend, given[0]
         super().__init__(*given)
-        self._backend = backend
+
+    def _target(self, then: Any) -> tuple[Any, object]:
+        given: list[Any] = list(then) if isinstance(then, tuple) else [then]
+        task, args, kwargs, *more = given + [None, (), {}][len(given) :]
+        if more or not isinstance(task, interface.Task) or not _is_call(args, kwargs):
+            found = f"a task with {shown(given[1:])}" if isinstance(task, interface.Task) else shown(then)
+            raise BadType(f"then is a task, or (task, args, kwargs) with a list and a dictionary, not {found}")
+        if task.run_after is not None:
+            raise BadValue("the group says when its then runs: leave run_after out")
+        return self._parts, self._backend.row(task, args, kwargs)
 
     def enqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any:
         """Enqueue a task as a member, in the block or into an open group, and return its result."""
@@ -197,6 +197,14 @@ def enqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
     if isinstance(backend, XQBackend):
         return backend.enqueue_many(task, calls)
     return [backend.enqueue(task, args, kwargs) for args, kwargs in _calls(calls)]
+
+
+def group(name: str, then: Any = None, *, failed: Literal["run"] | None = None, backend: str = "default") -> TaskGroup:
+    """Return a group of this backend in TASKS, as `XQBackend.group`. Raises ConfigurationError if it is not xq's."""
+    found = interface.task_backends[backend]
+    if not isinstance(found, XQBackend):
+        raise ConfigurationError(f"TASKS[{backend!r}] is {type(found).__name__}, which has no groups: XQBackend has")
+    return found.group(name, then, failed=failed)
 
 
 async def aenqueue_many(task: Any, calls: Iterable[tuple[Any, Any]]) -> list[Any]:
