@@ -367,13 +367,16 @@ def test_what_cannot_be_is_refused(queue):
     assert queue.stats().counts["W"] == 0
 
 
-def test_a_release_without_the_feature_is_refused_while_tasks_wait_for_others(make):
+def test_a_release_without_the_feature_or_with_other_words_is_refused_while_tasks_wait_for_others(make):
     Task = make(FEATURES, roles=ROLES)
     parent = Task.xq.put({"name": "parent"})
     Task.xq.put({"name": "dependant"}, after=parent)
     release = next_release(Task, features={"delayed": True, "buried": True})
-    with pytest.raises(xq.ConfigurationError, match="wait for others, without 'after' for ever: 1; let them end"):
+    with pytest.raises(xq.ConfigurationError, match="wait for others, which need the feature 'after': 1; let them end"):
         release.install()
+    words = {"R": "ready", "T": "T", "W": "W", "B": "B"}
+    with pytest.raises(xq.ConfigurationError, match="wait for others, made with other words of statuses: 1; let them"):
+        next_release(Task, statuses=words).install()
     Task.xq.kill_many(Task.xq.by_state("W"))
     release.install()
 

@@ -362,7 +362,7 @@ def test_open_groups_refuse_a_release_by_which_they_would_end_otherwise(make):
         other.put(task())
     words = {"T": "T", "B": "B", "R": "ready"}
     lost = "task has open groups, {}: 2, 'import', 'other'; let them end"
-    with pytest.raises(xq.ConfigurationError, match=lost.format("whose ends nothing follows without 'groups'")):
+    with pytest.raises(xq.ConfigurationError, match=lost.format("which need the feature 'groups'")):
         next_release(Task, features={"buried": True}).install()
     with pytest.raises(xq.ConfigurationError, match=lost.format("made with other words of statuses")):
         next_release(Task, statuses=words).install()

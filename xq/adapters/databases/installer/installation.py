@@ -24,7 +24,8 @@ DELETED: Final = (
     "in the table when it is done, and zombie for a while"
 )
 END_FIRST: Final = "let them end, or kill() them, by what is installed, and call again"
-OPEN: Final = ("made with other words of statuses", "whose ends nothing follows without 'groups'")
+UNSET: Final = "; or set group(name).then = None there"
+RENAMED: Final = "made with other words of statuses"
 UNGUARDED: Final = " (the guard refuses that: install the earlier definition with 'guard': 'log' first)"
 BLOCKED: Final = (
     "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
@@ -289,26 +290,27 @@ class Installation(Findings):
         return f"UPDATE {dialect.table_in_schema} SET {written}"
 
     def _left_open(self) -> Iterator[str]:
-        """Yield an error for the dependants that would wait for ever, and the groups that would end otherwise."""
+        """Yield an error for the dependants, and for the open groups, that would end otherwise by this definition."""
         dialect, there = self.dialect, self._recorded()
-        if dialect.name("after") in self.existing() and "after" not in dialect.machine.roles:
+        words = there.get("states", {}).items()
+        renamed = {state for state, word in words if dialect.words.get(state, word) != word}.difference(ENDED)
+        if ((lost := "after" not in dialect.machine.roles) or renamed) and dialect.name("after") in self.existing():
             rows = f"SELECT DISTINCT {', '.join(dialect.parts)} FROM {dialect.side('after')}"
             if n := len(self.store.execute(rows)):
-                yield f"{self.store.name} has tasks that wait for others, without 'after' for ever: {n}; {END_FIRST}"
+                why = "which need the feature 'after'" if lost else RENAMED
+                yield f"{self.store.name} has tasks that wait for others, {why}: {n}; {END_FIRST}"
         puts = f"INSERT INTO {dialect.in_full(self.store).table_in_schema} ("
-        renames = any(dialect.words.get(state, word) != word for state, word in there.get("states", {}).items())
         for (queue,) in self.store.execute(dialect.shared.queues) if there else ():
             is_mine, other = queue == dialect.source_name, dialect.of_table(queue.rpartition(".")[2])
-            is_lost = is_mine and not dialect.members
-            if (is_lost or renames) and self.installer.columns_of(self.store, other.name("group")):
+            lost = is_mine and not dialect.members
+            differs = lost or (bool(renamed) if is_mine else READY in renamed)
+            if differs and self.installer.columns_of(self.store, other.name("group")):
                 groups = f"SELECT name, then_sql FROM {other.side('group')} WHERE done IS NULL ORDER BY name"
-                found, unset = (
-                    self._allowed(groups, {}) or [],
-                    "" if is_mine else "; or set group(name).then = None there",
-                )
+                found = self._allowed(groups, {}) or []
                 if held := [shown(group) for group, then in found if is_mine or (then or "").startswith(puts)]:
+                    why = "which need the feature 'groups'" if lost else RENAMED
                     listed = f"{len(held)}, {', '.join(held[:5])}{' ...' * (len(held) > 5)}"
-                    yield f"{queue} has open groups, {OPEN[is_lost]}: {listed}; {END_FIRST}{unset}"
+                    yield f"{queue} has open groups, {why}: {listed}; {END_FIRST}{UNSET * (not is_mine)}"
 
     def _lost_history(self) -> str:
         """Return an error if the history has rows, which this definition would drop; "" if not."""
