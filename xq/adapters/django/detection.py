@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from django.apps import apps
-from django.core.management.commands import makemigrations, migrate, squashmigrations
+from django.core.management.commands import makemigrations, squashmigrations
 from django.db import DatabaseError, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.backends.sqlite3.schema import DatabaseSchemaEditor
 from django.db.migrations import Migration
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.writer import MigrationWriter
 
 from xq.adapters.databases.migrated import OF_TABLE, TRIGGERS_OF
@@ -20,60 +21,58 @@ from xq.adapters.django.migrations import KEY, InstallQueue, QueueOperation, Uni
 from xq.core.kinds import beside
 from xq.upgrading.build import written
 
+detect = MigrationAutodetector._detect_changes
 alter, remake = BaseDatabaseSchemaEditor._alter_field, DatabaseSchemaEditor._remake_table
 asked: dict[str, bool] = {}  # the options of xq_makemigration, while it runs
 
 
 def patch() -> None:
     """Have Django's commands detect changes of queues, and its schema editor keep their triggers."""
-    base: Any = getattr(
-        makemigrations.Command, "autodetector", makemigrations.MigrationAutodetector
-    )  # since Django 5.2
-    made = base if issubclass(base, QueueDetector) else type("MigrationAutodetector", (QueueDetector, base), {})
-    for command in (makemigrations, migrate):  # a check wants the same for both
-        command.MigrationAutodetector = command.Command.autodetector = made
+    # In the class itself: other packages name it, extend it, and replace it in the modules of commands.
+    MigrationAutodetector._detect_changes = _detect_changes
     makemigrations.MigrationWriter = squashmigrations.MigrationWriter = Writer
     BaseDatabaseSchemaEditor._alter_field, DatabaseSchemaEditor._remake_table = _alter_field, _remake_table
 
 
-class QueueDetector:
-    """A MigrationAutodetector that also compares the queues. For those it adds migrations of their own."""
-
-    def _detect_changes(self: Any, *args: Any, **options: Any) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = super()._detect_changes(*args, **options)  # type: ignore[misc]
-        steps: dict[str, tuple[list[QueueOperation], list[QueueOperation]]] = {}
-        for key in sorted((self.old_model_keys | self.new_model_keys) - self.new_unmanaged_keys):
-            label, name = key
-            model: Any = apps.get_model(label, name) if key in self.new_model_keys else None
-            before = self.from_state.models.get((label, self.renamed_models.get(key, name)))
-            there = before.options.get(KEY) if before else None
-            queue, (first, last) = model and queue_of(model), steps.setdefault(label, ([], []))
-            named = model._meta.object_name if model else before.name
-            is_undefined = there and there.definition is None and not asked.get("definition")
-            if queue and there and self._table_before(label, before.name) != model._meta.db_table:
-                first.append(UninstallQueue(before.name))  # its triggers would stay beside the new ones
-                definition = None if is_undefined else written(queue.parts.definition)
-                operation: Any = InstallQueue(named, online=there.online, definition=definition)
+def _detect_changes(self: Any, *args: Any, **options: Any) -> dict[str, list[Any]]:
+    """Also compare the queues, and add migrations of their own for those."""
+    found: dict[str, list[Any]] = detect(self, *args, **options)
+    steps: dict[str, tuple[list[QueueOperation], list[QueueOperation]]] = {}
+    for key in sorted((self.old_model_keys | self.new_model_keys) - self.new_unmanaged_keys):
+        label, name = key
+        model: Any = apps.all_models[label].get(name) if key in self.new_model_keys else None
+        if model is None and key in self.new_model_keys:
+            continue  # a state that another program has made up
+        before = self.from_state.models.get((label, self.renamed_models.get(key, name)))
+        there = before.options.get(KEY) if before else None
+        queue, (first, last) = model and queue_of(model), steps.setdefault(label, ([], []))
+        named = model._meta.object_name if model else before.name
+        is_undefined = there and there.definition is None and not asked.get("definition")
+        if queue and there and _table_before(self, label, before.name) != model._meta.db_table:
+            first.append(UninstallQueue(before.name))  # its triggers would stay beside the new ones
+            definition = None if is_undefined else written(queue.parts.definition)
+            operation: Any = InstallQueue(named, online=there.online, definition=definition)
+            there = None
+        else:
+            if model and there and there.definition is None and not is_undefined:
                 there = None
-            else:
-                if model and there and there.definition is None and not is_undefined:
-                    there = None
-                operation = next_operation(there, named, queue)
-            if operation is not None:
-                operation.online |= asked.get("online", False)
-                is_first = _is_first(operation, there, before, self.to_state.models.get(key))
-                (first if is_first else last).append(operation)
-        for label, (first, last) in steps.items():
-            if not (first or last):
-                continue
-            migrations = [*_own(label, "xq_first", first), *found.get(label, ()), *_own(label, "xq_last", last)]
-            for one, following in pairwise(migrations):
-                following.dependencies = list({*following.dependencies, (label, one.name)})
-            found[label] = migrations
-        return found
+            operation = next_operation(there, named, queue)
+        if operation is not None:
+            operation.online |= asked.get("online", False)
+            is_first = _is_first(operation, there, before, self.to_state.models.get(key))
+            (first if is_first else last).append(operation)
+    for label, (first, last) in steps.items():
+        if not (first or last):
+            continue
+        migrations = [*_own(label, "xq_first", first), *found.get(label, ()), *_own(label, "xq_last", last)]
+        for one, following in pairwise(migrations):
+            following.dependencies = list({*following.dependencies, (label, one.name)})
+        found[label] = migrations
+    return found
 
-    def _table_before(self: Any, label: str, name: str) -> str:
-        return str(self.from_state.apps.get_model(label, name)._meta.db_table)
+
+def _table_before(self: Any, label: str, name: str) -> str:
+    return str(self.from_state.apps.get_model(label, name)._meta.db_table)
 
 
 def _is_first(operation: Any, there: Any, before: Any, after: Any) -> bool:
