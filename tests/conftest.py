@@ -123,6 +123,7 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "contract/test_names.py": (SQLITE, FAST, ALL),
     "django": (SQLITE,),
     "django/test_round_trips.py": (SQLITE, FAST, ALL),
+    "django/test_tenants.py": (set(), ALL),  # half a minute of migrations
     "inside": (set(), SQLITE),
     "inside/test_lease_steps.py": (SQLITE, ALL),
     "inside/test_round_trips.py": (SQLITE, FAST, ALL),

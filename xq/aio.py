@@ -494,7 +494,7 @@ class Aio(Generic[T]):
                 hash(alike)
             except TypeError:  # for the call itself to refuse
                 return await self._call(partial(self._turns.one, alike, item), undo)
-        if self._block() is not None:
+        if self._block() is not None or not self._queue.parts.store.may_share:
             return await self._call(partial(self._turns.one, alike, item), undo)
         call: Call[Any] = Call(undo, None, alike, item)
         self._turns.add(call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import datetime as dt
 import gc
@@ -10,12 +11,15 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import django
 import pytest
+from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.models.signals import post_save, pre_save
@@ -480,6 +484,51 @@ def test_a_queue_may_be_on_another_database_than_the_default_one(django_db, othe
         assert Task.take().name == "there"
         assert heard == []
     assert heard == ["take"]
+
+
+TENANT = ContextVar("tenant", default="default")
+
+
+class OfTheTenant:
+    """A router that takes the database from a variable of the context."""
+
+    def db_for_write(self, model, **hints):
+        return TENANT.get()
+
+    db_for_read = db_for_write
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+@override_settings(DATABASE_ROUTERS=[f"{__name__}.OfTheTenant"])
+def test_each_call_goes_to_the_database_that_a_router_chooses_by_its_context(django_db, other):
+    Task = django_db.model()
+    upgrade(Task, {"status": "status", "runat": "runat"}, FEATURES)
+
+    def at(tenant: str, call: Any) -> Any:
+        def run() -> Any:
+            TENANT.set(tenant)
+            return call()
+
+        return copy_context().run(run)
+
+    for tenant in ("default", other):
+        with connections[tenant].schema_editor() as editor:
+            editor.create_model(Task)
+        at(tenant, Task.xq.install)
+    for tenant in ("default", other, other):
+        assert at(tenant, partial(Task.put, {"name": tenant}))._state.db == tenant
+    assert [at(tenant, Task.take).name for tenant in (other, "default", other)] == [other, "default", other]
+
+    async def put(tenant: str) -> None:
+        TENANT.set(tenant)
+        await Task.xq.aio.put({"name": tenant})
+
+    async def main() -> None:
+        await asyncio.gather(*(put(tenant) for tenant in ("default", other) * 5))  # in one turn of the loop
+        await sync_to_async(connections.close_all)()
+
+    asyncio.run(main())
+    assert [at(tenant, Task.stats).counts["R"] for tenant in ("default", other)] == [5, 5]
 
 
 @pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)

@@ -102,6 +102,34 @@ def test_a_connection_that_the_server_has_closed_leaves_the_pool(server_shop):
     assert shop.states() == "R"
 
 
+@pytest.mark.parametrize("server_db", ["postgres"], indirect=True)
+def test_calls_follow_the_search_path_of_the_session_that_they_join(server_shop):
+    shop = server_shop
+
+    def of(tenant: str) -> Session:
+        session = Session(shop.engine)
+        session.execute(sa.text(f"SET LOCAL search_path TO {tenant}"))
+        return session
+
+    for tenant in ("acme", "without"):
+        with shop.engine.begin() as connection:
+            connection.exec_driver_sql(f"CREATE SCHEMA {tenant}")
+    with of("acme") as session:
+        shop.Order.metadata.create_all(session.connection())
+        session.connection().connection.cursor().execute(shop.orders.ddl())
+        session.commit()
+    with of("acme") as session:
+        shop.orders.put({}, on=session)
+        session.add(shop.Order(xq_status="R"))
+        session.commit()
+    with of("without") as session, pytest.raises(xq.NotInstalled):
+        shop.orders.put({}, on=session)
+    shop.orders.put({})
+    with of("acme") as session:
+        assert session.scalar(sa.select(sa.func.sum(sa.column("n"))).select_from(sa.table("orders_xq_count"))) == 2
+    assert shop.states() == "R"
+
+
 def test_two_phases_are_refused(server_shop):
     with (
         Session(server_shop.engine, twophase=True) as session,

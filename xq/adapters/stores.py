@@ -503,6 +503,7 @@ class OrmConnections(BaseStore):
         return  # a call uses the function's own connection
 
     no_threads = ""
+    may_share = True
 
     @property
     def is_private(self) -> bool:

@@ -398,6 +398,10 @@ class Connections(Protocol):
     def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
         """Return a coroutine that runs a job as the ORM has coroutines call the database; None if it has no rule."""
 
+    @property
+    def may_share(self) -> bool:
+        """Whether calls of several coroutines may run as one: each would go to the same database and schema."""
+
     def classify(self, error: BaseException) -> ErrorKind:
         """Return the kind of an error."""
 
@@ -445,11 +449,14 @@ class TaskModel(Protocol[T]):
     schema: str
     fields: tuple[Field, ...]
     key: tuple[str, ...]
-    advice: str  # how the table and what the queue needs come into the database
     installs: str  # how the latter does, where the table is there; "" for by Queue.install()
     downgrades: str  # how an older definition comes back
     merged: str  # in a migration: what to do where one of another branch has added what its definition lacks
     needed: Mapping[str, str]  # by role, what fields the ORM has for it
+
+    @property
+    def advice(self) -> str:
+        """How the table and what the queue needs come into the database."""
 
     @property
     def unit(self) -> Unit | None:

@@ -99,6 +99,7 @@ class Binding:
     installation: Installation
     sessions: Sessions  # of this process with that database
     may_fail_to_read: bool  # whether a row may hold what the application's fields cannot read
+    connected: Callable[[Connection], bool]  # as that of `Connections`
     steps: StepCache = field(default_factory=StepCache)  # compiled at first use
 
     def move(
@@ -131,7 +132,7 @@ class Binding:
 def bound_to(
     store: Store[Any], database: Database, definition: Definition, values: Callable[[], dict[str, Any]]
 ) -> Binding:
-    """Compile the definition for the store's current database, and set each new connection up for it from now on."""
+    """Compile the definition for the store's current database."""
     kind = definition.dialects[store.engine]
     dialect = kind(definition.table, definition.machine, definition.words, definition.tube_stats)
     here = ref(database)
@@ -143,11 +144,11 @@ def bound_to(
         dialect.connected(store, connection)
         return True
 
-    store.connected = connected
     return Binding(
         here,
         dialect,
         Installation(store, dialect, definition.structure, definition.wording, values),
         database.sessions,
         store.may_fail_to_read,
+        connected,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.installer.installation import Installation
@@ -39,6 +40,8 @@ class Executor(Transactions):
         self.definition = definition
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
+        # The bindings and the times of their next checks: threads may be in several databases in turn.
+        self._bindings: WeakKeyDictionary[Database, tuple[Binding, float]] = WeakKeyDictionary()
         self.near = EVERYWHERE  # where this process looks with that binding (floors.py)
         self.member: Member | None = None  # joins the database of each binding; None if none is to maintain the queue
         self._review_at = 0.0  # the monotonic time of the next check of the installation
@@ -59,15 +62,22 @@ class Executor(Transactions):
         """
         binding = self.binding
         if binding is None or binding.database() is not self.store.database:  # as `bound`, which each look would enter
-            binding = bound_to(self.store, database := self.database, self.definition, self.values)
+            database = self.database
+            binding, review_at = self._bindings.get(database) or (
+                bound_to(self.store, database, self.definition, self.values),
+                0.0,
+            )
+            self.store.connected = binding.connected
             if self.member is not None:
                 database.join(self.member)
             if installed:
-                if lacking := binding.installation.not_installed():
-                    self.close()
-                    raise lacking
-                self.binding, self.near = binding, EVERYWHERE
-                self._review_at = time.monotonic() + REVIEW
+                if time.monotonic() > review_at:
+                    if lacking := binding.installation.not_installed():
+                        self.close()
+                        raise lacking
+                    review_at = time.monotonic() + REVIEW
+                self._bindings[database] = binding, review_at
+                self.binding, self.near, self._review_at = binding, EVERYWHERE, review_at
         return binding
 
     def begin(self, *, locks: bool = False, reviews: bool = False) -> Begun:
@@ -130,6 +140,7 @@ class Executor(Transactions):
     def close(self) -> None:
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
         self.binding = None
+        self._bindings.clear()
         if self.sessions is not None:
             self.sessions.forget_listed()
 

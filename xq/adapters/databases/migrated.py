@@ -1,4 +1,4 @@
-"""What migrations of an ORM ask and change in a database."""
+"""What an ORM's migrations and its own connections ask and change in a database."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ TRIGGERS_OF = """
     WHERE NOT tgisinternal AND to_regclass(%s) IN (
         SELECT tgrelid UNION SELECT confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = tgrelid)
 """
+# on PostgreSQL, the schemas of the search_path, and those in which it finds a table and the records of queues
+SEARCH_PATH = "SELECT current_schemas(FALSE)"
+_SCHEMA = """(SELECT nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+    WHERE c.oid = to_regclass({}))"""
+SCHEMAS = f"SELECT {_SCHEMA.format('%s')}, {_SCHEMA.format(repr(QUEUES))}"
 WAL = "PRAGMA journal_mode = WAL"
 
 

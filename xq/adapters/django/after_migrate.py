@@ -11,9 +11,9 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
 
-from xq.adapters.django.connections import database_of
-from xq.adapters.django.lookup import queues_of
-from xq.adapters.django.migrations import TOLD, install, installed_in, queue_on
+from xq.adapters.django.connections import database_of, makes_cursors
+from xq.adapters.django.lookup import alias_of, queues_of
+from xq.adapters.django.migrations import TOLD, install, installed_in, queue_on, refused
 from xq.upgrading.build import changes, written
 
 
@@ -38,6 +38,9 @@ def after_migrate(
     planned = [backwards for step, backwards in plan or () if step.app_label == label]
     applied, last = _states(label, using) if own and not flushed else (ProjectState(), ProjectState())
     for each in own:
+        if makes_cursors(connections[using]) and alias_of(each) == using:
+            with refused():  # in this schema, of which the app may have no table
+                each.parts.store.ready()
         name = each.model._meta.model_name
         there, awaited = (installed_in(state, label, name) for state in (applied, last))
         defined = there.definition if there else None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
 from typing import Any, Final
+from weakref import ref
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
@@ -17,6 +18,7 @@ from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
 from xq.adapters.databases.dialects import SHARED
+from xq.adapters.databases.migrated import SCHEMAS, SEARCH_PATH
 from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.stores import Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
@@ -34,6 +36,11 @@ ADVICE: Final = {
     "mariadb": "pip install pymysql, and in the settings: import pymysql; pymysql.install_as_MySQLdb()",
 }
 
+
+OF_TENANTS: Final = (
+    "with django-tenants move its app to SHARED_APPS, and have the tenant as utube, or start a worker for each schema "
+    """by settings with Django's own backend and OPTIONS = {"options": "-c search_path=..."} (docs/howto/tenants.md)"""
+)
 
 # Parameters of a driver's connect() that only Django's own connections use.
 OF_DJANGO: Final = frozenset(
@@ -53,18 +60,40 @@ def where(connection: Any) -> list[object]:
     return [there["NAME"], there["HOST"], there["PORT"]]
 
 
-def database_of(connection: Any) -> Database:
-    """Return the Database for an alias: the same until its settings name another one, such as the test database."""
-    alias, key = connection.alias, (connection.alias, connection.vendor, *where(connection))
+def makes_cursors(connection: Any) -> bool:
+    """Return whether a backend has its own way to make cursors: that of django-tenants sets a search_path for each."""
+    made = [getattr(type(connection), name).__module__ for name in ("cursor", "_cursor")]
+    return not all(module.startswith("django.") for module in made)
+
+
+@cache
+def path_of_threads(alias: str, *there: object) -> Sequence[str]:
+    """Return the schemas in the search_path of a new connection, as the threads of a worker have them."""
+    own = connections.create_connection(alias)
+    try:
+        with own.cursor() as cursor:
+            cursor.execute(SEARCH_PATH)
+            ((path,),) = cursor.fetchall()
+    finally:
+        own.close()
+    return list(path)
+
+
+def database_of(connection: Any, schema: str = "") -> Database:
+    """Return the Database for an alias: the same until its settings name another one, such as the test database.
+
+    There is one more for each schema with tables of xq that new connections do not see.
+    """
+    alias, key = connection.alias, (connection.alias, connection.vendor, *where(connection), schema)
     known: dict[Any, Database] = vars(connections).setdefault("_xq_databases", {})
     if (found := known.get(key)) is None:
-        store = DjangoConnections(f"the database {alias!r}", None, alias)
+        store = DjangoConnections(f"the database {alias!r}", None, alias, schema)
         found = Database.at(known, key, key, lambda: Database(key, store, SHARED))
         settings = connections.settings.get(alias)
         # This thread's connection may be older than a change to the settings, for example in a test. Other threads
         # need theirs, and its sessions, all the same.
         if settings is not None and where(connection) == [settings["NAME"], settings["HOST"], settings["PORT"]]:
-            for other in [other for other in list(known) if other != key and other[0] == alias]:
+            for other in [other for other in list(known) if other[:-1] != key[:-1] and other[0] == alias]:
                 known.pop(other, None)
     return found
 
@@ -98,8 +127,10 @@ class _Kept(PendingCalls):
     """What xq stores with Django's connection."""
 
     at: Sequence[object] | None = None  # the database to which xq opened the connection
+    schema = ""  # in which it was at the last call, or its search_path, if the backend sets one
 
-    def __init__(self) -> None:
+    def __init__(self, wrapper: Any) -> None:
+        self.makes_cursors = makes_cursors(wrapper)
         self.connections: dict[DjangoConnections, Connection] = {}
 
 
@@ -157,13 +188,16 @@ class _SeenConnection(Connection):
 class DjangoConnections(OrmConnections):
     """Django's connections to a database, or to a model's, as `xq.core.connections.Connections`.
 
-    The database is `using`; None asks the routers at each call where to write the model.
+    The database is `using`; None asks the routers at each call where to write the model. `apart`: the schema, if new
+    connections do not see its tables.
     """
 
-    def __init__(self, name: str, model: type[models.Model] | None, using: str | None) -> None:
+    def __init__(self, name: str, model: type[models.Model] | None, using: str | None, apart: str = "") -> None:
         self.name = name
         self.model: Any = model
         self.using = using
+        self.apart = apart
+        self._apart: dict[str, str] = {}  # the same of the model's table, by `_Kept.schema`
         vendor = self.connection.vendor
         if vendor not in ENGINES:
             raise ConfigurationError(f"{self.name} is on {vendor}; xq speaks {', '.join(ENGINES)}")
@@ -191,7 +225,9 @@ class DjangoConnections(OrmConnections):
             connection = self.connection
         except ConnectionDoesNotExist:
             return None
-        return database_of(connection) if self._speaks(connection) else None
+        if not self._speaks(connection):
+            return None
+        return database_of(connection, self.apart or (self._apart.get(self.seen_in, "") if self._apart else ""))
 
     @property
     def engine(self) -> str:
@@ -219,7 +255,9 @@ class DjangoConnections(OrmConnections):
         if within is None or connection is None or connection.raw is not wrapper.connection:
             connection = self._open()
             within = self._within()
-        if "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
+        if kept.makes_cursors:
+            self._follow(wrapper, kept, connection)
+        elif "cursor" in vars(wrapper):  # a test or a profiler has replaced it, to forbid the database or to observe it
             wrapper.cursor().close()
         if not within and not wrapper.autocommit and self._engine != "postgres":
             # sqlite3 itself begins a transaction before some statements only, and pymysql does not learn about one from
@@ -237,12 +275,43 @@ class DjangoConnections(OrmConnections):
             return _SeenConnection(self, _Seen(driver, wrapper), connection)
         return connection
 
+    @property
+    def seen_in(self) -> str:
+        """In which schema the connection was at the last call of this thread, if the backend sets one; else ""."""
+        return self._kept(self.connection).schema
+
+    def _follow(self, wrapper: Any, kept: _Kept, connection: Connection) -> None:
+        """Have the backend prepare the connection as for its own statements, and find out which table they would meet.
+
+        Raises ConfigurationError if xq's own tables are found in another schema than the model's.
+        """
+        with wrapper.cursor() as cursor:
+            if self._engine != "postgres":
+                return
+            if (here := getattr(wrapper, "schema_name", None)) is None:  # django-tenants saves the query
+                cursor.execute(SEARCH_PATH)
+                ((path,),) = cursor.fetchall()
+                here = ", ".join(path)
+        kept.schema = here
+        if self.model is not None and here not in self._apart:
+            table = wrapper.ops.quote_name(self.model._meta.db_table)
+            ((mine, ours),) = connection.execute(SCHEMAS, [table])
+            if None not in (mine, ours) and mine != ours:
+                raise ConfigurationError(
+                    f"{self.name} is in the schema {mine}, and in {here} xq's own tables are found in {ours}, where it "
+                    "is not a queue: the apps of all queues belong into one schema, with django-tenants into "
+                    "SHARED_APPS (docs/howto/tenants.md)"
+                )
+            if mine is not None:
+                self._apart[here] = "" if mine in path_of_threads(wrapper.alias, *where(wrapper)) else mine
+        connection.database = ref(self.database)
+
     def errors(self) -> Any:
         return self.connection.wrap_database_errors
 
     @staticmethod
     def _kept(wrapper: Any) -> _Kept:
-        kept: _Kept = vars(wrapper).setdefault("_xq_kept", _Kept())
+        kept: _Kept = vars(wrapper).get("_xq_kept") or vars(wrapper).setdefault("_xq_kept", _Kept(wrapper))
         return kept
 
     @staticmethod
@@ -394,7 +463,17 @@ class DjangoConnections(OrmConnections):
         # In one thread, the request's or the test case's: Django's own asynchronous methods run there.
         return sync_to_async(job)()
 
+    @property
+    def may_share(self) -> bool:  # type: ignore[override]
+        # Routers and backends go by a variable of the coroutine's context, or of its request's thread.
+        return not (self._kept(self.connection).makes_cursors or (self.using is None and router.routers))
+
     def connector(self) -> Connector:
+        if self.apart:
+            raise ConfigurationError(
+                f"in the schema {self.apart} a queue has no takes, waits and workers in this process, whose own "
+                f"connections do not see it: {OF_TENANTS}"
+            )
         kind, settings, alias = type(self.connection), self.connection.settings_dict, self.connection.alias
         # A pool has its connections for the application's threads.
         options = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
@@ -404,6 +483,8 @@ class DjangoConnections(OrmConnections):
             """Connect as Django does, by the methods of the application's backend and with its signal."""
             own = kind(settings, alias)
             own.connect()
+            if makes_cursors(own):
+                own.cursor().close()
             return own.connection
 
         errors = (DjangoError, self.connection.Database.Error)

@@ -21,7 +21,7 @@ from django.db.models.fields.related_descriptors import ForeignKeyDeferredAttrib
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.signals import post_init, pre_init
 
-from xq.adapters.django.connections import DjangoConnections
+from xq.adapters.django.connections import OF_TENANTS, DjangoConnections
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.django.stale_saves import guard
 from xq.adapters.stores import OrmModel
@@ -104,7 +104,11 @@ class DjangoStore(OrmModel[M], DjangoConnections):
         "manage.py makemigrations and migrate install the queue as its model defines it; where processes differ, give "
         "all of them the same definition first"
     )
-    advice = "manage.py migrate makes the table, and installs the queue"
+
+    @property
+    def advice(self) -> str:
+        advice, here = "manage.py migrate makes the table, and installs the queue", self.seen_in
+        return f"{advice}, in the schema {here}. Where each tenant's schema has one: {OF_TENANTS}" if here else advice
 
     def __init__(self, model: type[M], using: str | None = None) -> None:
         if not (isinstance(model, type) and issubclass(model, models.Model)):
