@@ -509,6 +509,21 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     # Django
     Mutant(
+        "a put goes past the cursor of the backend, into the schema of another tenant",
+        "xq/adapters/django/connections.py",
+        "        if kept.makes_cursors:\n",
+        "        if kept.makes_cursors and connection.raw is None:\n",
+        "django/test_tenants.py::test_a_put_goes_into_the_schema_that_django_would_write_to_in_any_thread_and_coroutine",
+        tier="rest",
+    ),
+    Mutant(
+        "puts of several contexts go to the database of one of them",
+        "xq/aio.py",
+        " or not self._queue.parts.store.may_share:",
+        ":",
+        "django/test_store.py::test_each_call_goes_to_the_database_that_a_router_chooses_by_its_context",
+    ),
+    Mutant(
         "save() of a stale instance moves its task back",
         "xq/adapters/django/stale_saves.py",
         "return _Itself(field.column) if unchanged else written",
