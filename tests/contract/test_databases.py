@@ -222,6 +222,16 @@ def test_a_schema_that_is_set_by_request_is_refused_at_the_first_take(kind, is_i
                 assert Task.xq.count("R") == 1
 
 
+def test_another_server_that_speaks_postgresqls_protocol_is_refused_by_name():
+    with database_on(SERVERS["postgres"]) as (server, name):
+        with closing(server.peewee(name, options="-c search_path=public,pg_catalog")) as db:
+            db.execute_sql(
+                "CREATE FUNCTION version() RETURNS text LANGUAGE sql AS $$ SELECT 'PostgreSQL 15.2-YB-2.25.1'::text $$"
+            )
+            with pytest.raises(xq.ConfigurationError, match=r"lacks .* LISTEN \(PostgreSQL 15\.2-YB"):
+                Maker(db)()
+
+
 def test_a_status_of_postgresqls_enum_is_refused_and_one_of_mariadbs_works(subtests):
     makes = {
         "postgres": [

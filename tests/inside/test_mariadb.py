@@ -11,9 +11,19 @@ import peewee as pw
 import pytest
 
 import xq
-from tests.conftest import SERVERS, database_on, live
+from tests.conftest import SERVERS, Maker, database_on, live
 from tests.factories import task
-from tests.steps import STUCK, Work, another_program, eventually, is_exact, until_one_waits_for_a_lock, waiter
+from tests.servers import MariaDB
+from tests.steps import (
+    STUCK,
+    Work,
+    another_program,
+    eventually,
+    is_exact,
+    run_script,
+    until_one_waits_for_a_lock,
+    waiter,
+)
 from tests.support.wait import take
 from xq.adapters.databases import server_notifier
 from xq.adapters.databases.mariadb.mariadb_language import MariadbLanguage
@@ -230,3 +240,24 @@ def test_a_take_looks_again_for_a_task_whose_row_a_take_of_other_tubes_locks_in_
         monkeypatch.setattr("xq.engine.take.time.sleep", lambda seconds: another.rollback())
         taken = Task.take(tube="mail")
     assert taken.id == put.id
+
+
+def test_a_user_who_may_create_no_trigger_beside_a_binary_log_is_told_so_before_anything_is_made():
+    with MariaDB(log_bin="bin") as server:
+        server.create("app")
+        with closing(server.peewee("app")) as mine, closing(server.peewee("app", user="root")) as administrators:
+            Task: Any = Maker(mine).model()
+            mine.create_tables([Task])
+            queue = xq.upgrade(Task, {"status": "status"})
+            with pytest.raises(xq.ConfigurationError, match=(remedy := "SET GLOBAL log_bin_trust_function_creators")):
+                queue.install()
+            assert remedy in str(queue.install(plan=True))
+            assert [each for each in mine.get_tables() if "xq" in each] == []
+            run_script(administrators, queue.ddl())
+            queue.install()
+            server.run("SET GLOBAL log_bin_trust_function_creators = 1")
+            queue.uninstall()
+            queue.install()
+            Task.put(task())
+            assert Task.take().ack()
+            assert queue.check() == []

@@ -175,7 +175,12 @@ def test_what_is_no_model_no_clock_and_no_decorator_is_refused(make):
 
 @pytest.mark.parametrize(
     ("base", "words"),
-    [("SqliteQueueDatabase", "no transactions"), ("APSWDatabase", "apsw"), ("AsyncDatabaseMixin", r"Model\.xq\.aio")],
+    [
+        ("SqliteQueueDatabase", "no transactions"),
+        ("APSWDatabase", "apsw"),
+        ("AsyncDatabaseMixin", r"Model\.xq\.aio"),
+        ("CockroachDatabase", "LISTEN"),
+    ],
 )
 def test_a_class_of_playhouse_that_works_in_another_way_is_refused_by_name(base, words):
     mixin = type(base, (), {"__module__": "playhouse.other"})  # the modules need packages that are not installed

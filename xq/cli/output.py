@@ -39,6 +39,10 @@ class Extra(Text):
         return made
 
 
+class Verbatim(str):
+    """A text for another program, which is printed as it is."""
+
+
 class Answer(NamedTuple):
     """A command's answer: a document for --json, what people see of it, words for stderr, and an exit code.
 
@@ -84,9 +88,12 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
 
 def lines_of(lines: Iterable[Any], width: int) -> Iterator[str]:
-    """Yield lines, also from tables, without control characters."""
+    """Yield lines, also from tables, without control characters, which SQL may need."""
     for line in lines:
-        yield from [printable(line)] if isinstance(line, str) else table(line, width)
+        if isinstance(line, Verbatim):
+            yield line
+        else:
+            yield from [printable(line)] if isinstance(line, str) else table(line, width)
 
 
 class _Column(NamedTuple):

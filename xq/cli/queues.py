@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from xq.cli import options as o
-from xq.cli.output import Answer, ask, moment, say, shown, spent
+from xq.cli.output import Answer, Verbatim, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public, queue_named
 from xq.core import time
 from xq.core.errors import Error
@@ -203,7 +203,7 @@ def check(queue: Queue) -> Answer:
 
 def ddl(queue: Queue, uninstall: o.Uninstall = False, views: o.Views = False) -> Answer:
     """Print the SQL that install runs, to keep the text in your own migration."""
-    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall, views=views))}, [sql.removesuffix("\n")])
+    return Answer({"ddl": (sql := queue.ddl(uninstall=uninstall, views=views))}, [Verbatim(sql.removesuffix("\n"))])
 
 
 def copy(

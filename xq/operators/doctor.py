@@ -205,8 +205,6 @@ class Doctor(Inspection):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
         for line in retried(self.executor.store, binding.installation.untimed):
             yield Finding(line, "run this statement, unless an ack with delay=math.inf keeps them")
-        for name, kind in binding.installation.changed().items():
-            yield Finding(f"the {kind} {name} is not as install() left it", f"xq install {self.target}")
         now = self.snapshot()
         yield from self._of_takers(now)
         often = self.questions.often_taken

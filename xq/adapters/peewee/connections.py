@@ -35,10 +35,11 @@ ENGINES: Mapping[str, type[pw.Database]] = {
     "mariadb": pw.MySQLDatabase,
 }
 
-# playhouse classes that do not work as their drivers do, and why.
+# playhouse classes that do not work as their drivers or servers do, and why.
 UNSUPPORTED: Mapping[str, str] = {
     "SqliteQueueDatabase": "which has no transactions: take SqliteDatabase, with a timeout=",
     "APSWDatabase": "whose driver is apsw: take SqliteDatabase",
+    "CockroachDatabase": "whose server has neither PostgreSQL's triggers nor LISTEN: take PostgreSQL",
     "AsyncDatabaseMixin": "which only coroutines may call: take Peewee's own class of this database, and "
     "call the queue by Model.xq.aio",
 }

@@ -271,12 +271,19 @@ class Findings:
         return None if rows is None else dict(map(tuple, rows))
 
     def changed(self) -> dict[str, str]:
-        """Return the kinds, by name, of changed indexes and triggers: those not as install() makes and leaves them."""
+        """Return the kinds, by name, of changed indexes and triggers: those not as install() makes and leaves them.
+
+        A hash alone says what has changed since: a script on its way to the database may have been changed before.
+        """
         if (made := self._made()) is None:
             return {}
         items = {item.name: item for item in self.installer.objects.mine() if item.kind != "table"}
         there = self.store.execute(self.installer.hashes(items.values()))
-        return {name: items[name].kind for name, hash in there if made.get(name) != hash}
+        return {
+            name: items[name].kind
+            for name, hash, body, here in there
+            if made.get(name) != hash or not body.endswith(here.join(items[name].body))
+        }
 
     def is_whole(self) -> bool:
         """Return whether install() has nothing to do."""
@@ -347,7 +354,7 @@ class Findings:
         return [*features, *roles, *statuses, *others]
 
     def check(self) -> list[str]:
-        """Return the messages of `missing`, and one for each wrong counter. Reads the whole table."""
+        """Return the messages of `missing`, and one for each changed object and counter. Reads the whole table."""
         return [line for lines, _ in self.problems() for line in lines]
 
     def problems(self) -> Iterator[tuple[list[str], str]]:
@@ -361,6 +368,8 @@ class Findings:
         yield self._left(), "DROP TRIGGER, after a look at each"
         if missing or not columns:
             return  # there are no counters, or those of another definition, or not all rows are seen
+        changed = [f"the {kind} {name} is not as install() makes it" for name, kind in sorted(self.changed().items())]
+        yield changed, "xq install TARGET"
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:

@@ -118,6 +118,7 @@ class Installation(Findings):
                 if self.is_whole():  # else another process has uninstalled it since
                     self.record()
                     return
+        self._refuse_user()
         self.refuse()
         is_new = not self._recorded()
         steps = Installing(self, online and not self.dialect.is_local, self._count)
@@ -187,6 +188,14 @@ class Installation(Findings):
 
     def refuse_all(self, online: bool = False, downgrade: bool = False) -> None:
         """Raise ConfigurationError for all that install() refuses before it changes anything."""
+        self._refuse_user()
+        self._refuse_definition(online, downgrade)
+
+    def _refuse_user(self) -> None:
+        if denied := self.installer.denied(self.store):
+            raise ConfigurationError(f"{self.store.name} cannot be installed: {denied}")
+
+    def _refuse_definition(self, online: bool = False, downgrade: bool = False) -> None:
         self.check_statuses()
         self.refuse()
         if online:
@@ -195,15 +204,17 @@ class Installation(Findings):
             self._admit(downgrade=downgrade)
 
     def refuse_if_reached(self) -> list[str]:
-        """Raise what install() raises, and return SQL that drops what an earlier definition had, but its history.
+        """Raise what install() raises, and return SQL that drops what an earlier definition had, or had otherwise.
 
-        Do nothing if the database does not answer.
+        The history stays. Do nothing if the database does not answer.
         """
         history = self.installer.objects.drop("table", self.dialect.name("history"))
         try:
             if not self.missing_columns() and self.missing():
-                self.refuse_all()
-            return [sql for sql in self.stale() if sql != history]
+                self._refuse_definition()  # another user may run the SQL
+            changed = self.changed()
+            others = [item.drop for item in self.installer.objects.mine() if changed.get(item.name) == "index"]
+            return [sql for sql in [*self.stale(), *others] if sql != history]
         except Exception as error:
             if isinstance(error, ConfigurationError) or self.store.classify(error) not in OUTCOME_UNKNOWN:
                 raise

@@ -46,6 +46,10 @@ class Installer(ABC):
         for (why,) in store.execute(self.no_table):
             raise ConfigurationError(f"{store.name} cannot be installed: {self.terms.source.name} {why}")
 
+    def denied(self, store: Connections) -> str:
+        """Return why this user cannot create what installing creates, or ""."""
+        return ""
+
     @abstractmethod
     def unfit(self, store: Connections) -> str | None:
         """Return a message if the database or the table is not as `prepare` requires or leaves it, else None."""
@@ -63,7 +67,11 @@ class Installer(ABC):
     @property
     @abstractmethod
     def definitions(self) -> str:
-        """A query for indexes and triggers: (name, the SQL that creates it as the database shows it)."""
+        """A query for indexes and triggers: (name, shown, body, here).
+
+        `shown` is the SQL that creates one as the database shows it, `body` what it keeps of that letter by letter, and
+        `here` the name of the first schema as it stands in a body.
+        """
 
     @staticmethod
     def hashed(made: str, shown: str) -> str:
@@ -71,7 +79,7 @@ class Installer(ABC):
         return f"{made} || {shown}"  # SQLite has no hash functions
 
     def hashes(self, items: Iterable[Object]) -> str:
-        """Return a query for (name, hash): these indexes and triggers, if the database has them.
+        """Return a query for (name, hash, body, here): these indexes and triggers, if the database has them.
 
         A hash covers the SQL that creates one, and what the database then shows for it.
         """
@@ -79,8 +87,8 @@ class Installer(ABC):
         digests = {item.name: sha256("\n".join(item.create).encode()).hexdigest() for item in items}
         cases = " ".join(f"WHEN {literal(name)} THEN {literal(digest)}" for name, digest in digests.items())
         return (
-            f"SELECT name, {self.hashed(f'CASE name {cases} END', 'shown')} AS hash FROM ({self.definitions}) AS there "
-            f"WHERE name IN ({', '.join(map(literal, digests))})"
+            f"SELECT name, {self.hashed(f'CASE name {cases} END', 'shown')} AS hash, body, here "
+            f"FROM ({self.definitions}) AS there WHERE name IN ({', '.join(map(literal, digests))})"
         )
 
     def noting(self, items: Sequence[Object]) -> list[str]:
@@ -88,7 +96,8 @@ class Installer(ABC):
         literal, queue = self.terms.literal, self.terms.literal(self.terms.source_name)
         names = ", ".join(literal(item.name) for item in items)
         hashes = self.hashes(item for item in items if item.kind != "table")
-        tables = "".join(f" UNION ALL SELECT {literal(item.name)}, ''" for item in items if item.kind == "table")
+        named = [literal(item.name) for item in items if item.kind == "table"]
+        tables = "".join(f" UNION ALL SELECT {name}, '', '', ''" for name in named)
         return [
             f"DELETE FROM {OBJECTS} WHERE queue = {queue} AND name IN ({names})",
             f"INSERT INTO {OBJECTS} (queue, name, hash) SELECT {queue}, name, hash FROM ({hashes}{tables}) AS made",

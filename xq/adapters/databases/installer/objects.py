@@ -30,6 +30,7 @@ class Object:
     name: str
     create: tuple[str, ...]
     drop: str
+    body: tuple[str, ...] = ()  # how its text ends in the database; where a part ends, the first schema's name stands
 
 
 class Objects(ABC):
@@ -153,7 +154,11 @@ class Objects(ABC):
     def made(self, kind: str, suffix: str, *create: str) -> Object:
         """Return this queue's object, with the SQL that creates it."""
         name = self.terms.name(suffix)
-        return Object(kind, name, create, self.drop(kind, name))
+        return Object(kind, name, create, self.drop(kind, name), (self.body(kind, name, *create[-1:]),))
+
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        """Return the end of an object's SQL that the database keeps letter by letter; "" if there is none."""
+        return ""
 
     @property
     def jobs(self) -> Object:

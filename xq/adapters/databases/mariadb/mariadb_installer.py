@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
@@ -18,6 +19,7 @@ from xq.core.kinds import OUTCOME_UNKNOWN
 UNSEEN = 1227  # the number of the error: no right to see what is there
 ALONE = "the metadata lock alone: reads and writes wait, for a moment"  # how a step changes the table
 AT_BOTH_ENDS = "the metadata lock alone, for a moment at its beginning and at its end: reads and writes go on between"
+MAKES_TRIGGERS = re.compile(r"GRANT (ALL PRIVILEGES|.*\bSUPER\b).* ON \*\.\*")
 BAD_MODES = frozenset({"ORACLE", "EMPTY_STRING_IS_NULL"})
 
 
@@ -36,6 +38,16 @@ class MariadbInstaller(ServerInstaller):
         f"WHERE table_name = '{QUEUES}' AND table_schema <> DATABASE() ORDER BY table_schema"
     )
     from_there = "connect to the database"
+
+    def denied(self, store: Connections) -> str:
+        ((distrusts,),) = store.execute("SELECT @@log_bin AND NOT @@log_bin_trust_function_creators")
+        if distrusts and not any(MAKES_TRIGGERS.match(grant) for (grant,) in store.execute("SHOW GRANTS")):
+            return (
+                "the server has a binary log, and then creates no trigger for a user without the right SUPER (error "
+                "1419). Have the administrator SET GLOBAL log_bin_trust_function_creators = 1, and write that into the "
+                "server's configuration, or have a user with SUPER run the SQL that ddl() returns"
+            )
+        return ""
 
     def checks(self, store: Connections) -> Iterable[Sequence[str]]:
         status = self.terms.literal(self.terms.source.roles["status"].column)
@@ -209,9 +221,11 @@ class MariadbInstaller(ServerInstaller):
     def definitions(self) -> str:
         return (
             "SELECT index_name AS name, CONCAT(MIN(non_unique), GROUP_CONCAT(column_name, COALESCE(sub_part, '') "
-            f"ORDER BY seq_in_index)) AS shown FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
-            "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)) "
-            f"FROM information_schema.triggers WHERE {self._of_mine} UNION ALL SELECT table_name, view_definition "
+            f"ORDER BY seq_in_index)) AS shown, '' AS body, '' AS here "
+            f"FROM information_schema.statistics WHERE {self._mine} GROUP BY name "
+            "UNION ALL SELECT trigger_name, CONCAT(action_timing, event_manipulation, TRIM(action_statement)), "
+            f"TRIM(action_statement), '' FROM information_schema.triggers WHERE {self._of_mine} "
+            "UNION ALL SELECT table_name, view_definition, '', '' "
             f"FROM information_schema.views WHERE table_schema = {self.terms.schema}"
         )
 

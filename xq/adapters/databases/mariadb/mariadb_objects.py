@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from xq.adapters.databases.groups import GroupChange, Groups
@@ -83,6 +84,11 @@ class MariadbObjects(Objects):
             "listed": listed,
         }
         return self.filled_in(TABLES, "stored_column", values).rstrip(";")
+
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        # information_schema shows an escaped backslash as one, and what is beyond three bytes of UTF-8 as ?.
+        body = create.partition(" FOR EACH ROW ")[2] if kind == "trigger" else ""
+        return re.sub("[\U00010000-\U0010ffff]", "?", body.replace("\\\\", "\\"))
 
     def drop(self, kind: str, name: str) -> str:
         if kind != "index":

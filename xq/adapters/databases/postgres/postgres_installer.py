@@ -17,6 +17,7 @@ from xq.core.errors import ConfigurationError
 from xq.core.kinds import REFUSALS
 from xq.core.machine import TAKEN
 
+OTHERS = "cockroach|redshift|-yb-|dsql|materialize|risingwave|cratedb|questdb"  # in what their version() returns
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 SET_LIMITS = "SELECT set_config('lock_timeout', '{}', false), set_config('statement_timeout', '{}', false)"
 
@@ -53,8 +54,16 @@ class PostgresInstaller(ServerInstaller):
         )
 
     def refuse(self, store: Connections) -> None:
+        ((here, may, version, other),) = store.execute(
+            "SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'), version(), "
+            f"version() ~* '{OTHERS}' OR NOT EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql')"
+        )
+        if other:
+            raise ConfigurationError(
+                f"{store.name} cannot be installed: this server speaks PostgreSQL's protocol, but lacks its triggers "
+                f"in PL/pgSQL or its LISTEN ({version}): take PostgreSQL"
+            )
         super().refuse(store)
-        ((here, may),) = store.execute("SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE')")
         if not may and not self.existing(store).keys() >= {item.name for item in self.objects.shared()}:
             raise ConfigurationError(
                 f"{store.name} cannot be installed: the tables that all queues share belong into the first schema of "
@@ -222,11 +231,11 @@ class PostgresInstaller(ServerInstaller):
         # Without the function's name, which the search path shortens.
         trigger = "tgenabled, split_part(pg_get_triggerdef(pg_trigger.oid), ' EXECUTE ', 1), prosrc"
         return (
-            f"SELECT relname AS name, {index} AS shown "
+            f"SELECT relname AS name, {index} AS shown, '' AS body, '' AS here "
             f"FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = {self.this_table} "
-            f"UNION ALL SELECT tgname, concat({trigger}) FROM pg_trigger "
+            f"UNION ALL SELECT tgname, concat({trigger}), prosrc, quote_ident(current_schema()) FROM pg_trigger "
             f"JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = {self.this_table} AND NOT tgisinternal "
-            f"UNION ALL SELECT relname, pg_get_viewdef(oid) FROM pg_class WHERE relkind = 'v' AND relname LIKE "
+            f"UNION ALL SELECT relname, pg_get_viewdef(oid), '', '' FROM pg_class WHERE relkind = 'v' AND relname LIKE "
             f"{self.like_mine} AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = {self.this_table})"
         )
 

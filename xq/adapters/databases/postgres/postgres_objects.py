@@ -211,7 +211,8 @@ class Triggers(PostgresObjects):
         }
         made = self.filled_in(TRIGGERS, "create", creating)
         dropped = self.filled_in(TRIGGERS, "drop", mine)
-        return self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
+        created = self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
+        return replace(created, body=tuple(f"{lines} ".split(self.here)))
 
     @property
     def settle(self) -> str:

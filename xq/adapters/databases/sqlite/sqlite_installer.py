@@ -77,9 +77,9 @@ class SqliteInstaller(Installer):
 
     @property
     def definitions(self) -> str:
-        mine = f"({self._of_mine} OR type = 'view')"
-        listed = f"SELECT name, sql AS shown FROM {self.terms.schema}.sqlite_master WHERE {mine}"
-        return f"{listed} AND type <> 'table' AND sql <> ''"
+        mine = f"({self._of_mine} OR type = 'view') AND type <> 'table' AND sql <> ''"
+        listed = "SELECT name, sql AS shown, sql AS body, '' AS here"
+        return f"{listed} FROM {self.terms.schema}.sqlite_master WHERE {mine}"
 
     @property
     def _of_mine(self) -> str:

@@ -78,6 +78,9 @@ class SqliteObjects(Objects):
             found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
         return found
 
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        return create.partition(self.terms.quote(name))[2] if kind in ("index", "trigger") else ""
+
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
         change = self.of_change()
