@@ -27,6 +27,7 @@ from xq.runtime.sleep import LOOK_NOW, Wait
 from xq.runtime.turns import Call, CallKind, TakenBy, Turns, kind, sleep, step
 
 if TYPE_CHECKING:
+    from xq.operators.inspection import Health
     from xq.operators.operations import Operation
     from xq.workers.program import Running
 
@@ -330,7 +331,14 @@ class Aio(Generic[T]):
     queue_stats = stats
     why = twin(Queue[T].why)
     doctor = twin(Queue[T].doctor)
-    health = twin(Queue[T].health)
+
+    @wraps(Queue[T].health)
+    async def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
+        try:
+            return await self._call(partial(self._queue.health, max_age=max_age, max_buried=max_buried))
+        except Exception as error:  # `_call` connects before the look
+            return self._queue.parts.doctor.health_of(error)
+
     find = twin(Queue[T].find)
     failures = twin(Queue[T].failures)
     timeline = twin(Queue[T].timeline)

@@ -120,9 +120,9 @@ async def owes(name: str, session: RequestSession) -> dict[str, object]:
 
 @app.get("/health")
 async def health(response: Response) -> dict[str, str]:
-    state, sentence = await orders.aio.health()
-    response.status_code = 200 if state in ("healthy", "unknown") else 503
-    return {"state": state, "why": sentence}
+    health = await orders.aio.health()
+    response.status_code = 200 if health.usable else 503  # a buried task is no reason to take the process away
+    return {"state": health.state, "why": health.sentence}
 
 
 if __name__ == "__main__":

@@ -596,6 +596,7 @@ def test_health_is_the_worst_that_holds_and_an_exit_code(make_shared, run):
     late = "ready tasks: 1, the oldest for 11 min; processes that take: 1; buried tasks: 1; the queue is paused"
     (told,) = run(Task, "health", "--json").json
     assert told == {"target": "app:Page", "state": "failing", "sentence": late}
+    assert Task.xq.health().usable, "a buried task is for people, not for a load balancer"
     assert run(Task, "health", "--max-buried", 1) == f"late app:Page {late}\n"
     assert run(Task, "health", "--max-buried", 1, "--max-age", 661).code == 0
     assert Task.xq.health(max_age=math.inf, max_buried=1) == ("healthy", late)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def test_calls_fail_while_the_server_is_down_and_after_it_what_is_due_is_moved_a
     for call in (Task.put, Task.xq.kill):
         with pytest.raises(pw.PeeweeException):
             call({"id": 1})
+        told = [Task.xq.health(), asyncio.run(Task.xq.aio.health())]
+        assert [(each.state, each.usable) for each in told] == [("unreachable", False)] * 2
     eventually(lambda: time.monotonic() > due)
     server.start()
     eventually(lambda: Task.xq.count("R") == 1)

@@ -91,6 +91,14 @@ class Health(NamedTuple):
     state: str
     sentence: str
 
+    @property
+    def usable(self) -> bool:
+        """Whether the queue can be used, for a probe that takes a process out of its load balancer.
+
+        Another state than unreachable or error is for people: a buried task needs a look at it, and no restart.
+        """
+        return self.state not in ("unreachable", "error")
+
 
 class Inspection:
     """What operators ask about one queue."""
@@ -295,12 +303,8 @@ class Inspection:
             if is_first and takers and now.stats.counts[READY] and not now.stats.counts[TAKEN]:
                 time.sleep(LOOK)  # workers whose threads hang with tasks that were cancelled take none meanwhile
                 now = self.snapshot()
-        except NotInstalled as error:
-            return Health("error", str(error))
         except Exception as error:
-            if store.classify(error) not in RETRYABLE:
-                raise
-            return Health("unreachable", f"the database does not answer: {error}")
+            return self.health_of(error)
         ready, buried = now.stats.counts[READY], now.stats.counts.get("B", 0)
         limit = math.inf if max_age is None else max_age
         waits = max(now.oldest.seconds if now.oldest else 0.0, now.standstill)
@@ -317,6 +321,15 @@ class Inspection:
         said += [f"buried tasks: {buried:,}", *(f"{place(pause)} is paused" for pause in now.pauses)]
         state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
         return Health("failing" if buried > max_buried else state, "; ".join(said))
+
+
+    def health_of(self, error: Exception) -> Health:
+        """Return the state that an error of a look shows. Raises an error that shows none."""
+        if isinstance(error, NotInstalled):
+            return Health("error", str(error))
+        if self.executor.store.classify(error) not in RETRYABLE:
+            raise error
+        return Health("unreachable", f"the database does not answer: {error}")
 
 
 def place(pause: Pause) -> str:
