@@ -332,8 +332,8 @@ class Aio(Generic[T]):
     why = twin(Queue[T].why)
     doctor = twin(Queue[T].doctor)
 
-    @wraps(Queue[T].health)
     async def health(self, *, max_age: float | timedelta = 600, max_buried: int = 0) -> Health:
+        """Return whether the queue does its tasks in time, as `Queue.health` does."""
         try:
             return await self._call(partial(self._queue.health, max_age=max_age, max_buried=max_buried))
         except Exception as error:  # `_call` connects before the look

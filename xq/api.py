@@ -669,7 +669,7 @@ class Queue(Operators[T]):
         spelled.
         """
         found = self.parts.doctor.stats()
-        return found.spelled() if pretty else found
+        return found.spelled(self.parts.tasks.wording.spelled) if pretty else found
 
     queue_stats = stats
 

@@ -208,6 +208,7 @@ def test_a_changed_definition_is_a_migration_that_says_what_changes_and_goes_bac
     shown = migrated.run("sqlmigrate", migrated.label, "0003")
     assert ("_xq_history" in shown, "DROP TRIGGER" in shown.upper()) == (True, True)
     assert "Installing" not in migrated.migrate()
+    assert "xq_count" in migrated.run("sqlmigrate", migrated.label, "0002"), "of a migration that 0003 has followed"
     assert migrated.Order.xq.check() == []
     assert migrated.Order.stats().transition["R-T"] == 1  # what was counted goes on
     migrated.models(order())

@@ -321,7 +321,8 @@ def test_a_task_is_tried_again_after_the_pauses_of_its_backend(tasks, caplog, op
     most = options.get("max_attempts", 5)
     for n, line in enumerate([line for line in caplog.messages if line.startswith("task ")], 1):
         assert line.startswith(f"task {result.id} (tests.django.shop.jobs.end in default) ")
-        assert f" (attempt {n} of {most}" in line if most else f" (attempt {n})" in line
+        counted = f" (attempt {n} of {most}" if most and raised != "Bury" else f" (attempt {n})"
+        assert counted in line, "without a number of attempts that it does not get"
     assert (n, "failed for good and is buried" in line) == (len(pauses) + 1, True)
     assert f": {raised.removesuffix('()')}" in line
 
@@ -335,6 +336,19 @@ def test_each_error_of_tasks_that_fail_for_good_has_lines_of_its_own(tasks, capl
         assert run_pending(Task) == 26
     assert "after 0 ms: Bury: wrong" in caplog.text
     assert "5 more tasks are buried: LookupError (5 tests.django.shop.jobs.fail)" in caplog.text
+
+
+def test_a_failure_is_one_error_in_the_log_and_operators_read_the_words_of_django_tasks(tasks, caplog):
+    bad, good = jobs.fail.enqueue(), jobs.add.enqueue(1)
+    assert work(bad, good) == ["FAILED", "SUCCESSFUL"]
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == ["django_tasks"]
+    counts = Task.xq.stats(pretty=True).counts
+    assert (counts["Failed"], counts["Successful"], counts["Running"]) == (1, 1, 0)
+    for filter in ("state:failed", "state:FAILED", "state:buried", "state:B"):
+        assert [str(task.pk) for task in Task.xq.find(filter).tasks] == [bad.id], filter
+    assert Task.xq.why(bad.id)[0].startswith("it is failed (B): LookupError")
+    with pytest.raises(xq.WrongState, match=r"failed \(B\)"):
+        Task.xq.snatch(bad.id)
 
 
 def test_why_and_doctor_say_why_a_task_of_django_tasks_is_not_taken(tasks):
@@ -634,7 +648,7 @@ def test_a_migration_keeps_the_tracebacks_of_tasks_that_had_failed(django_db):
     [
         (
             {"kep": 1},
-            r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep, keep_failed, max_attempts, ",
+            r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': is keep meant\?",
         ),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),

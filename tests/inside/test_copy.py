@@ -152,6 +152,16 @@ def test_the_target_goes_on_where_the_source_stopped(queues):
     assert target.xq.check() == []
 
 
+@pytest.mark.parametrize("queues", [("sqlite", "postgres")], indirect=True)
+def test_keys_that_postgresql_always_generates_arrive_as_they_were(queues):
+    source, target = queues
+    for sql in ("DROP SEQUENCE task_id_seq CASCADE", "ALTER TABLE task ALTER id ADD GENERATED ALWAYS AS IDENTITY"):
+        target._meta.database.execute_sql(sql)
+    fill(source)
+    assert move(source, target).tasks == 8
+    assert target.xq.put(target(name="new")).id > 8
+
+
 @both
 def test_the_source_is_paused_and_says_where_the_queue_is(queues):
     source, target = queues

@@ -260,6 +260,12 @@ def test_two_own_features_that_claim_the_same_conflict_by_name(claims):
     assert set(raised.value.features) == {"one", "other"}
 
 
+def test_an_option_may_have_the_name_of_a_column_by_which_another_feature_times():
+    by_column = Feature("one", timers=(Timer("R", "one", "X", option="hours", column="deadline"),))
+    by_option = Feature("other", timers=(Timer("R", "other", "X", option="deadline"),))
+    assert [timer.option for timer in machine(by_column, by_option).timers["R"]] == ["hours", "deadline"]
+
+
 @pytest.mark.parametrize(
     "feature",
     [

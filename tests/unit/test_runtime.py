@@ -72,7 +72,9 @@ def test_a_chart_has_the_rates_of_the_last_hour_and_no_line_of_what_did_not_occu
     assert found.lines == {"finished": "3555,34.0 3570,4.0 3585,34.0 3600,34.0"}
     assert charts.chart([*past][1:], 0.0, 1).lines == {"finished": "3570,4.0 3585,34.0 3600,34.0"}
     assert found.steps[1] == (3555, 15, "2027-01-15 07:59:30: put 0/s, finished 2/s, failed 0/s")
-    assert charts.chart([*past][:1], 0.0, 4).lines == {}
+    assert found.title == "the last 60 s (of the time before nothing is known): up to 2/s"
+    new = charts.chart([*past][:1], 0.0, 4)
+    assert (new.lines, new.title, charts.rates([*past][:2])) == ({}, "how much has moved is not known yet", [None] * 3)
     begun, row = charts.LastHour(), SimpleNamespace(at_us=980_000_000, source="X", target="R")
     begun.begin(60.0, 1_000.0, {"X-R": 1}, [row])
     assert [*begun] == [(30.0, (0, 0, 0)), (45.0, (1, 0, 0))], "the bucket of the first transition"

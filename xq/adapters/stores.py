@@ -532,7 +532,7 @@ class OrmModel(ABC, Generic[M]):
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     installs = merged = ""
-    downgrades = "call install(downgrade=True)"
+    downgrades = "run xq install --downgrade, or call install(downgrade=True)"
     unit: Unit | None = None
 
     @cached_property

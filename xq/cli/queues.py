@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as parser
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -14,7 +14,6 @@ from xq.cli.output import Answer, Verbatim, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public, queue_named
 from xq.core import time
 from xq.core.errors import Error
-from xq.core.words import NAMES
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
@@ -27,15 +26,16 @@ def stats(target: o.Target, json: o.Json = False) -> None:
 
     A database URL with several queues shows a line for each.
     """
-    told = []
+    told, words = [], []
     for queue in all_of(target):
         with connected(queue):
             told.append(numbers(queue))
+            words.append(queue.parts.tasks.wording.spelled)
     (one, *more), rows = told, []
-    for each in told:
-        named = {NAMES.get(state, state): n for state, n in each["counts"].items()}
+    for each, names in zip(told, words, strict=True):
+        named = {names.get(state, state): n for state, n in each["counts"].items()}
         rows.append({"queue": each["queue"], **named, "note": held_up(each)})
-    tables = [counted(one, "state", "counts"), "", counted(one, "transition", "transition")]
+    tables = [counted(one, "state", "counts", words[0]), "", counted(one, "transition", "transition", {})]
     (Answer(told, [rows]) if more else Answer(one, tables, held_up(one))).print(json)
 
 
@@ -46,11 +46,11 @@ def numbers(queue: Queue) -> dict[str, Any]:
     return {"queue": queue.name, **now.stats.model_dump(), "paused": paused, "room": now.room}
 
 
-def counted(told: dict[str, Any], head: str, what: str) -> list[dict[str, Any]]:
+def counted(told: dict[str, Any], head: str, what: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a row for each state, or transition, with numbers for the queue and its tubes."""
     parts = {"tasks": told, **told["tube"]}
     return [
-        {head: f"{each} {NAMES.get(each, '')}".rstrip()} | {part: of[what].get(each, 0) for part, of in parts.items()}
+        {head: f"{each} {names.get(each, '')}".rstrip()} | {part: of[what].get(each, 0) for part, of in parts.items()}
         for each in told[what]
     ]
 

@@ -75,7 +75,7 @@ def list_(queue: Queue, wanted: o.Wanted = "", n: o.Many = 50, after: o.After = 
     """
     page = queue.find(wanted, n, after)
     told = [described(queue, *each) for each in zip(page.tasks, page.since, strict=True)]
-    words = f"{'' if told else 'none: '}looked at {page.looked:,} rows"
+    words = f"{'' if told else 'none: ' if page.ended else 'none so far: '}looked at {page.looked:,} rows"
     words += _left_out(page.unknown) + ("" if page.ended else f"; there may be more: --after {page.next}")
     content = {"tasks": told, "next": page.next, "looked": page.looked, "ended": page.ended}
     return Answer(content, table(queue, told), "" if told and page.ended and not page.unknown else words)

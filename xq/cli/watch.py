@@ -108,7 +108,8 @@ def _look(queue: Queue, wanted: str, looks: Looks) -> Answer:
     sentence, sessions = queue.health(max_age=SOON).sentence, len(inspection.online())
     told = numbers(queue) | {"sentence": sentence, "sessions": sessions, "seconds_in_state": spans}
     looks.append((time.monotonic(), told["transition"]))
-    states = [(row["state"][0], row) for row in counted({**told, "tube": {}}, "state", "counts")]
+    words = queue.parts.tasks.wording.spelled
+    states = [(row["state"][0], row) for row in counted({**told, "tube": {}}, "state", "counts", words)]
     rows = [row | _rates(looks, state) | spans.get(state, {}) for state, row in states]
     lines = [f"{queue.name}   {sentence}; sessions: {sessions}", "", rows]
     if "error" in queue.roles and "B" in queue.machine.states:

@@ -368,8 +368,8 @@ class Machine:
                 for state in spread(timer.state, self.states):
                     if state not in timers:
                         raise _never_entered(feature.name, state)
-                    for by in (timer.column, timer.option):
-                        claim(feature.name, "timer", state, by, what=f"how long {state} lasts ({by})")
+                    for kind, by in (("column", timer.column), ("option", timer.option)):
+                        claim(feature.name, kind, state, by, what=f"how long {state} lasts ({by})")
                     timers[state].append(replace(timer, state=state))
         return {state: tuple(found) for state, found in timers.items()}
 

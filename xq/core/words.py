@@ -23,9 +23,9 @@ def plain(word: str | int) -> str | int:
     return str.__str__(word) if isinstance(word, str) else int(word)
 
 
-def name_of(letter: str) -> str:
+def name_of(letter: str, names: Mapping[str, str] = NAMES) -> str:
     """Return a state's name: for R, "ready"; for X, "deleted"; for a state in a user's own feature, its letter."""
-    return {**NAMES, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
+    return {**names, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
 
 
 def lasting(seconds: float) -> str:
@@ -53,6 +53,7 @@ class Wording:
     stored: Mapping[str, object] = field(default_factory=dict)  # by letter: the stored status, if it differs
 
     names: ClassVar[Mapping[str, str]] = {**NAMES, "X": "Deleted"}
+    spelled: ClassVar[Mapping[str, str]] = NAMES  # in statistics, and on pages
     signs: ClassVar[Mapping[str, str]] = {}  # by letter: what the caller writes in its place
 
     def state(self, letter: str) -> str:

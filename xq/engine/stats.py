@@ -21,9 +21,9 @@ class Numbers(BaseModel):
     counts: dict[str, int]
     transition: dict[str, int]
 
-    def spelled(self) -> Numbers:
+    def spelled(self, names: Mapping[str, str] = NAMES) -> Numbers:
         """Return the same with the states' names in place of their letters."""
-        return Numbers(counts=_spelled(self.counts), transition=_spelled(self.transition))
+        return Numbers(counts=_spelled(self.counts, names), transition=_spelled(self.transition, names))
 
 
 class Stats(Numbers):
@@ -37,14 +37,14 @@ class Stats(Numbers):
     events: dict[str, int] = Field(default_factory=dict)
     by_event: dict[str, dict[str, int]] = Field(default_factory=dict)
 
-    def spelled(self) -> Stats:
-        tubes = {name: tube.spelled() for name, tube in self.tube.items()}
-        by_event = {event: _spelled(found) for event, found in self.by_event.items()}
-        return Stats(**super().spelled().model_dump(), tube=tubes, events=self.events, by_event=by_event)
+    def spelled(self, names: Mapping[str, str] = NAMES) -> Stats:
+        tubes = {name: tube.spelled(names) for name, tube in self.tube.items()}
+        by_event = {event: _spelled(found, names) for event, found in self.by_event.items()}
+        return Stats(**super().spelled(names).model_dump(), tube=tubes, events=self.events, by_event=by_event)
 
 
-def _spelled(numbers: Mapping[str, int]) -> dict[str, int]:
-    return {"-".join(NAMES.get(s, s) for s in name.split("-")): n for name, n in numbers.items()}
+def _spelled(numbers: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    return {"-".join(names.get(s, s) for s in name.split("-")): n for name, n in numbers.items()}
 
 
 def stats(

@@ -322,7 +322,6 @@ class Inspection:
         state = "healthy" if not is_judged else "late" if is_late else "healthy" if is_known else "unknown"
         return Health("failing" if buried > max_buried else state, "; ".join(said))
 
-
     def health_of(self, error: Exception) -> Health:
         """Return the state that an error of a look shows. Raises an error that shows none."""
         if isinstance(error, NotInstalled):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from xq.core.machine import ABSENT, TAKEN
+from xq.core.words import lasting
 from xq.serve.texts import moment, rate
 
 BUCKET: Final = 15  # seconds between a chart's points
@@ -52,8 +53,8 @@ class LastHour(deque[Totals]):
 
 
 def rates(past: Sequence[Totals]) -> list[float | None]:
-    """Return how many tasks a second were put, finished and buried recently; None at first."""
-    before = next((each for each in reversed(past) if past[-1][0] - each[0] >= RECENT), past[0])
+    """Return how many tasks a second were put, finished and buried recently; None until that is known."""
+    before = next((each for each in reversed(past) if past[-1][0] - each[0] >= RECENT), past[-1])
     return _between(before, past[-1])
 
 
@@ -66,6 +67,7 @@ def _between(first: Totals, last: Totals) -> list[float | None]:
 class Chart:
     """The greatest rate, the lines as SVG points, and for each step where it begins and what it says."""
 
+    title: str
     most: float
     lines: Mapping[str, str]
     steps: Sequence[tuple[int, int, str]]  # its x, its width, its text
@@ -81,6 +83,10 @@ def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
         for i, name in enumerate(LINES)
         if any(found[i] for *_, found in steps)
     }
+    known = past[-1][0] - past[0][0] if past else 0.0
+    span = "the last hour" if known >= SPAN else f"the last {lasting(known)} (of the time before nothing is known)"
+    title = f"{span}: up to {rate(most)}" if most else f"nothing has moved in {span}"
+    title = title if steps else "how much has moved is not known yet"
     told = [", ".join(f"{name} {rate(each)}" for name, each in zip(LINES, found)) for *_, found in steps]
     ends_at = [moment(now - SPAN + x + w) for x, w, _ in steps]
-    return Chart(most, lines, [(x, w, f"{at}: {text}") for (x, w, _), at, text in zip(steps, ends_at, told)])
+    return Chart(title, most, lines, [(x, w, f"{at}: {text}") for (x, w, _), at, text in zip(steps, ends_at, told)])

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
+
 from xq.core import time
-from xq.core.words import counted, lasting, name_of
+from xq.core.words import NAMES, counted, lasting, name_of
 from xq.operators.failures import failure_of
 from xq.operators.filters import Term, parse
 
@@ -29,6 +32,14 @@ def number(value: float) -> str:
 
 def rate(value: float | None) -> str:
     return "–" if value is None else f"{number(value)}/s"
+
+
+@pass_context
+def state(context: Context, letter: str | None) -> str:
+    """Return the word of the page's queue for a state."""
+    entry = context.get("entry")
+    names = entry.queue.parts.tasks.wording.spelled if entry else NAMES
+    return name_of(letter, names) if letter else "no task"
 
 
 def span(seconds: float | None) -> str:
@@ -74,7 +85,7 @@ class Texts:
             "rate": rate,
             "ago": lambda since: "" if since is None else span(time.time() - since),
             "since": lambda since: " ".join(span(max(1, round(time.time() - since))).split()[:2]),
-            "state": lambda letter: name_of(letter) if letter else "no task",
+            "state": state,
         }
 
     def cell(self, value: Any, name: str = "") -> str:

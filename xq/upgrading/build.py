@@ -232,7 +232,7 @@ def _define(
         machine=machine,
         table=table,
         words=words,
-        wording=wording or Wording(named),
+        wording=wording or getattr(store.model, "xq_wording", None) or Wording(named),
         tube_stats=tube_stats,
         structure={
             "roles": {role: field.column for role, field in table.roles.items()},

@@ -380,11 +380,11 @@ class Attempts(Generic[T]):
             event = "ack" if attempt.is_open else attempt.finished
             end, error = ("tasks are finished", logging.INFO), attempt.error if event == "bury" else None
             if event == "bury":
-                end = f"tasks are buried{f': {type(error).__name__}' if error else ''}", logging.ERROR
+                end = f"tasks are buried{f': {type(error).__name__}' if error else ''}", self.worker.level_of_ends
             if not self.log.isEnabledFor(level := self.lines.level(*end, path_of(attempt.task))):
                 continue
             ended, took = ENDED.get(event, f"is finished by {event}"), time.monotonic() - job.started_at
-            (name, counted), extra = self.failures.told(attempt), self.calls.extra(attempt, event)
+            (name, counted), extra = self.failures.told(attempt, ends=event == "bury"), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
             after = f" after {lasting(took)}" if took >= 0 else ""  # -inf: the process that knows has died
             why = f": {line_of(error)}" if error else ""

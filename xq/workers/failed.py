@@ -79,11 +79,15 @@ class FailedAttempts(Generic[T]):
         attempt.why = why
         self.failed(attempt, ProcessDied(why), ends)
 
-    def told(self, attempt: Attempt, then: str = "") -> tuple[str, str]:
-        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)")."""
+    def told(self, attempt: Attempt, then: str = "", ends: bool = False) -> tuple[str, str]:
+        """Return what a line calls a task, and which attempt this is: ("7", " (attempt 2 of 5)").
+
+        `ends`: it is the last one, even if there might be more.
+        """
         key, number = self._calls.key(attempt.taken), attempt.number
         path, most = attempt.task.xq_about() if hasattr(attempt.task, "xq_about") else ("", self._most)
-        counted = [f"attempt {number}{f' of {most}' if most else ''}"] * (0 < number <= (most or number))
+        of = f" of {most}" if most and not (ends and number < most) else ""
+        counted = [f"attempt {number}{of}"] * (0 < number <= (most or number))
         told = "; ".join(counted + [then] * bool(then))
         tube = self._moves.tasks.in_role(attempt.task, "tube") if path else None
         return f"{key} ({path}{f' in {tube}' if tube else ''})" if path else key, f" ({told})" if told else ""
@@ -194,7 +198,8 @@ class FailedAttempts(Generic[T]):
         if self._end(attempt, by, hooks, bury) is not None:
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {name}", logging.ERROR, path_of(attempt.task))
-            self._log.log(level, "task %s is buried%s: %s", *self.told(attempt), why, exc_info=error, extra=extra)
+            told = *self.told(attempt, ends=True), why
+            self._log.log(level, "task %s is buried%s: %s", *told, exc_info=error, extra=extra)
             self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:

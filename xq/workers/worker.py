@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -80,6 +81,7 @@ class Worker(Generic[T]):
         self.noted: Callable[[Any, BaseException], Mapping[str, Any]] = lambda task, error: {}
         # May end a task whose process died, or was too late. Gets what finishes it; returns whether it has.
         self.ended: Callable[[Any, BaseException, Callable[..., Any]], bool] = lambda task, error, finish: False
+        self.level_of_ends = logging.ERROR  # of the line about a task that its function has buried
         # By "on_failure" or "on_buried", and by whether they run in the transaction.
         self.hooks = defaultdict[tuple[str, bool], list[Hook]](list)
         self.in_child: list[Callable[[Worker[T]], object]] = []  # called in a process that imports it; to be pickled

@@ -106,6 +106,7 @@ class Language(ABC):
     folded = Form("lower({})")
     # A query for transactions older than `:n` seconds, the oldest first: (holder, seconds, how to end it).
     open_transactions = ""
+    overriding = ""  # stands before the VALUES of an INSERT that writes keys which the database else makes
 
     @contextmanager
     def creating(self, store: Connections, schema: str = "") -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 from django.apps import apps
@@ -161,7 +161,9 @@ class QueueOperation(base.Operation):
         here = queue.parts.executor.installation
         if editor.collect_sql:
             was = old and old.definition and queue_on(before.apps, app_label, name, using, old.definition)
-            stale = was.parts.executor.installation.ddl_to_replace(here) if was else here.refuse_if_reached()
+            stale = was.parts.executor.installation.ddl_to_replace(here) if was else []
+            with suppress(ConfigurationError):  # which `migrate` raises; or another migration has followed this one
+                stale = stale if was else here.refuse_if_reached()
             sql = here.ddl(stale)
             editor.collected_sql += [f"{beside(queue, each) if self.online else each};" for each in sql]
             return
@@ -236,6 +238,7 @@ def install(queue: Queue[Any], using: str, online: bool, downgrade: bool) -> Non
     words = {state: word for state, word in here.dialect.words.items() if word not in before.values()}
     counts = {state: n for state, n in queue.stats().counts.items() if n and state in words}
     if counts:
+        words = {state: word if isinstance(word, str) else f"of status {word}" for state, word in words.items()}
         said = [f"{n:,} {words[state]} ({NAMES[state]})" for state, n in counts.items()]
         TOLD[using, meta.label] = f"{sum(counts.values()):,} rows of {meta.label} become tasks: {', '.join(said)}"
 

@@ -21,6 +21,7 @@ class Copied:
     columns: Sequence[str]
     keys: int
     of: str = "1 = 1"  # the condition for the queue's rows
+    overriding: str = ""
 
     @property
     def select(self) -> str:
@@ -38,7 +39,7 @@ class Copied:
 
     def insert(self, n: int) -> str:
         rows = (", ".join(f":v{i}_{row}" for i in range(len(self.columns))) for row in range(n))
-        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({'), ('.join(rows)})"
+        return f"INSERT INTO {self.table} ({', '.join(self.columns)}){self.overriding} VALUES ({'), ('.join(rows)})"
 
 
 class Copies:
@@ -51,7 +52,8 @@ class Copies:
 
     def tasks(self, columns: Iterable[str]) -> Copied:
         """Return the application's table with these columns; those of the key come first."""
-        return Copied(self.terms.table_in_schema, [*map(self.terms.quote, columns)], len(self.terms.keys))
+        columns, terms = [*map(self.terms.quote, columns)], self.terms
+        return Copied(terms.table_in_schema, columns, len(terms.keys), overriding=terms.overriding)
 
     @property
     def unfinished(self) -> dict[str, str]:

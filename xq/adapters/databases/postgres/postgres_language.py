@@ -61,6 +61,7 @@ class PostgresLanguage(ServerLanguage):
     commits = "SELECT CAST(pg_current_snapshot() AS text)"
     read_only = "pg_is_in_recovery() OR CAST(current_setting('default_transaction_read_only') AS boolean)"
 
+    overriding = " OVERRIDING SYSTEM VALUE"
     open_transactions = (
         "SELECT who, CAST(extract(epoch FROM now() - since) AS float8), ends FROM (SELECT concat('process ', pid, "
         "' of ', coalesce(usename, backend_type), ' (' || nullif(application_name, '') || ')') AS who, "

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import model_ngettext
-from django.db import router, transaction
+from django.contrib.contenttypes.models import ContentType
 from django.template.response import TemplateResponse
 
 import xq
@@ -98,10 +98,10 @@ class Action:
                 reasons[key] = f"it is {of_model.words.get(error.state, name_of(error.state))}"
             else:
                 reasons[key] = getattr(error, "found", str(error)) or "it is gone"
-        with transaction.atomic(router.db_for_write(LogEntry)):
-            for task in tasks:
-                if task.pk not in reasons:
-                    of_model.log_change(request, task, f"{self.done.capitalize()}.")
+        of = {"action_flag": CHANGE, "change_message": f"{self.done.capitalize()}.", "user_id": request.user.pk}
+        of["content_type"] = ContentType.objects.get_for_model(of_model.model, for_concrete_model=False)
+        moved = [task for task in tasks if task.pk not in reasons]
+        LogEntry.objects.bulk_create(LogEntry(object_id=task.pk, object_repr=str(task)[:200], **of) for task in moved)
         return reasons
 
     def _ask(self, of_model: Any, request: Any, queryset: Any) -> TemplateResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from xq.adapters.django.tasks.options import asked, option_of
 from xq.adapters.django.tasks.schedules import declared
 from xq.core.machine import Column, Feature, Sql, Timer
 from xq.core.tokens import owner_of
+from xq.core.words import NAMES, PLAIN, Wording
 
 MOST_SERIES: Final = 1_000  # in the metrics: Prometheus keeps each in memory
 STATUSES = {"W": "WAITING", "R": "READY", "T": "RUNNING", "Z": "SUCCESSFUL", "B": "FAILED"}
@@ -54,9 +55,20 @@ BEGIN = Feature(
 )
 
 
+class TaskWording(Wording):
+    """The words of django.tasks. Those of xq select tasks as well."""
+
+    spelled = {**NAMES, **{letter: word.title() for letter, word in STATUSES.items()}}
+    names = {**Wording.names, **spelled}
+
+    def letter(self, named: object, letters: Collection[str]) -> str | None:
+        return super().letter(named, letters) or PLAIN.letter(named, letters)
+
+
 class Task(models.Model):
     """A task of django.tasks, and its result."""
 
+    xq_wording = TaskWording()
     xq_function = "task_path"  # failures are grouped by it
     only_xq_writes = True  # so every row can be read, and calls need no transaction for unreadable ones
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -90,7 +91,8 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
     """Return in words what is wrong with the options that `name` gives; an empty list if nothing is."""
     if not isinstance(given, Mapping):
         return [f"{name} is a dictionary, not {shown(given)}"]
-    wrong = [f"{name} has no {shown(key)}: it has {', '.join(known)}" for key in given if key not in known]
+    usable = [key for key, option in known.items() if not option.wanted.startswith("not there yet")]
+    wrong = [f"{name} has no {shown(key)}: {_near(key, usable)}" for key in given if key not in known]
     wrong += [
         f"{name}[{key!r}] is {option.wanted}, not {shown(given[key])}"
         for key, option in known.items()
@@ -99,6 +101,11 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
     if given.get("group") is not None and not asked("groups"):
         wrong.append(f'{name}["group"] needs "groups": True in OPTIONS of a backend in TASKS, and a migrate then')
     return wrong
+
+
+def _near(key: object, usable: list[str]) -> str:
+    near = get_close_matches(str(key), usable, 1)
+    return f"is {near[0]} meant?" if near else f"it has {', '.join(usable)}"
 
 
 def asked(name: str) -> bool:

@@ -343,6 +343,7 @@ def _tell(backend: Any, row: Task, task: Any = None) -> None:
 def set_up(worker: Any) -> Any:
     """Let a worker of the queue know what becomes of a task whose attempt has failed, and return it."""
     worker.is_endless = False  # the options limit the attempts
+    worker.level_of_ends = logging.INFO  # django.tasks logs each failure as an ERROR, with its traceback
     worker.noted, worker.ended = noted, _ended_as_raised
     return worker
 
