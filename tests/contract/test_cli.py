@@ -211,7 +211,7 @@ def test_json_has_half_of_a_surrogate_pair_and_a_table_the_numbers_as_they_are(m
     assert run(Task, "list", "id:2", "--json").json["tasks"][0]["fields"]["note"] == {"\ud83d": ["\ud83d"]}
 
 
-def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run):
+def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make, run, monkeypatch):
     Task = with_roles(make)
     bring(Task, "B", task(tube="y"))
     Task.xq.put_many([*tasks(3, tube="x"), task(tube="y", name="no.5")])
@@ -223,6 +223,8 @@ def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make
     assert (page["looked"], page["ended"]) == (3, False)
     assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [2]
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
+    monkeypatch.setattr("xq.operators.search.EXAMINED", 1)
+    assert run(Task, "list", "tube:x priority:9").errors.startswith("none so far: looked at 1 rows; there may be more: ")
 
 
 def test_list_shows_since_when_each_task_is_in_its_state_and_the_session_that_has_it(make, run):

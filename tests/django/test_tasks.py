@@ -648,8 +648,10 @@ def test_a_migration_keeps_the_tracebacks_of_tasks_that_had_failed(django_db):
     [
         (
             {"kep": 1},
-            r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': is keep meant\?",
+            r"TASKS\['default'\]\['OPTIONS'\] has no 'kep': it has keep$",
         ),
+        ({"max_attempt": 3}, "has no 'max_attempt': it has max_attempts$"),
+        ({"attemps": 3, "x": 1}, "has no 'x': it has keep, keep_failed, max_attempts, (?!.*rate)"),
         (["keep"], "is a dictionary, not"),
         ({"keep": -1, "max_attempts": 1.5}, "'keep'.*; .*'max_attempts'"),
         ({"keep": float("nan")}, "seconds"),

@@ -90,10 +90,8 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 def lines_of(lines: Iterable[Any], width: int) -> Iterator[str]:
     """Yield lines, also from tables, without control characters, which SQL may need."""
     for line in lines:
-        if isinstance(line, Verbatim):
-            yield line
-        else:
-            yield from [printable(line)] if isinstance(line, str) else table(line, width)
+        text = line if isinstance(line, Verbatim) else printable(line) if isinstance(line, str) else None
+        yield from table(line, width) if text is None else [text]
 
 
 class _Column(NamedTuple):

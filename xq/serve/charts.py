@@ -85,8 +85,8 @@ def chart(past: Sequence[Totals], now: float, buckets: int) -> Chart:
     }
     known = past[-1][0] - past[0][0] if past else 0.0
     span = "the last hour" if known >= SPAN else f"the last {lasting(known)} (of the time before nothing is known)"
-    title = f"{span}: up to {rate(most)}" if most else f"nothing has moved in {span}"
-    title = title if steps else "how much has moved is not known yet"
+    moved = f"{span}: up to {rate(most)}" if most else f"nothing has moved in {span}"
     told = [", ".join(f"{name} {rate(each)}" for name, each in zip(LINES, found)) for *_, found in steps]
     ends_at = [moment(now - SPAN + x + w) for x, w, _ in steps]
+    title = moved if steps else "how much has moved is not known yet"
     return Chart(title, most, lines, [(x, w, f"{at}: {text}") for (x, w, _), at, text in zip(steps, ends_at, told)])

@@ -92,7 +92,8 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
     if not isinstance(given, Mapping):
         return [f"{name} is a dictionary, not {shown(given)}"]
     usable = [key for key, option in known.items() if not option.wanted.startswith("not there yet")]
-    wrong = [f"{name} has no {shown(key)}: {_near(key, usable)}" for key in given if key not in known]
+    near = {key: ", ".join(get_close_matches(str(key), usable) or usable) for key in given if key not in known}
+    wrong = [f"{name} has no {shown(key)}: it has {names}" for key, names in near.items()]
     wrong += [
         f"{name}[{key!r}] is {option.wanted}, not {shown(given[key])}"
         for key, option in known.items()
@@ -101,11 +102,6 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
     if given.get("group") is not None and not asked("groups"):
         wrong.append(f'{name}["group"] needs "groups": True in OPTIONS of a backend in TASKS, and a migrate then')
     return wrong
-
-
-def _near(key: object, usable: list[str]) -> str:
-    near = get_close_matches(str(key), usable, 1)
-    return f"is {near[0]} meant?" if near else f"it has {', '.join(usable)}"
 
 
 def asked(name: str) -> bool:
