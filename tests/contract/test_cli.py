@@ -224,7 +224,7 @@ def test_list_shows_what_a_filter_means_page_by_page_the_newest_tasks_first(make
     assert listed(run, Task, "tube:x", "-n", 2, "--after", page["next"]) == [2]
     assert run(Task, "list", "-n", 2).errors.startswith("looked at 2 rows; there may be more: --after ")
     monkeypatch.setattr("xq.operators.search.EXAMINED", 1)
-    assert run(Task, "list", "tube:x priority:9").errors.startswith("none so far: looked at 1 rows; there may be more: ")
+    assert run(Task, "list", "tube:x priority:9").errors.startswith("none so far: looked at 1 rows; there may be more")
 
 
 def test_list_shows_since_when_each_task_is_in_its_state_and_the_session_that_has_it(make, run):

@@ -272,7 +272,7 @@ class Operators(Generic[T]):
         return statements if split else "".join(f"{sql};\n\n" for sql in statements)
 
     def check(self) -> list[str]:
-        """Return a message for each missing object, each wrong count, and each status that the table refuses.
+        """Return a message for each missing or changed object, each wrong count, and each status that is refused.
 
         It reads the whole table.
         """
