@@ -33,6 +33,25 @@ SIGNATURES = "docs/reference.md"  # is generated, and has no programs
 
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[\w-]*)")
+# 100 orders of the page, by its worker in 8 threads, and 101 by its 20 coroutines
+BOOKINGS = """
+from app import Account, Base, book, engine, make_session, orders
+
+Base.metadata.create_all(engine)
+orders.install()
+with make_session.begin() as session:
+    session.add(Account(id=1))
+many = [{"account_id": 1, "cents": 1} for _ in range(100)]
+orders.put_many(many)
+orders.handlers.clear()
+orders.worker(session=make_session, workers=8)(book.function)
+orders.run(until_empty=True)
+orders.put_many(many)
+import later
+
+with make_session() as session:
+    print("balance", session.get_one(Account, 1).balance)
+"""
 BLOCK = re.compile(r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence)$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(?P<path>[\w./-]+\.py)`:$", re.MULTILINE)
 TAB = re.compile(r"^:::+\{tab-item\} *(?P<name>\w+)\n+```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -245,3 +264,12 @@ def on_servers() -> Iterator[tuple[str, str]]:
 def test_the_program_of_a_page_runs_on_a_server(document, kind, tmp_path):
     with database_on(SERVERS[kind]) as (server, name):
         check(by_server((ROOT / document).read_text(), server, name), tmp_path)
+
+
+def test_workers_at_once_lose_no_booking_on_the_page_of_sqlalchemy(tmp_path):
+    for block in blocks((ROOT / "docs/start/sqlalchemy.md").read_text()):
+        if block.path in ("app.py", "later.py"):
+            (tmp_path / block.path).write_text(block.text)
+    (tmp_path / "bookings.py").write_text(BOOKINGS)
+    ran = run("bookings.py", cwd=tmp_path)
+    assert ran.stdout.endswith("balance 225\n"), ran.stdout[-500:] + ran.stderr[-2000:]
