@@ -10,8 +10,10 @@ import pytest
 
 import sqlalchemy as sa
 import xq
+from sqlalchemy import orm
 from tests.sqlalchemy.in_loop import engine
 from tests.sqlalchemy.shop import Shop
+from xq.adapters.sqlalchemy import upgrade
 
 DRIVERS = {pw.SqliteDatabase: "aiosqlite", pw.PostgresqlDatabase: "asyncpg", pw.MySQLDatabase: "asyncmy"}
 
@@ -50,6 +52,29 @@ def runs(shop: Any) -> str:
 def test_what_the_coroutines_write_is_there_with_the_end_of_their_tasks(shop):
     pays(shop, n=5, workers=3)
     assert (runs(shop), shop.paid(), shop.orders.peek(1).cents) == ("DDDDD", [1, 2, 3, 4, 5], 6)
+
+
+def test_a_coroutine_finds_the_expressions_of_its_class_loaded(shop):
+    class Base(orm.DeclarativeBase):
+        pass
+
+    class Gift(Base):
+        __tablename__ = "gifts"
+        id = sa.Column(sa.Integer, primary_key=True)
+        cents = sa.Column(sa.Integer)
+        double = orm.column_property(cents * 2)
+
+    gifts, seen = upgrade(Gift, features={"keep": True}, engine=shop.Session.kw["bind"]), list[int]()
+    Gift.metadata.create_all(shop.engine)
+    gifts.install()
+
+    @gifts.worker(session=shop.Session)
+    async def see(gift: Any, session: Any) -> None:
+        seen.append(gift.double)
+
+    gifts.put({"cents": 3})
+    asyncio.run(gifts.aio.run(until_empty=True))
+    assert seen == [6]
 
 
 def test_an_error_rolls_all_back(shop):

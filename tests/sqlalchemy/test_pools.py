@@ -145,6 +145,15 @@ def test_a_session_of_another_database_in_memory_is_refused():
         each.dispose()
 
 
+def test_workers_are_refused_on_one_connection_by_the_name_of_its_pool():
+    made = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
+    queue = queue_on(made)
+    queue.worker()(lambda task: None)
+    with pytest.raises(xq.ConfigurationError, match="the one connection of a StaticPool"):
+        queue.run(until_empty=True)
+    made.dispose()
+
+
 @pytest.mark.parametrize("kind", [sa.StaticPool, sa.pool.SingletonThreadPool])
 def test_a_call_does_not_end_the_transaction_of_a_session_with_the_same_connection(kind):
     made = sa.create_engine("sqlite://", poolclass=kind, connect_args={"check_same_thread": False})

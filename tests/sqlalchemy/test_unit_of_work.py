@@ -112,6 +112,30 @@ def test_an_order_that_its_account_has_brought_into_the_session_is_put_with_the_
     assert order.account_id == account.id
 
 
+def test_a_new_order_that_is_put_alone_has_the_key_of_its_account_and_nothing_else_that_belongs_to_it(desk, session):
+    orders, account = desk.queue(**KEEPS), desk.Account()
+    for new in ({"account": account}, {"items": [desk.Item()]}):
+        with pytest.raises(xq.BadValue, match="on=session"):
+            orders.put(desk.Order(**new))
+    session.add(account)
+    session.flush()
+    number = account.id
+    session.commit()
+    session.close()
+    assert orders.put(desk.Order(account=account, items=[])).account_id == number
+    assert orders.put(desk.Order(account=None)).account_id is None
+
+
+def test_listeners_to_a_commit_are_called_at_the_commit_only(desk, session):
+    orders, seen = desk.queue(**KEEPS), list[str]()
+    for name in ("before_commit", "after_commit"):
+        sa.event.listen(session, name, lambda session, name=name: seen.append(name))
+    orders.put(desk.Order(), on=session)
+    assert seen == []
+    session.commit()
+    assert seen == ["before_commit", "after_commit"]
+
+
 def test_calls_return_the_sessions_instance_with_the_rows_values(desk, session):
     orders = desk.queue(**KEEPS)
     order = orders.put(desk.Order(), on=session)
@@ -225,6 +249,9 @@ def test_a_put_that_was_refused_is_called_again_with_the_same_options(desk, sess
     assert orders.put(order, on=session, ttr=5).xq_ttr == 5
     with pytest.raises(xq.BadValue, match="both"):
         orders.put(desk.Order(xq_ttr=5), on=session, ttr=5)
+    session.rollback()
+    orders.kill(1)
+    assert orders.put(order, on=session, ttr=5).xq_ttr == 5
 
 
 def test_a_second_task_with_a_unique_value_is_refused_at_flush(desk, session):

@@ -430,6 +430,9 @@ class Connections(Protocol):
 class Unit(Protocol):
     """The unit of work of a session whose transaction a call joins."""
 
+    def flush(self) -> None:
+        """Write what is pending, once for each call."""
+
     def put(self, tasks: Sequence[Any], asked: Any, trace: str | None) -> Sequence[Any] | None:
         """Put new instances of the model with the session's other changes, and return them; None for other tasks.
 

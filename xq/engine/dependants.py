@@ -59,6 +59,8 @@ class Dependants:
         if unfit := [name for name in ("on_conflict", "at") if options.get(name) is not None]:
             raise BadValue(f"a task that waits for others takes no {unfit[0]}; its delay= counts from their ends")
         delay = seconds_of("delay", options["delay"], ends=True) if options.get("delay") is not None else 0
+        if unit := self.executor.store.unit:
+            unit.flush()  # a parent may be pending in the session
         parents = after if isinstance(after, (list, set, frozenset)) else [after] * (after is not None)
         keys = dict.fromkeys(self.tasks.identify(parent)[0] for parent in parents)
         return Waits([*keys], f"{word or ON_FAILURE[0]} {delay!r}" if delay else word or ON_FAILURE[0], chain)

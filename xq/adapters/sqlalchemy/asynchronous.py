@@ -22,6 +22,7 @@ from xq.adapters.drivers import DRIVERS
 from xq.adapters.drivers.mariadb import COLLECTIONS, Pymysql
 from xq.adapters.drivers.postgres import OLDEST, Psycopg
 from xq.adapters.drivers.sqlite import Sqlite3
+from xq.adapters.stores import in_memory
 from xq.core.connections import Driver
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import ErrorKind, Row
@@ -86,7 +87,7 @@ def engine_beside(engine: AsyncEngine) -> sa.Engine:
     url, name = given.url, given.dialect.driver
     if name not in ASYNCHRONOUS:
         raise ConfigurationError(f"xq knows the asynchronous drivers {', '.join(ASYNCHRONOUS)}, not {name}: {INSTEAD}")
-    if isinstance(given.pool, sa.StaticPool) or (name == "aiosqlite" and "mode=memory" in str(url.database)):
+    if name == "aiosqlite" and in_memory(url.database or ""):
         raise ConfigurationError("the AsyncEngine is in memory, where no other connection reaches it: take a file")
     _, driver, translated = ASYNCHRONOUS[name]
     pool = {"poolclass": sa.NullPool} if isinstance(given.pool, sa.NullPool) else POOL

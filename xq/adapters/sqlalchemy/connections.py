@@ -213,6 +213,8 @@ class SqlalchemyConnections(OrmConnections):
 
     @property
     def no_threads(self) -> str:  # type: ignore[override]
+        if not self.has_threads:
+            return "on the one connection of a StaticPool, where threads would share a transaction: take another pool"
         return "in memory, where each thread has a database of its own: take a file" if self.is_private else ""
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -77,7 +78,21 @@ def join(store: Any, on: Any) -> Joined:
     watch(outer.engine, EVENTS.keys())
     joined = Joined(store, driver, raw, store.database, outer.info.setdefault(WAITING, []).append)
     joined.outer = outer
+    if outer is on:
+        vars(outer)["close"] = partial(_close, outer)
     return joined
+
+
+def _close(connection: sa.Connection) -> None:
+    """Close a connection, and then run what waits for its commit, so that the calls find it in the pool."""
+    calls: list[Callable[[], None]] = []
+    token = _ending.set(calls)
+    try:
+        type(connection).close(connection)
+    finally:
+        _ending.reset(token)
+    for call in calls:
+        call()
 
 
 def _note_undone(connection: sa.Connection, error: Any) -> None:
@@ -106,8 +121,8 @@ def _begun(connection: sa.Connection) -> None:
 def _over(raw: object, of: Any) -> None:
     """Run what waits for a commit, when the connection goes back to its pool or begins anew.
 
-    SQLAlchemy has no event after a commit of a connection. A session has one after it has given its connection back:
-    then, so that the calls find a connection in the pool.
+    SQLAlchemy has no event after a commit of a connection. A session has one after it has given its connection back,
+    and a connection is closed by `_close`: then, so that the calls find a connection in the pool.
     """
     of.info.pop(WAITING, None), of.info.pop(UNDONE, None)
     calls, ending = of.info.pop(COMMITTED, ()), _ending.get()

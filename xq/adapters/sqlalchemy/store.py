@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -200,10 +200,40 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
             return None
         state, values = orm.attributes.instance_state(task), vars(task)
         if (key := state.key) is None:
+            values = {**self._related(values), **values} if self._relations.keys() & values.keys() else values
             return {name: values[name] for name in self._names if values.get(name) is not None}
         if self.key[0] not in values:  # a commit expires the key, too
             values = {**dict(zip(self.key, key[1], strict=True)), **values}
         return {name: values[name] for name in self._names if name in values}
+
+    @cached_property
+    def _relations(self) -> Mapping[str, Any]:
+        """The relationships that a session writes, by name."""
+        mappers = self.mapper.self_and_descendants
+        return {name: each for mapper in mappers for name, each in mapper.relationships.items() if not each.viewonly}
+
+    def _related(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keys of a new instance's many-to-ones. Raises BadValue for what only a session writes."""
+        found, names = dict[str, Any](), {column: name for name, column in self._columns.items()}
+        for name in self._relations.keys() & values.keys():
+            other, prop = values[name], self._relations[name]
+            if other is None or (prop.uselist and not other):
+                continue
+            key: dict[str, Any] = {"": None}
+            if prop.direction is orm.MANYTOONE and (its := orm.attributes.instance_state(other)).key:
+                attribute = its.mapper.get_property_by_column
+                known = {
+                    attribute(column): each for column, each in zip(its.mapper.primary_key, its.key[1], strict=True)
+                }
+                pairs = [(names[column], attribute(remote)) for column, remote in prop.local_remote_pairs]
+                key = {column: known.get(remote, its.dict.get(remote.key)) for column, remote in pairs}
+            if None in key.values():
+                raise BadValue(
+                    f"{name!r} of a new {self.name} is written by a session only: make the put a part of one, as in "
+                    "put(order, on=session)"
+                )
+            found |= key
+        return found
 
     def declared_defaults(self) -> dict[str, Any]:
         defaults: list[tuple[str, Any]] = [(name, column.default) for name, column in self._columns.items()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,8 @@ class Guard:
         self.roles: Mapping[str, Field] = self.tasks.table.roles
         self.letters = {word: letter for letter, word in self.parts.definition.words.items()}
         self.asked: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()  # by `Unit.put`
+        # What puts wrote for their options: it is not the application's own where they were rolled back.
+        self.by_option: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._entered: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # the states of the tasks of a flush
         for role in MANAGED & self.roles.keys():
             name = self.roles[role].name
@@ -70,6 +72,10 @@ class Guard:
         """Return the attribute's value for a state."""
         word, read = self.parts.definition.words[letter], self.roles["status"].from_database
         return read(word) if read else word
+
+    def of_options(self, asked: Any) -> list[str]:
+        """Return the names of the attributes that hold the options of a put."""
+        return [self.roles[name].name for name in asked.seconds if name in self.roles]
 
     def _refusing(self, role: str) -> Callable[..., None]:
         """Return what refuses a new value of an attribute, unless the row is new or no task."""
@@ -142,6 +148,7 @@ class Guard:
         for field, value in written.items():
             state.dict[field.name] = field.from_database(value) if field.from_database and value is not None else value
             attributes.flag_modified(task, field.name)
+        self.by_option[state] = {name: state.dict[name] for name in self.of_options(asked)}
         for field in self.tasks.table.own.values() if state.key is None else ():
             state.dict.setdefault(field.name, None)  # else it would be read by a query
         self._entered[state] = asked.transition.target
@@ -170,8 +177,9 @@ class Guard:
     def _after(self, mapper: object, connection: sa.Connection, task: Any) -> None:
         entered, inserts = self._entered.pop(sa.inspect(task), None), self.parts.inserts
         if entered is not None and inserts.looks_after:
+            key = self.store.mapper.primary_key_from_instance(task)
             with self.store.joining(connection):
-                inserts.inserted(self.tasks.identify(task)[0], entered)
+                inserts.inserted(self.tasks.identify(key[0] if len(key) == 1 else tuple(key))[0], entered)
 
     def _failed(self, context: Any) -> Duplicate | None:
         """Return what is raised in place of the database's refusal of a unique value."""
@@ -179,6 +187,30 @@ class Guard:
         refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and unique and binding
         is_mine = refused and binding.dialect.moves.is_duplicate(unique, str(context.original_exception))
         return Duplicate(self.store.name) if is_mine else None
+
+
+class _Uncommitted:
+    """The events of a session, without those of a commit."""
+
+    before_commit = after_commit = staticmethod(lambda session: None)
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._events, name)
+
+
+@contextmanager
+def _savepoint(session: Any) -> Iterator[None]:
+    """Run the block in a savepoint, at whose end SQLAlchemy would call the application's listeners to commits."""
+    kept, events = vars(session), session.dispatch
+    kept["dispatch"] = _Uncommitted(events)
+    try:
+        with session.begin_nested():
+            yield
+    finally:
+        kept["dispatch"] = events
 
 
 class Unit:
@@ -206,22 +238,21 @@ class Unit:
                 raise BadValue(f"{shown(task)} is a task already: put takes a new instance, or a row that is no task")
             if state.detached:
                 orm.make_transient(task)
-            for field in (options := [guard.roles[name] for name in asked.seconds if name in guard.roles]):
-                if state.key is None and state.dict.get(field.name) is not None:
-                    raise BadValue(f"{field.name!r} stands both in the task and in the option: give one of them")
+            if state.key is None:
+                for name, value in guard.by_option.pop(state, {}).items():
+                    if state.dict.get(name) == value:
+                        attributes.set_attribute(task, name, None)
+                for name in guard.of_options(asked):
+                    if state.dict.get(name) is not None:
+                        raise BadValue(f"{name!r} stands both in the task and in the option: give one of them")
         rows = [state.obj() for state in given if state.persistent]  # no tasks yet: their new status puts them
         guard.asked.update(dict.fromkeys(given, (asked, trace)))
         self._flushed = True
         try:
-            with self.session.begin_nested():  # flushes what is pending
+            with _savepoint(self.session):  # flushes what is pending
                 self.session.add_all(tasks)
                 for task in rows:
                     setattr(task, guard.roles["status"].name, guard.word(asked.transition.target))
-        except Exception:
-            for task, field in product(tasks, options):  # it may be put again
-                if sa.inspect(task).key is None:
-                    attributes.set_attribute(task, field.name, None)
-            raise
         finally:
             for state in given:
                 guard.asked.pop(state, None)

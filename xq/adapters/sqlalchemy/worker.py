@@ -87,6 +87,8 @@ class InSession:
     def __init__(self, store: Any, worker: Worker[Any], what: str) -> None:
         self._store, self._queue, self._function, self._what = store, worker.queue, worker.function, what
         self._log, self._maker = worker.moves.log, worker.options.session
+        computed = (prop for prop in store.mapper.column_attrs if not isinstance(prop.columns[0], sa.Column))
+        self._computed = [prop.key for prop in computed if not prop.deferred]  # what a coroutine cannot load later
         self._anew = {"attempts": 0} if "attempts" in worker.moves.tasks.table.roles else {}
 
     def call(self, task: Any) -> None:
@@ -109,6 +111,8 @@ class InSession:
         ended, session = None, self._maker()
         try:
             with self._open(session.sync_session, task) as (job, mine, writes):
+                for each in (mine if isinstance(mine, Batch) else [mine]) if self._computed else ():
+                    await session.refresh(each, self._computed)
                 try:
                     await self._function(mine, session)
                 except Next as error:
