@@ -214,6 +214,18 @@ def another_program(db: pw.Database, sql: str) -> None:
         connection.commit()
 
 
+def conflict(db: pw.Database, execute: Callable[[str], Any]) -> None:
+    """Have the database undo the open transaction of `execute`, as it does for the sake of another one."""
+    if isinstance(db, pw.SqliteDatabase):  # that has written what this one has read
+        execute("SELECT count(*) FROM xq_queue").fetchall()
+        another_program(db, "UPDATE xq_queue SET name = name")
+        execute("UPDATE xq_queue SET name = name")
+    elif isinstance(db, pw.PostgresqlDatabase):
+        execute("DO $$ BEGIN RAISE 'another one was first' USING ERRCODE = 'serialization_failure'; END $$")
+    else:
+        execute("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'")
+
+
 def run_script(db: pw.Database, text: str) -> None:
     """Run several statements at once, as a migration would."""
     if isinstance(db, pw.MySQLDatabase):

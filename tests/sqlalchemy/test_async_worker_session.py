@@ -13,6 +13,7 @@ import xq
 from sqlalchemy import orm
 from tests.sqlalchemy.in_loop import engine
 from tests.sqlalchemy.shop import Shop
+from tests.steps import conflict
 from xq.adapters.sqlalchemy import upgrade
 
 DRIVERS = {pw.SqliteDatabase: "aiosqlite", pw.PostgresqlDatabase: "asyncpg", pw.MySQLDatabase: "asyncmy"}
@@ -84,6 +85,19 @@ def test_an_error_rolls_all_back(shop):
 
     pays(shop, fail, n=2)
     assert (runs(shop), shop.paid()) == ("BD", [2])
+
+
+@pytest.mark.parametrize("shared_db", ["postgres", "mariadb"], indirect=True)
+def test_a_conflict_with_another_transaction_is_no_attempt(shop, shared_db):
+    tried = list[int]()
+
+    async def meet(order: Any, session: Any) -> None:
+        tried.append(order.tries)
+        if len(tried) < 3:
+            await session.run_sync(lambda own: conflict(shared_db, lambda sql: own.execute(sa.text(sql))))
+
+    pays(shop, meet)
+    assert (runs(shop), shop.paid(), tried) == ("D", [1], [1, 1, 1])
 
 
 def test_a_function_that_runs_too_long_is_rolled_back_and_never_acked(shop):

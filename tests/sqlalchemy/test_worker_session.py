@@ -11,6 +11,7 @@ import sqlalchemy as sa
 import xq
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from tests.steps import conflict
 from xq.testing import run_pending
 from xq.testing import session as xq_session
 
@@ -60,6 +61,26 @@ def test_an_error_rolls_all_back(shop):
     shop.orders.run(until_empty=True)
     assert (shop.states(), shop.paid(), shop.orders.peek(1).cents) == ("B", [], 1)
     assert shop.why().startswith("ValueError: no money")
+
+
+def test_a_conflict_with_another_transaction_is_no_attempt(shop, shared_db):
+    tried = list[int]()
+
+    def meet(order: Any, session: Any) -> None:
+        tried.append(order.tries)
+        if len(tried) < 3:
+            conflict(shared_db, lambda sql: session.execute(sa.text(sql)))
+
+    @shop.orders.worker(session=shop.Session, max_attempts=1)
+    def pay(order: Any, session: Any) -> None:
+        if shop.is_file:
+            session.execute(sa.text("BEGIN"))
+        meet(order, session)
+        session.add(shop.Payment(order_id=order.id))
+
+    shop.orders.put({})
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid(), tried) == ("D", [1], [1, 1, 1])
 
 
 def test_who_has_lost_the_task_writes_nothing(shop):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic
@@ -15,6 +17,7 @@ from xq.core.kinds import ErrorKind, T
 from xq.core.machine import ABSENT
 from xq.core.values import Parts
 from xq.core.words import lasting, never_finished
+from xq.database.transactions import PAUSES
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
 from xq.workers.attempt import Attempt, RetriedCalls, line_of, path_of, text_of
@@ -34,6 +37,7 @@ class FailedAttempts(Generic[T]):
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
+        self._conflicts = deque[Parts](maxlen=1_000)  # the keys of the tasks whose functions met the last ones
         self._lines = calls.lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
@@ -41,9 +45,20 @@ class FailedAttempts(Generic[T]):
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
     def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:
-        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one."""
+        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one.
+
+        A conflict of the database, which has undone the function's transaction, is no attempt, up to 60 times.
+        """
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
+            return
+        key = attempt.taken.parts
+        if self._moves.store.classify(error) is ErrorKind.CONFLICT and (n := self._conflicts.count(key)) < len(PAUSES):
+            self._conflicts.append(key)
+            self._log.debug("task %s is tried again after a conflict", self._calls.key(attempt.taken), exc_info=error)
+            self._calls.stop.wait(random.uniform(0, PAUSES[n]))
+            attempt.undone, attempt.number = True, attempt.number - 1
+            self._retry(attempt, Retry(0))
             return
         if not isinstance(error, (Retry, Bury)):
             self._call_hooks(self._worker.hooks["on_failure", False], attempt, error)

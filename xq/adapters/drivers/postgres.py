@@ -173,8 +173,8 @@ class Psycopg(BaseDriver):
 
     def _told(self, error: BaseException) -> tuple[str | None, str | None]:
         """Return the context in which the server raised an error, and the function of PostgreSQL that did."""
-        raised: Any = error.diag  # type: ignore[attr-defined]
-        return raised.context, raised.source_function
+        raised: Any = getattr(error, "diag", None)  # of an AsyncSession's driver it has none
+        return (raised.context, raised.source_function) if raised else (None, None)
 
     def autocommit(self, connection: Any, value: Any) -> Any:
         before = connection.autocommit

@@ -18,7 +18,8 @@ KINDS = kinds(
             sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         ),
         ErrorKind.CHECK: (sqlite3.SQLITE_CONSTRAINT_CHECK,),
-        ErrorKind.CONFLICT: (sqlite3.SQLITE_LOCKED_SHAREDCACHE,),  # in shared memory SQLite waits for no lock
+        # In shared memory SQLite waits for no lock, and not where a transaction has read what has changed since.
+        ErrorKind.CONFLICT: (sqlite3.SQLITE_LOCKED_SHAREDCACHE, sqlite3.SQLITE_BUSY_SNAPSHOT),
         # Faults in the statement or the application's triggers: an overflow, a missing table or column.
         ErrorKind.PERMANENT: (sqlite3.SQLITE_ERROR,),
     }
