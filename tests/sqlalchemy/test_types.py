@@ -21,6 +21,7 @@ from tests.conftest import fresh
 from tests.sqlalchemy.maker import engine_of
 from tests.support.life import end_threads
 from xq.adapters.sqlalchemy import upgrade
+from xq.testing import Clock
 
 db = fresh(["sqlite", "postgres", "mariadb"])
 FEATURES = {"keep": True, "buried": True}
@@ -69,6 +70,10 @@ def queue_of(engine, model, fields=None, features=FEATURES, **options):
 
 def queue_table(queue):
     return sa.inspect(queue.model).local_table
+
+
+def seconds(when):
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 def done(queue, task):
@@ -189,6 +194,48 @@ def test_single_table_inheritance_returns_the_class_of_the_row(engine, base):
     queue = queue_of(engine, Order)
     assert [(type(found), found.card) for found in done(queue, Gift(card="x"))] == [(Gift, "x")] * 4
     assert [type(found) for found in done(queue, Order())] == [Order] * 4
+
+
+def test_calls_that_write_the_application_s_columns_count_versions_as_a_session_does(engine, base):
+    class Order(base):
+        __tablename__ = "orders"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+        cents: orm.Mapped[int] = orm.mapped_column(default=0)
+        version: orm.Mapped[int] = orm.mapped_column()
+        changed: orm.Mapped[datetime] = orm.mapped_column(
+            sa.DateTime(timezone=True), default=sa.func.now(), onupdate=sa.func.now()
+        )
+        __mapper_args__ = {"version_id_col": version}
+
+    queue = queue_of(engine, Order, {"attempts": True}, clock=Clock(1_000))
+    assert [task.version for task in (queue.put({}), *queue.put_many([{}, Order()]))] == [1, 1, 1]
+    with orm.Session(engine) as session:
+        edited = session.get_one(Order, 1)
+        assert seconds(edited.changed) == 1_000
+        queue.clock.tick(60)
+        queue.release(queue.take())
+        edited.cents = 1
+        session.flush()  # the attempt has written nothing of the application's
+        session.rollback()
+        assert edited.version == 1
+        assert queue.ack(queue.take(), update={"cents": 2}).version == 2
+        assert seconds(queue.peek(1).changed) == 1_060
+        edited.cents = 3
+        with pytest.raises(orm.exc.StaleDataError):
+            session.flush()
+        session.rollback()
+        assert (queue.put(Order(), on=session).version, edited.version) == (1, 2)
+
+
+def test_versions_that_sql_cannot_count_are_refused(base):
+    class Order(base):
+        __tablename__ = "orders"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+        version: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+        __mapper_args__ = {"version_id_col": version, "version_id_generator": lambda version: uuid.uuid4().hex}
+
+    with pytest.raises(xq.ConfigurationError, match="versions of Order"):
+        upgrade(Order)
 
 
 def test_a_mapped_dataclass_is_a_queue(engine):

@@ -24,6 +24,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "deadline": MOMENTS,
     "finished": MOMENTS,
     "moved": MOMENTS,
+    "version": ("integer", "bigint"),
     "priority": NUMBERS,
     "tube": ("text",),
     "owner": ("text",),

@@ -12,7 +12,7 @@ from xq.adapters.databases.installer.installation import Installation
 from xq.core.compile import Selector, Statement, change
 from xq.core.connections import Connection, Store
 from xq.core.kinds import Row, Table
-from xq.core.machine import Machine, Transition
+from xq.core.machine import PLUS_ONE, Machine, Transition
 from xq.core.options import Catalogue
 from xq.core.words import Wording
 from xq.database.database import Database
@@ -106,7 +106,10 @@ class Binding:
         self, rows: Selector, row: Transition, given: frozenset[str] = frozenset(), update: tuple[str, ...] = ()
     ) -> Statement:
         """Compile the statement that moves the selected rows as `row` of the transition table says."""
-        moved = self.dialect.moves.move(rows, change(self.dialect.machine, row, given, update))
+        made, fields = change(self.dialect.machine, row, given, update), self.dialect.source.roles
+        if "version" in fields and set(update).difference(field.name for field in fields.values()):
+            made = replace(made, roles={**made.roles, "version": PLUS_ONE})
+        moved = self.dialect.moves.move(rows, made)
         return replace(moved, sql=moved.sql + self.steps.note) if self.steps.note else moved
 
     def insert(self, row: Transition, given: frozenset[str], names: tuple[str, ...], count: int = 1) -> Statement:

@@ -238,7 +238,9 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     def declared_defaults(self) -> dict[str, Any]:
         defaults: list[tuple[str, Any]] = [(name, column.default) for name, column in self._columns.items()]
         found = [(name, it) for name, it in defaults if it and not (it.is_sequence or it.is_clause_element)]
-        return {name: partial(it.arg, None) if it.is_callable else it.arg for name, it in found}
+        counted = self.mapper.version_id_generator and self.mapper.version_id_col
+        first = {name: 1 for name, column in self._columns.items() if column is counted}
+        return first | {name: partial(it.arg, None) if it.is_callable else it.arg for name, it in found}
 
     def reader(self, name: str, table: str, columns: Mapping[str, Kind]) -> SqlalchemyReader:
         return SqlalchemyReader(name, table, self.schema, columns)
@@ -274,8 +276,24 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
         """Do nothing: migrations, or `install`, make what the queue needs."""
 
     def named_fields(self, fields: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return `fields=` with the names of attributes in place of mapped attributes and columns."""
-        return {role: getattr(named, "key", named) for role, named in (fields or {}).items()}
+        """Return `fields=` with the names of attributes in place of mapped attributes and columns.
+
+        What the unit of work writes at each change has a role as well: the counter of versions, and a moment with a
+        time zone that has onupdate=.
+        """
+        roles = {role: getattr(named, "key", named) for role, named in (fields or {}).items()}
+        free = {name: column for name, column in self._columns.items() if name not in roles.values()}
+        counter, count = self.mapper.version_id_col, cast("Any", self.mapper.version_id_generator)
+        found = {
+            "version": next((name for name, column in free.items() if count and column is counter), ""),
+            "moved": next((name for name, each in free.items() if each.onupdate and _has_zone(each.type)), ""),
+        }
+        if found["version"] and (count(None), count(1)) != (1, 2):
+            raise ConfigurationError(
+                f"the versions of {self.name} are made by a function of yours, which SQL cannot call: leave "
+                "version_id_generator out, for a counter, or let the database make them (False)"
+            )
+        return {role: name for role, name in found.items() if name} | roles
 
     # the engine
 
@@ -418,4 +436,8 @@ def _kind(column: sa.Column[Any]) -> Kind:
     kind = next((kind for base, kind in KINDS if isinstance(held, base)), other)
     if column.table is not None and column is column.table.autoincrement_column:
         return "bigauto" if kind == "bigint" else "auto"
-    return "timestamptz" if kind == "datetime" and getattr(held, "timezone", False) else kind
+    return "timestamptz" if kind == "datetime" and _has_zone(held) else kind
+
+
+def _has_zone(kind: Any) -> bool:
+    return isinstance(kind, sa.DateTime) and kind.timezone
