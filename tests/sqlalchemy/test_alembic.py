@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,8 @@ def test_the_queue_goes_with_its_table(project):
     assert project.models(FIELDS, FIRST).check() == []
 
 
-def test_what_guards_need_beside_the_table_is_left_alone(project):
+def test_what_guards_need_beside_the_table_is_left_alone(project, caplog):
+    caplog.set_level(logging.INFO, "alembic")
     if project.engine.dialect.name == "postgresql":
         project.schema = "shop"
         with project.engine.begin() as connection:
@@ -259,6 +261,7 @@ def test_what_guards_need_beside_the_table_is_left_alone(project):
     project.revise()
     project.migrate()
     assert (orders.check(), project.is_current(), orders.take().customer) == ([], True, "ann")
+    assert [line for line in caplog.messages if "Detected removed" in line] == []
 
 
 def test_a_script_installs_the_queue(project):
@@ -293,6 +296,28 @@ def test_a_revision_refuses_what_install_refuses(project):
         project.migrate()
     with project.engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT state FROM orders")) == "B"
+    assert project.models(FIELDS, FIRST).check() == [], "what was refused has dropped nothing"
+
+
+def test_a_history_goes_with_the_revision_that_brought_it(project):
+    project.models(FIELDS, FIRST)
+    project.revise()
+    project.migrate()
+    project.models(FIELDS, {**FIRST, "history": True})
+    project.revise()
+    project.migrate()
+    command.downgrade(project.config, "-1")
+    assert "orders_xq_history" not in project.tables()
+    assert project.models(FIELDS, FIRST).check() == []
+
+
+def test_a_revision_has_the_sql_of_the_databases_that_the_project_names(project):
+    project.models(FIELDS, FIRST)
+    other = "postgresql" if project.engine.dialect.name == "sqlite" else "sqlite"
+    project.config.attributes["options"] = {"xq_databases": [other]}
+    project.revise()
+    with pytest.raises(xq.ConfigurationError, match="xq_databases"):
+        project.migrate()
 
 
 def test_what_is_not_made_by_installing_is_compared(project):

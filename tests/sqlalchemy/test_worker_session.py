@@ -42,6 +42,7 @@ def test_the_task_is_in_the_session_without_a_query(shop):
     @shop.orders.worker(session=shop.Session)
     def work(order: Any, session: Any) -> None:
         assert order in session
+        assert shop.engine.pool.checkedout() == 0
         assert not session.dirty
         assert sa.inspect(order).persistent
         assert (order.cents, order.tries) == (3, 1)

@@ -45,14 +45,12 @@ class FailedAttempts(Generic[T]):
         self.uncounted = False  # whether the tasks that ran when the program was to end have an attempt less
 
     def failed(self, attempt: Attempt, error: BaseException, ends: bool = False) -> None:
-        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one.
-
-        A conflict of the database, which has undone the function's transaction, is no attempt, up to 60 times.
-        """
+        """Log why an attempt failed, and release, bury or kill its task. `ends`: it was the last one."""
         if isinstance(error, Discard):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
         key = attempt.taken.parts
+        # The database has undone the function's transaction for another one: that is no attempt.
         if self._moves.store.classify(error) is ErrorKind.CONFLICT and (n := self._conflicts.count(key)) < len(PAUSES):
             self._conflicts.append(key)
             self._log.debug("task %s is tried again after a conflict", self._calls.key(attempt.taken), exc_info=error)

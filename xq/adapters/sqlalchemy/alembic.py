@@ -35,7 +35,8 @@ Key = tuple[str | None, str]  # a schema, and a table in it
 
 NAMES = {engine: name for name, engine in ENGINES.items()}  # as SQLAlchemy calls them
 # Alembic before 1.18 has no priorities, and runs comparators in the order of their registration.
-LAST: Any = {"priority": util.DispatchPriority.LAST} if hasattr(util, "DispatchPriority") else {}
+PRIORITIES: Any = getattr(util, "DispatchPriority", None)
+FIRST, LAST = ({"priority": PRIORITIES[name]} if PRIORITIES else {} for name in ("FIRST", "LAST"))
 
 ischema_names.setdefault("xid8", sa.BigInteger)  # of a table of xq's, which Alembic reads, and SQLAlchemy does not know
 
@@ -46,6 +47,7 @@ class QueueOp(MigrateOperation):
     """Installs a queue, or without a definition uninstalls it, by SQL that was written with the revision."""
 
     undo: QueueOp
+    then: Any = None  # the definition that follows what is uninstalled
 
     def __init__(
         self, table_name: str, sql: Sql, definition: Any = None, schema: str | None = None, online: bool = False
@@ -71,9 +73,16 @@ class QueueOp(MigrateOperation):
         operations.invoke(cls(table_name, sql, definition, schema, online))
 
     @classmethod
-    def uninstall_queue(cls, operations: Operations, table_name: str, sql: Sql, schema: str | None = None) -> None:
-        """Remove what installing has made, or what the next definition replaces. The columns are `op.drop_column`'s."""
-        operations.invoke(cls(table_name, sql, schema=schema))
+    def uninstall_queue(
+        cls, operations: Operations, table_name: str, sql: Sql, schema: str | None = None, then: Any = None
+    ) -> None:
+        """Remove what installing has made, or what the next definition replaces. The columns are `op.drop_column`'s.
+
+        Raises ConfigurationError, before it removes anything, if the definition `then` may not follow.
+        """
+        made = cls(table_name, sql, schema=schema)
+        made.then = then
+        operations.invoke(made)
 
     def reverse(self) -> MigrateOperation:
         return self.undo
@@ -117,20 +126,25 @@ class Definition:
         made.store.bind(AsyncEngine(engine) if engine.dialect.is_async else engine)  # type: ignore[attr-defined]
         return made
 
-    def install(self) -> QueueOp:
-        definition = json.loads(self._record or self.installation("sqlite").fingerprint)
-        return self._op(lambda engine: self.installation(engine).ddl(columns=False), definition)
+    @property
+    def definition(self) -> Any:
+        return json.loads(self._record or self.installation("sqlite").fingerprint)
 
-    def uninstall(self, successor: Definition | None) -> QueueOp:
+    def install(self, engines: Iterable[str]) -> QueueOp:
+        return self._op(engines, lambda engine: self.installation(engine).ddl(columns=False), self.definition)
+
+    def uninstall(self, engines: Iterable[str], successor: Definition | None) -> QueueOp:
         def drops(engine: str) -> list[str]:
             made = self.installation(engine)
             return made.ddl_to_replace(successor.installation(engine)) if successor else made.ddl_to_uninstall(False)
 
-        return self._op(drops)
+        made = self._op(engines, drops)
+        made.then = successor and successor.definition
+        return made
 
-    def _op(self, statements: Callable[[str], list[str]], definition: Any = None) -> QueueOp:
+    def _op(self, engines: Iterable[str], statements: Callable[[str], list[str]], definition: Any = None) -> QueueOp:
         sql, (schema, table) = {}, self._key
-        for engine in DIALECTS:
+        for engine in engines:
             with suppress(ConfigurationError):  # not each kind of database can have each definition
                 sql[engine] = statements(engine)
         return QueueOp(table, sql, definition, schema)
@@ -150,22 +164,25 @@ def _run(operations: Operations, op: QueueOp) -> None:
     context, made = operations.migration_context, None
     if (engine := ENGINES[context.dialect.name]) not in op.sql:
         raise ConfigurationError(
-            f"{op.table_name} has no SQL for {engine} in this revision, as it cannot be a queue there"
+            f"{op.table_name} has no SQL for {engine} in this revision: name the project's databases in env.py, as in "
+            "context.configure(..., xq_databases=['sqlite', 'postgresql']), unless it cannot be a queue there"
         )
-    if op.definition is not None and not context.as_sql:
-        connection, record = operations.get_bind(), json.dumps(op.definition, sort_keys=True)
+    definition = op.definition or op.then
+    if definition is not None and not context.as_sql:
+        connection, record = operations.get_bind(), json.dumps(definition, sort_keys=True)
         with suppress(ConfigurationError):  # a definition that this xq, without the application's features, cannot have
             made = Definition.recorded(connection, (op.schema, op.table_name), record, {}).on(connection)
         if made is not None:
-            with made.store.joining(connection):
-                made.refuse_all(downgrade=True)  # the order of revisions says which definition is newer
+            with made.store.joining(connection):  # the order of revisions says which definition is newer
+                made.refuse_all(downgrade=True) if op.definition else made.admit(downgrade=True)
     if op.online and engine == "postgres":
         with context.autocommit_block():
             _execute(operations, filter(None, (beside_writers(sql, op.table_name) for sql in op.sql[engine])))
     _execute(operations, op.sql[engine])
-    if made is not None:
+    if made is not None and op.definition:
         with made.store.joining(operations.get_bind()):
             if not made.missing():  # else it is the SQL of another version of xq
+                _execute(operations, made.stale())  # a history, for example, which stays until here
                 made.recount()  # other rows may be tasks now
 
 
@@ -185,17 +202,25 @@ def _execute(operations: Operations, statements: Iterable[str]) -> None:
 @renderers.dispatch_for(QueueOp)
 def _render(context: object, op: QueueOp) -> str:
     lines = [f"op.{op.name}(", f"    {op.table_name!r},"]
-    lines += [f"    {name}={value!r}," for name in ("schema", "definition") if (value := getattr(op, name))]
+    lines += [f"    {name}={value!r}," for name in ("schema", "definition", "then") if (value := getattr(op, name))]
     lines.append("    sql={")
     for engine, sql in op.sql.items():
         lines += [f"        {engine!r}: [", *(f"            {each!r}," for each in sql), "        ],"]
     return "\n".join([*lines, "    },", ")"])
 
 
+@comparators.dispatch_for("schema", **FIRST)
+def _hide(context: Any, upgrade_ops: object, schemas: object) -> None:
+    """Have the other comparators neither see nor log what installing has made."""
+    is_made = _made(ENGINES[context.connection.dialect.name], _records(context.connection))
+    context._name_filters.append(lambda name, kind, of: not is_made(of.get("schema_name"), name or ""))
+
+
 @comparators.dispatch_for("schema", **LAST)
 def _compare(context: Any, upgrade_ops: ops.UpgradeOps, schemas: object) -> None:
     connection, found = context.connection, upgrade_ops.ops
     records = _records(connection)
+    engines = {ENGINES[each]: each for each in context.opts.get("xq_databases", [connection.dialect.name])}
     _leave_out(found, _made(ENGINES[connection.dialect.name], records))
     tables: dict[Key, Any] = {(op.schema, op.table_name): None for op in found if isinstance(op, ops.DropTableOp)}
     tables |= {(each.schema, each.name): each for each in context.sorted_tables}
@@ -218,13 +243,13 @@ def _compare(context: Any, upgrade_ops: ops.UpgradeOps, schemas: object) -> None
         if key in records:
             before = Definition.recorded(connection, key, records[key], features)
             before.on(connection)  # raises, if it cannot be made anew
-            found.insert(0, first := before.uninstall(new))  # columns that triggers name cannot be dropped
-            first.undo = before.install()
+            found.insert(0, first := before.uninstall(engines, new))  # columns that triggers name cannot be dropped
+            first.undo = before.install(engines)
             if new is None and table is not None:
                 util.warn(f"{table.name} is no queue any more; if it is one, import the module that says so in env.py")
         if new is not None:
-            found.append(last := new.install())
-            last.undo = new.uninstall(before)
+            found.append(last := new.install(engines))
+            last.undo = new.uninstall(engines, before)
 
 
 def _records(connection: sa.Connection) -> dict[Key, str]:

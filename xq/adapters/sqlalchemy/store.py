@@ -286,7 +286,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
         counter, count = self.mapper.version_id_col, cast("Any", self.mapper.version_id_generator)
         found = {
             "version": next((name for name, column in free.items() if count and column is counter), ""),
-            "moved": next((name for name, each in free.items() if each.onupdate and _has_zone(each.type)), ""),
+            "moved": next((name for name, each in free.items() if each.onupdate and _kind(each) == "timestamptz"), ""),
         }
         if found["version"] and (count(None), count(1)) != (1, 2):
             raise ConfigurationError(
@@ -436,8 +436,4 @@ def _kind(column: sa.Column[Any]) -> Kind:
     kind = next((kind for base, kind in KINDS if isinstance(held, base)), other)
     if column.table is not None and column is column.table.autoincrement_column:
         return "bigauto" if kind == "bigint" else "auto"
-    return "timestamptz" if kind == "datetime" and _has_zone(held) else kind
-
-
-def _has_zone(kind: Any) -> bool:
-    return isinstance(kind, sa.DateTime) and kind.timezone
+    return "timestamptz" if kind == "datetime" and getattr(held, "timezone", False) else kind

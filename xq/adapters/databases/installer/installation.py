@@ -134,7 +134,7 @@ class Installation(Findings):
                 if self.is_whole():  # another process was faster
                     return
                 with self.one_look():
-                    self._admit(drop_history, downgrade)
+                    self.admit(drop_history, downgrade)
                     is_new = not self._recorded()
                 self.create()
                 self._warn(is_new)
@@ -201,7 +201,7 @@ class Installation(Findings):
         if online:
             self._refuse_online()
         else:
-            self._admit(downgrade=downgrade)
+            self.admit(downgrade=downgrade)
 
     def refuse_if_reached(self) -> list[str]:
         """Raise what install() raises, and return SQL that drops what an earlier definition had, or had otherwise.
@@ -220,7 +220,7 @@ class Installation(Findings):
                 raise
             return []
 
-    def _admit(self, drop_history: bool = False, downgrade: bool = False) -> None:
+    def admit(self, drop_history: bool = False, downgrade: bool = False) -> None:
         """Raise ConfigurationError if this definition may not replace the installed one."""
         if not downgrade and (older := self.older()):
             raise ConfigurationError(
