@@ -289,10 +289,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
             "moved": next((name for name, each in free.items() if each.onupdate and _kind(each) == "timestamptz"), ""),
         }
         if found["version"] and (count(None), count(1)) != (1, 2):
-            raise ConfigurationError(
-                f"the versions of {self.name} are made by a function of yours, which SQL cannot call: leave "
-                "version_id_generator out, for a counter, or let the database make them (False)"
-            )
+            raise ConfigurationError(f"SQL cannot count the versions of {self.name}: leave version_id_generator out")
         return {role: name for role, name in found.items() if name} | roles
 
     # the engine
