@@ -32,12 +32,3 @@ def test_a_block_is_part_of_the_callers_session(desk):
         session.commit()
     orders.sweep()
     assert (group.done, [order.cents for order in orders.by_state("R")]) == (True, [7])
-
-
-def test_a_parent_may_be_pending_in_the_session(desk):
-    orders = desk.queue(after=True, buried=True, keep=True, delayed=True)
-    with Session(desk.engine) as session:
-        session.add(parent := desk.Order(state="open"))
-        child = orders.put(desk.Order(), after=[parent], on=session)
-        session.commit()
-        assert (parent.state, child.state) == ("open", "later")

@@ -63,7 +63,7 @@ def test_sessions_find_the_engine_by_the_class(shop):
     assert (shop.states(), shop.paid()) == ("D", [1])
 
 
-def test_an_observer_finds_a_connection_in_the_pool_of_the_session_or_connection_that_has_committed(shop):
+def test_an_observer_finds_a_connection_in_the_pool_of_the_session_that_has_committed(shop):
     of_one = sa.create_engine(shop.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     shop.orders.bind(of_one)
     seen = list[int]()

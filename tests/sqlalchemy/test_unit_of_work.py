@@ -155,6 +155,14 @@ def test_pending_changes_are_written_before_a_call(desk, session):
     assert desk.rows(desk.Order.state, desk.Order.cents) == [("sent", 9)]
 
 
+def test_a_parent_may_be_pending_in_the_session(desk, session):
+    orders = desk.queue(**KEEPS, after=True)
+    session.add(parent := desk.Order(state="open"))
+    child = orders.put(desk.Order(), after=[parent], on=session)
+    session.commit()
+    assert (parent.state, child.state) == ("open", "later")
+
+
 def test_an_expired_instance_names_its_task(desk, session):
     orders = desk.queue(**KEEPS)
     orders.put({})
