@@ -27,7 +27,6 @@ from tests.steps import (
     PATIENCE,
     STUCK,
     another_process,
-    conflict,
     elsewhere,
     eventually,
     fail_for,
@@ -419,25 +418,6 @@ def test_a_failed_attempt_is_a_warning_until_the_task_is_buried_with_its_error(m
     written = Task.xq.peek(put).error
     assert written.startswith("ValueError: no price\nin the order\nTraceback"), "so that reports group"
     assert __file__ in written.partition("File")[2].partition("\n")[0], "it begins in the function"
-
-
-@KINDS
-def test_a_function_that_the_database_has_undone_for_another_transaction_is_called_again_and_that_is_no_attempt(
-    make_live, tmp_path, kind
-):
-    Task, seen = make_live(KEPT, roles=ROLES, attributes=ERROR), tmp_path / "seen"
-
-    def work(found: Any) -> None:
-        note(seen, found.id)
-        with make_live.db.atomic():
-            if len(noted(seen)) < 4:
-                conflict(make_live.db, make_live.db.execute_sql)
-
-    made = Task.xq.worker(of_kind(kind, work), kind=kind, max_attempts=1)
-    made.on_failure(lambda found, error: note(seen, "failed"))
-    put = Task.put(task())
-    Task.xq.run(until_empty=True)
-    assert (noted(seen), state(Task, put), Task.xq.peek(put).attempts) == ([str(put.id)] * 4, "D", 1)
 
 
 @pytest.mark.parametrize("length", [80, None])

@@ -395,12 +395,6 @@ def test_a_task_that_is_discarded_is_gone_and_one_that_leaves_the_process_has_fa
         gone.refresh()
 
 
-@pytest.mark.parametrize("django_db", ["postgres", "mariadb"], indirect=True)
-def test_a_function_that_the_database_has_undone_for_another_transaction_is_called_again(tasks):
-    result = jobs.conflict.enqueue()
-    assert (work(result), result.return_value, row(result).attempts) == (["SUCCESSFUL"], 3, 1)
-
-
 def test_each_take_records_its_attempt(tasks):
     result = jobs.note.enqueue("once")
     first = Task.xq.take()

@@ -47,7 +47,7 @@ class Attempt:
     in_doubt: bool = False  # within a transaction, which may be rolled back
     late: float = 0.0  # seconds by which heartbeats have not touched it, as its row was locked
     locked: Locked[Any] | None = None  # the ack that waits for its row
-    undone: bool = False  # by a conflict of its function, or its end by a failed function in that transaction
+    undone: bool = False  # by a conflict of its session, or its end by a failed function in that transaction
     may_be_taken: bool = False  # whether its ttr has passed since the last heartbeat, so that another take may have it
     why: str = ""  # how its process has ended; "" while it runs
     lost: int = 0  # how many takes of the task were lost, with this one, if its process died (max_takes)

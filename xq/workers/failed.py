@@ -37,7 +37,7 @@ class FailedAttempts(Generic[T]):
         self._worker = worker
         self._calls, self._moves, self._log = calls, calls.moves, calls.log
         self._most = worker.options.max_attempts
-        self._conflicts = deque[Parts](maxlen=1_000)  # the keys of the tasks whose functions met the last ones
+        self._conflicts = deque[Parts](maxlen=1_000)  # the keys of the tasks whose sessions met the last ones
         self._lines = calls.lines
         self.may_delay = "delay" in self._moves.machine.options("release")
         self._buries = bool(self._moves.machine.sources("bury"))
@@ -50,8 +50,9 @@ class FailedAttempts(Generic[T]):
             self._calls.finish_or_leave(attempt.taken, partial(self._moves.kill_if_taken_by, attempt.taken))
             return
         key = attempt.taken.parts
-        # The database has undone the function's transaction for another one: that is no attempt.
-        if self._moves.store.classify(error) is ErrorKind.CONFLICT and (n := self._conflicts.count(key)) < len(PAUSES):
+        # The database has undone the transaction of the call's session for another one: that is no attempt.
+        is_undone = self._worker.options.session is not None and self._moves.store.classify(error) is ErrorKind.CONFLICT
+        if is_undone and (n := self._conflicts.count(key)) < len(PAUSES):
             self._conflicts.append(key)
             self._log.debug("task %s is tried again after a conflict", self._calls.key(attempt.taken), exc_info=error)
             self._calls.stop.wait(random.uniform(0, PAUSES[n]))

@@ -129,19 +129,6 @@ def die(told: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@options(max_attempts=1)
-@task
-def conflict() -> int:
-    """Be undone by the database for another transaction, the first two times."""
-    seen.append(None)
-    with transaction.atomic(), connection.cursor() as cursor:
-        if len(seen) < 3 and connection.vendor == "postgresql":
-            cursor.execute("DO $$ BEGIN RAISE 'another was first' USING ERRCODE = 'serialization_failure'; END $$")
-        elif len(seen) < 3:
-            cursor.execute("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'")
-    return len(seen)
-
-
 def no_task() -> None: ...
 
 

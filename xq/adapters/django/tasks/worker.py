@@ -20,7 +20,6 @@ from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.options import TIMED, begin, option_of, retries
 from xq.core.errors import ConfigurationError, Error, shown
-from xq.core.kinds import ErrorKind
 from xq.runtime.lease import current
 from xq.workers.attempt import text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
@@ -261,8 +260,7 @@ def _goes_on(row: Task, backend: Any, error: BaseException) -> bool:
         return False
     limit, asks = row.option("max_attempts"), isinstance(error, (Retry, ProcessDied))
     may_retry = (not limit or row.attempts < limit) and (asks or retries(row.task, backend, error))
-    is_conflict = Task.xq.parts.store.classify(error) is ErrorKind.CONFLICT  # which is no attempt
-    return may_retry or is_conflict or isinstance(error, (Discard, Next))
+    return may_retry or isinstance(error, (Discard, Next))
 
 
 def _call(result: Any) -> Any:
