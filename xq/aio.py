@@ -597,6 +597,7 @@ class AioGroup(Generic[T]):
             try:
                 await self._call(partial(self._group.end, kind, error, traceback))
             finally:
+                self._on = None  # calls after the block are on their own
                 if error is not None:
                     await block.pop_all().__aexit__(kind, error, traceback)
 
@@ -627,6 +628,8 @@ class AioGroup(Generic[T]):
         return await self._call(lambda: self._group.paused)
 
     async def wait(self, timeout: Span = None) -> bool:
+        if self._on is not None:  # in whose transaction no call may wait
+            return await self._call(partial(self._group.wait, timeout))
         return await self._aio._steps(self._group.waiting(timeout))
 
 

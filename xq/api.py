@@ -277,8 +277,9 @@ class Queue(Operators[T]):
         The last end of its members puts `then`, a task of this queue as in `put`, or `(Mail, {...})` of another queue
         of the database, without options: it has no delay. It is skipped if a task in a state of `unique` has its value,
         and waits for the end of a taken one. With failed="run" a buried member has ended, too. Without a block the
-        result is a handle to a group that was begun, and nothing is read. With `on` the block is part of a caller's
-        transaction. Raises FeatureOff, BadType, BadValue, and Duplicate if a group of this name is open.
+        result is a handle to a group that was begun, and nothing is read. With `on` the block, or each call of a
+        handle, is part of a caller's transaction; calls after the block are on their own. Raises FeatureOff, BadType,
+        BadValue, and Duplicate if a group of this name is open.
         """
         if not self.machine.settings.groups:
             self.parts.tasks.options.refuse_event("group")

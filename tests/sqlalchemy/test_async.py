@@ -144,6 +144,23 @@ async def test_a_group_is_part_of_the_session_and_its_then_has_values_of_each_ty
 
 @on_each_driver
 @in_a_loop
+async def test_after_its_block_a_group_is_no_part_of_the_session(shared_db, driver):
+    async with shop(shared_db, driver, {"groups": True}) as made:
+        async with AsyncSession(made.engine) as session:
+            async with made.aio.group("import", on=session) as group:
+                await group.put({"name": "a"})
+            await session.commit()
+        await group.put({"name": "b"})
+        assert (await group.stats(), await group.done()) == ({"R": 2, "T": 0, "done": 0, "failed": 0, "total": 2}, False)
+        assert (await group.kill(), await group.wait(5)) == (2, True)
+        assert getattr(made.engine.pool, "checkedout", int)() == 0
+        async with AsyncSession(made.engine) as session:
+            with pytest.raises(xq.InTransaction):
+                await made.aio.group("import", on=session).wait(5)
+
+
+@on_each_driver
+@in_a_loop
 async def test_moves_are_part_of_a_connection_s_transaction(shared_db, driver):
     async with shop(shared_db, driver) as made:
         aio = made.aio

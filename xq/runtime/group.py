@@ -33,7 +33,8 @@ class Group(Generic[T]):
     not xq's, on SQLite and MariaDB, the maintenance puts it within a second. A buried member keeps the group open,
     unless failed="run". Without a block it is a handle to a group that was begun. Put members by the group's own `put`:
     a task that is put otherwise with its name is one, too, but is missing in `total` when it has ended, and is not
-    refused when the group is done. A group is forgotten 30 days after it is done. Methods raise NotFound for an unknown
+    refused when the group is done. With `on` the block is part of a caller's transaction, and so is each call of a
+    handle; calls after the block are on their own. A group is forgotten 30 days after it is done. Methods raise NotFound for an unknown
     name.
     """
 
@@ -93,8 +94,8 @@ class Group(Generic[T]):
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """End the block: seal the group, or with an error undo all."""
-        put, self._put_in_block = self._put_in_block, None
+        """End the block: seal the group, or with an error undo all. What is called later is no part of `on`."""
+        put, self._put_in_block, self._on = self._put_in_block, None, None
         with self._block as block:
             if error is None:
                 self._members.seal(self.name, put or 0)
@@ -122,7 +123,8 @@ class Group(Generic[T]):
         return (parts, then[1]) if parts else (self._parts, then)
 
     def _joining(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._on is None else self._parts.store.joining(self._on)
+        is_joined = self._put_in_block is not None  # by the block, in its thread
+        return nullcontext() if self._on is None or is_joined else self._parts.store.joining(self._on)
 
     def put(self, task: object, **options: Unpack[PutOptions]) -> T:
         """Put a member, as `Queue.put`: in the block, or into a group that is open."""
@@ -195,7 +197,7 @@ class Group(Generic[T]):
         "done" is a number of members: the property `done` says whether the group is done. With "skipped": 1 its `then`
         was not put, since another task had its unique value.
         """
-        with self._parts.store.bookkeeping():
+        with self._joining(), self._parts.store.bookkeeping():
             group, states = self._members.stored(self.name), self._members.states(self.name)
         left = group.killed + sum(states.values())
         total = max(group.total, left)  # a member that was put otherwise is not in the group's own number
@@ -210,7 +212,7 @@ class Group(Generic[T]):
     @property
     def done(self) -> bool:
         """Whether the group is done: no member is left, and its `then` is put, or was skipped as `stats` says."""
-        with self._parts.store.bookkeeping():
+        with self._joining(), self._parts.store.bookkeeping():
             return self._members.stored(self.name).done is not None
 
     def graph(self) -> str:
@@ -218,15 +220,17 @@ class Group(Generic[T]):
 
         An arrow leads from a parent to its dependant, until that is released.
         """
-        self._members.stored(self.name)
-        return graph_of(self._parts.executor, self._parts.tasks, self.name).mermaid(self._parts.tasks)
+        with self._joining():
+            self._members.stored(self.name)
+            return graph_of(self._parts.executor, self._parts.tasks, self.name).mermaid(self._parts.tasks)
 
     def wait(self, timeout: Span = None) -> bool:
         """Wait until the group is done, up to `timeout` seconds (None: without limit). Return whether it is.
 
         Raises InTransaction.
         """
-        return run_steps(self.waiting(timeout))
+        with self._joining():
+            return run_steps(self.waiting(timeout))
 
     def waiting(self, timeout: Span = None) -> Wait[bool]:
         """Return the steps of `wait`."""
@@ -253,15 +257,18 @@ class Group(Generic[T]):
     @property
     def paused(self) -> bool:
         """Whether takes skip its ready members."""
-        return any(pause.group == self.name for pause in self._parts.pauses.all())
+        with self._joining():
+            return any(pause.group == self.name for pause in self._parts.pauses.all())
 
     def dig(self) -> int:
         """Dig the buried members, in chunks, and return their number."""
-        return self._act("dig", ("B",))
+        with self._joining():
+            return self._act("dig", ("B",))
 
     def kill(self) -> int:
         """Kill the members that have not ended, in chunks, and return their number. The last one puts `then`."""
-        return self._act("kill", self._parts.definition.machine.states)
+        with self._joining():
+            return self._act("kill", self._parts.definition.machine.states)
 
     def _act(self, event: str, states: Iterable[str]) -> int:
         self._members.stored(self.name)
