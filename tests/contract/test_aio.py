@@ -103,6 +103,28 @@ async def test_a_queue_is_paused_and_has_schedules_and_operations(make_db):
 
 
 @in_a_loop
+async def test_each_coroutine_has_its_own_actor_in_calls_that_share_a_turn_and_in_its_threads(make_db, caplog):
+    Task, Plain = make_db({"history": True, "buried": "any"}), make_db(model=make_db.model(table_name="plain"))
+    logged = caplog.at_level("INFO", f"xq.{Plain.__name__}")
+
+    async def act(name: str) -> None:
+        with Task.xq.acting(name), Plain.xq.acting(name, reason="why not"):
+            put = await Task.xq.aio.put(task(name=name))
+            await Task.xq.aio.transaction(lambda: Task.xq.bury(put))
+            if not Task.xq.parts.store.is_private:
+                await asyncio.to_thread(Task.xq.put, task(name=name))
+
+    with logged:
+        await asyncio.gather(*map(act, ("ann", "ben", "cy")))
+    await Task.xq.aio.put(task())
+    *rows, last = Task.xq.history()
+    by_key = {row.key: {each.actor for each in rows if each.key == row.key} for row in rows}
+    assert Counter(row.actor for row in rows) == dict.fromkeys(("ann", "ben", "cy"), len(rows) // 3)
+    assert ([len(actors) for actors in by_key.values()], last.actor) == ([1] * len(by_key), None)
+    assert sorted(caplog.messages) == [f"{name}: acted: why not" for name in ("ann", "ben", "cy")]
+
+
+@in_a_loop
 async def test_the_other_methods_do_what_their_twins_do(make_db):
     features = {"buried": True, "delayed": True, "keep": True, "ttr": 60, "history": True}
     Task = make_db(features, roles=("runat", "tube"))

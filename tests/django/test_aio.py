@@ -55,6 +55,21 @@ def test_in_a_transaction_of_the_thread_a_coroutine_sees_it_and_is_part_of_it(Ta
     assert Task.objects.count() == 0
 
 
+def test_each_coroutine_has_its_own_actor(make):
+    Task = make({"history": True})
+
+    async def put(name: str) -> None:
+        with Task.xq.acting(name):
+            await Task.xq.aio.put({"name": name})
+
+    async def main() -> None:
+        await asyncio.gather(*map(put, ("ann", "ben", "cy")))
+        await sync_to_async(forget_connections)()
+
+    asyncio.run(main())
+    assert {row.actor for row in Task.xq.history()} == {"ann", "ben", "cy"}
+
+
 def test_a_take_waits_without_occupying_the_thread(Task):
     async def main() -> None:
         takes = [asyncio.create_task(Task.xq.aio.take(timeout=PATIENCE)) for _ in range(3)]

@@ -151,12 +151,29 @@ async def test_after_its_block_a_group_is_no_part_of_the_session(shared_db, driv
                 await group.put({"name": "a"})
             await session.commit()
         await group.put({"name": "b"})
-        assert (await group.stats(), await group.done()) == ({"R": 2, "T": 0, "done": 0, "failed": 0, "total": 2}, False)
+        assert ((await group.stats())["total"], await group.done()) == (2, False)
         assert (await group.kill(), await group.wait(5)) == (2, True)
         assert getattr(made.engine.pool, "checkedout", int)() == 0
         async with AsyncSession(made.engine) as session:
             with pytest.raises(xq.InTransaction):
                 await made.aio.group("import", on=session).wait(5)
+
+
+@on_each_driver
+@in_a_loop
+async def test_each_coroutine_has_its_own_actor_in_its_session(shared_db, driver):
+    async with shop(shared_db, driver, {"history": True}) as made:
+
+        async def act(name: str) -> None:
+            async with AsyncSession(made.engine) as session:
+                with made.orders.acting(name):
+                    await asyncio.sleep(0)
+                    await made.aio.put({"name": name}, on=session)
+                    await session.commit()
+
+        for names in [("ann",), ("ben",), ("cy",)] if driver == "aiosqlite" else [("ann", "ben", "cy")]:
+            await asyncio.gather(*map(act, names))
+        assert {row.actor for row in await made.aio.history()} == {"ann", "ben", "cy"}
 
 
 @on_each_driver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import xq
 from sqlalchemy.orm import Session, sessionmaker
 from tests.conftest import fresh
 from tests.sqlalchemy.shop import Shop
+from tests.sqlalchemy.test_unit_of_work import Desk
 
 CONNECTION = {"postgresql": "pg_backend_pid()", "mariadb": "connection_id()"}
 CLOSE = {"postgresql": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
@@ -155,3 +157,25 @@ def test_a_transaction_that_a_deadlock_has_undone_is_no_success(server_shop):
     shop.orders.put({})
     shop.orders.run(until_empty=True)
     assert (shop.states(), tried) == ("D", [1, 1])
+
+
+def test_the_actor_of_a_block_is_that_of_its_calls_in_a_session_for_which_it_takes_no_connection(shared_db):
+    desk = Desk(shared_db)
+    orders = desk.queue(history=True, buried="any")
+    options = {"creator": desk.engine.pool._creator, "pool_size": 1, "max_overflow": 0}
+    orders.bind(of_one := sa.create_engine(desk.engine.url, **options))
+    with Session(of_one, expire_on_commit=False) as session:
+        put = orders.put({"cents": 1}, on=session)
+        with orders.acting("ann"):
+            orders.bury(put, on=session)
+        session.commit()
+    with suppress(xq.NotFound), orders.acting("ben"), orders.acting("cy"):
+        orders.dig(put.id)
+        orders.dig(99)
+    with orders.acting("dan"):
+        with pytest.raises(xq.InTransaction):
+            orders.take(5)
+        orders.kill(put.id)
+        assert orders.count() == 0
+    assert [(row.event, row.actor) for row in orders.history()] == [("put", None), ("bury", "ann"), ("kill", "dan")]
+    of_one.dispose()

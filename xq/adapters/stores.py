@@ -471,6 +471,9 @@ class OrmConnections(BaseStore):
                 rows.clear()
             raise
 
+    def atomic_if_used(self) -> AbstractContextManager[object]:
+        return self.atomic()
+
     def _set_up(self, connection: Connection) -> None:
         """Set a connection up once. If a transaction is open, set it up again afterwards: it may be rolled back."""
         before = connection.set_up
@@ -483,6 +486,11 @@ class OrmConnections(BaseStore):
         finally:
             if not done:  # it raised, or the queue is not bound to this database yet
                 connection.set_up = before
+
+    def _as_set_up(self, joined: JoinedConnection) -> JoinedConnection:
+        if joined.set_up is False:  # the queue was not bound before this call
+            self._set_up(joined)
+        return joined
 
     def in_session(self, worker: Any) -> Callable[[Any], Any]:
         if worker.options.session is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import local
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from xq.core.connections import Connection, Connections
@@ -29,28 +29,25 @@ class By(NamedTuple):
         return cls(_checked("actor", actor, LONGEST_ACTOR), _checked("reason", reason, LONGEST_REASON))
 
 
-class _Blocks(local):
-    by_database: Mapping[int, By] = {}  # this thread's innermost block in each, by the database's id
-
-
 NO_ACTOR: Final = By(None, None)
-BLOCKS: Final = _Blocks()
+# The innermost block of this thread or coroutine in each database, by the database's id.
+BLOCKS: Final[ContextVar[Mapping[int, By]]] = ContextVar("xq_acting", default={})  # noqa: B039
 
 
 def actor_of(connection: Connection) -> By:
-    """Return the actor, and the reason, in this thread's open block on a connection."""
-    return BLOCKS.by_database.get(id(connection.database()), NO_ACTOR)
+    """Return the actor, and the reason, in the open block of this thread or coroutine on a connection."""
+    return BLOCKS.get().get(id(connection.database()), NO_ACTOR)
 
 
 @contextmanager
 def block(database: object, by: By) -> Iterator[None]:
-    """Ascribe what xq does in a database by this thread. Open it within a transaction, which it must not outlive."""
-    before = BLOCKS.by_database
-    BLOCKS.by_database = {**before, id(database): by}
+    """Ascribe what xq does in a database by this thread or coroutine."""
+    before = BLOCKS.get()
+    BLOCKS.set({**before, id(database): by})
     try:
         yield
     finally:
-        BLOCKS.by_database = before
+        BLOCKS.set(before)  # a reset would fail in a generator that ends in another context
 
 
 def log_act(store: Connections, by: By, what: str) -> None:

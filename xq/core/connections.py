@@ -327,6 +327,9 @@ class Connections(Protocol):
         `own`: the block is xq's alone and catches no error of a statement, so its statements have no savepoints.
         """
 
+    def atomic_if_used(self) -> AbstractContextManager[object]:
+        """Open one as `atomic`. With an ORM that has no statements of its own in it, the first call may open it."""
+
     def joining(self, on: object) -> AbstractContextManager[None]:
         """Have the calls within the block join the caller's transaction `on`, which the caller ends.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
@@ -77,21 +77,28 @@ class Operators(Generic[T]):
         """Write who acts, and why, into the history: `with Page.xq.acting("ann", reason="bad deploy"): Page.dig(7)`.
 
         The block is one transaction in this thread, or a savepoint within the application's; an exception rolls it
-        back. Each transition that xq makes in it, in any queue of the database, has the `actor` and the `reason` in
-        `History`; expired timers and the application's own writes do not. Of nested blocks the inner one counts.
-        Without the feature history, the log `xq.<queue>` names them at INFO. For coroutines, use the block in `work` of
-        `aio.transaction(work)`. Returns a context manager. Raises BadType and BadValue.
+        back. Calls with `on=` are part of the caller's transaction. In a coroutine each call is on its own, unless
+        `aio.atomic()` is around them. Each transition that xq makes in the block, in any queue of the database, has the
+        `actor` and the `reason` in `History`; expired timers and the application's own writes do not. Of nested blocks
+        the inner one counts. Without the feature history, the log `xq.<queue>` names them at INFO. Returns a context
+        manager. Raises BadType and BadValue.
         """
         return self._acting(By.of(actor, reason))
 
     @contextmanager
     def _acting(self, by: By) -> Iterator[None]:
-        store = self.parts.store
-        self.parts.executor.begin(locks=True)
-        with store.atomic():
+        from asyncio import current_task  # which a program without coroutines need not import
+
+        store, awaits = self.parts.store, False
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            awaits = current_task() is not None
+        if not awaits:
+            self.parts.executor.begin(locks=True)
+        # Other coroutines of the thread run within the block, so it can be no transaction of the thread's connection.
+        with nullcontext() if awaits else store.atomic_if_used():
             with block(store.database, by):
                 yield
-            if by and self.parts.definition.machine.settings.history is None:
+            if self.parts.definition.machine.settings.history is None:
                 log_act(store, by, "acted")
 
     def act(

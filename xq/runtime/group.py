@@ -27,15 +27,15 @@ LONGEST_GROUP = 255  # characters in a name
 class Group(Generic[T]):
     """A group of a queue's tasks: `Page.xq.group("import 7", then={"url": "report:7"})`.
 
-    As a `with` block it begins the group, in one transaction: an error undoes all. The group is done when the block has
-    ended and each member has: by an ack, a kill, an expiry or a deletion, in whatever program. The last end puts
-    `then`, once: in its transaction on PostgreSQL and SQLite, and right after it on MariaDB. After a statement that is
-    not xq's, on SQLite and MariaDB, the maintenance puts it within a second. A buried member keeps the group open,
-    unless failed="run". Without a block it is a handle to a group that was begun. Put members by the group's own `put`:
-    a task that is put otherwise with its name is one, too, but is missing in `total` when it has ended, and is not
-    refused when the group is done. With `on` the block is part of a caller's transaction, and so is each call of a
-    handle; calls after the block are on their own. A group is forgotten 30 days after it is done. Methods raise NotFound for an unknown
-    name.
+    As a `with` block it begins the group, in one transaction: an error undoes all. The group is done when the block
+    has ended and each member has: by an ack, a kill, an expiry or a deletion, in whatever program. The last end
+    puts `then`, once: in its transaction on PostgreSQL and SQLite, and right after it on MariaDB. After a statement
+    that is not xq's, on SQLite and MariaDB, the maintenance puts it within a second. A buried member keeps the
+    group open, unless failed="run". Without a block it is a handle to a group that was begun. Put members by the
+    group's own `put`: a task that is put otherwise with its name is one, too, but is missing in `total` when it has
+    ended, and is not refused when the group is done. With `on` the block is part of a caller's transaction, and so
+    is each call of a handle; calls after the block are on their own. A group is forgotten 30 days after it is done.
+    Methods raise NotFound for an unknown name.
     """
 
     name: str

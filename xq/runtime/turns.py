@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple
 
+from xq.core.acting import BLOCKS
 from xq.core.errors import Error, NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, R, T
 from xq.core.values import Taken
@@ -177,7 +178,7 @@ class CallKind(NamedTuple):
     event: str
     options: tuple[tuple[str, Hashable], ...]
     tube: str | None
-    entered: Hashable  # the sessions that the coroutine has entered
+    context: Hashable  # the sessions that the coroutine has entered, and who acts in its blocks
 
 
 @cache
@@ -186,9 +187,9 @@ def _usual(event: str) -> CallKind:
 
 
 def kind(event: str, options: Mapping[str, Any], tube: str | None = None) -> CallKind:
-    sessions = entered()
-    if options or tube is not None or sessions:
-        return CallKind(event, tuple(options.items()), tube, sessions)
+    sessions, acting = entered(), BLOCKS.get()
+    if options or tube is not None or sessions or acting:
+        return CallKind(event, tuple(options.items()), tube, (sessions, *acting.items()))
     return _usual(event)
 
 

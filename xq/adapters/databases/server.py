@@ -73,7 +73,7 @@ class Server(ServerLanguage, Dialect):
         plain, is_acted = self._context(event, {}, NO_ACTOR), self.is_acted(event)
 
         def with_context(connection: Connection, values: dict[str, Any]) -> list[Row]:
-            if values["now"] is None and not BLOCKS.by_database:
+            if values["now"] is None and not BLOCKS.get():
                 values["context"] = plain
             else:
                 by = actor_of(connection) if is_acted else NO_ACTOR

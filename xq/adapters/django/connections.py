@@ -245,7 +245,7 @@ class DjangoConnections(OrmConnections):
 
     def ready(self) -> Connection:
         if (joined := self._joined.get()) is not None:
-            return joined
+            return self._as_set_up(joined)
         if self._left:
             self._settle_left()
         wrapper = connections[self.using or self.alias]

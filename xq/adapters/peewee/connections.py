@@ -138,7 +138,7 @@ class PeeweeConnections(OrmConnections):
 
     def ready(self) -> Connection:
         if (joined := self._joined.get()) is not None:
-            return joined
+            return self._as_set_up(joined)
         if self._left:
             self._settle_left()
         mine = self._local.state

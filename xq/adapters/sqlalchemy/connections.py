@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import local
 from typing import Any
 from weakref import ref
@@ -93,9 +94,12 @@ class SqlalchemyConnections(OrmConnections):
 
     def ready(self) -> Connection:
         if (joined := self._joined.get()) is not None:
-            return joined
+            return self._as_set_up(joined)
         connection = self._lent()
         connection.store = self
+        if (begin := connection.later) is not None:
+            connection.later = None
+            begin()
         if connection.held:
             connection.in_transaction = connection.driver.in_transaction(connection.raw)
             if connection.set_up is not True:
@@ -162,9 +166,24 @@ class SqlalchemyConnections(OrmConnections):
         for call in calls:
             call()
 
+    @contextmanager
+    def atomic_if_used(self) -> Iterator[None]:
+        """Open the transaction at the first call that joins none: the pool may have no other connection for it."""
+        with ExitStack() as stack:
+            if self.in_transaction():
+                stack.enter_context(self.atomic())
+                yield
+                return
+            (connection := self._lent()).later = partial(stack.enter_context, self.atomic())
+            try:
+                yield
+            finally:
+                connection.later = None
+
     def _within(self) -> bool:
         connection = self._lent()
-        return bool(connection.held) and connection.driver.in_transaction(connection.raw)
+        begun = bool(connection.held) and connection.driver.in_transaction(connection.raw)
+        return begun or connection.later is not None
 
     def undo_interrupted(self) -> None:
         return  # a connection that is given back is rolled back

@@ -46,7 +46,19 @@ def _lending(method: F) -> F:
 class Lent(Connection):
     """A thread's connection, for all queues on an engine: it has one of the pool's only within `with` blocks."""
 
-    __slots__ = ("_asked", "_at_once", "_engine", "_fairy", "_known", "_mode", "_shares", "calls", "held", "last")
+    __slots__ = (
+        "_asked",
+        "_at_once",
+        "_engine",
+        "_fairy",
+        "_known",
+        "_mode",
+        "_shares",
+        "calls",
+        "held",
+        "last",
+        "later",
+    )
 
     store: Any  # of the queue that had it last
 
@@ -60,6 +72,7 @@ class Lent(Connection):
         self.last: Any = None  # the driver's connection that was lent last
         self._known: dict[str, Any] | None = None  # its event context, if it is set up
         self.calls: list[Callable[[], None]] | None = None  # after the commit of the open block of xq's own
+        self.later: Callable[[], object] | None = None  # begins the open block that no call has used yet
         self._fairy: Any = None  # the pool's connection
         self._asked = self.context = {**AT_REST}  # what a statement writes that borrows a connection when it runs
 
