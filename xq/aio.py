@@ -42,7 +42,6 @@ class Access(NamedTuple):
 
     database: Database
     is_private: bool  # on the event loop: no other thread reaches it
-    by_orm: bool  # by the ORM's own rule
     is_local: bool  # a file or memory, not a server
 
 
@@ -406,9 +405,11 @@ class Aio(Generic[T]):
                 f"aio.atomic() needs a connection of its own, and coroutines share the one of {store.name}: "
                 "use aio.transaction(work)"
             )
-        # A Django test case has opened a transaction already: the block is a savepoint in it.
-        if access.by_orm and await self._call(store.in_transaction):
-            return Block(access.database, self._run, self._run)
+        # A test has opened a transaction already, as Django's test case: the block is a savepoint in it.
+        if (rule := store.for_coroutine(lambda: None)) is not None:
+            rule.close()
+            if await self._call(store.in_transaction):
+                return Block(access.database, self._run, self._run)
         block = Block(access.database, None, self._run)
         access.database.blocks.submit(store, partial(block.serve, store))
         return block
@@ -419,11 +420,8 @@ class Aio(Generic[T]):
         store, known = self._queue.parts.store, self._known
         database = store.database
         if known is None or known.database is not database:
-            rule = store.for_coroutine(lambda: None)
-            if rule is not None:
-                rule.close()
             here = self._turns.waiting.executor.database
-            known = self._known = Access(here, store.is_private, rule is not None, here.sql.is_local)
+            known = self._known = Access(here, store.is_private, here.sql.is_local)
         return known
 
     def _block(self) -> Block | None:
@@ -440,7 +438,7 @@ class Aio(Generic[T]):
             loop = asyncio.get_running_loop()
         except RuntimeError:  # it has ended, and the coroutine with it
             loop = None
-        if access.by_orm and loop and (coroutine := store.for_coroutine(job)):
+        if loop and (coroutine := store.for_coroutine(job)):
             task = loop.create_task(coroutine)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

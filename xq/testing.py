@@ -56,8 +56,10 @@ def session(given: Any) -> Iterator[Clock]:
     """Have the queues of SQLAlchemy use the connection of a test's Session or AsyncSession for the block, by a clock.
 
     The session is bound to a connection whose transaction the test rolls back, with
-    `join_transaction_mode="create_savepoint"`. All queues on that database use it: calls without `on=` (but those of
-    `aio`), and `run_pending`, in which a worker's `session=` makes sessions on it. Returns the clock, which begins now.
+    `join_transaction_mode="create_savepoint"`. All queues on that database use it: calls without `on=`, those of `aio`
+    too, and `run_pending`, in which a worker's `session=` makes sessions on it. A call that cannot use it raises
+    ConfigurationError: one of another thread, or with an AsyncSession one that is not awaited. Returns the clock, which
+    begins now.
     """
     from xq.adapters.sqlalchemy.testing import in_session
 

@@ -46,19 +46,7 @@ def _lending(method: F) -> F:
 class Lent(Connection):
     """A thread's connection, for all queues on an engine: it has one of the pool's only within `with` blocks."""
 
-    __slots__ = (
-        "_asked",
-        "_at_once",
-        "_engine",
-        "_fairy",
-        "_known",
-        "_mode",
-        "_shares",
-        "calls",
-        "held",
-        "last",
-        "later",
-    )
+    __slots__ = ("_asked", "_engine", "_fairy", "_known", "_mode", "_shares", "_soon", "calls", "held", "last", "later")
 
     store: Any  # of the queue that had it last
 
@@ -67,7 +55,7 @@ class Lent(Connection):
         self._engine = engine = store.known_engine
         self._shares = isinstance(engine.pool, SHARING)
         # Whether the mode is restored when a connection is given back: on SQLite that costs less than a listener.
-        self._at_once = self._shares or engine.dialect.name == "sqlite"
+        self._soon = self._shares or engine.dialect.name == "sqlite"
         self.held = 0  # the number of these blocks
         self.last: Any = None  # the driver's connection that was lent last
         self._known: dict[str, Any] | None = None  # its event context, if it is set up
@@ -100,7 +88,7 @@ class Lent(Connection):
                 fairy.invalidate()  # the server has closed it, or SQLite has refused a COMMIT, and it was left open
                 fairy = pool.connect()
             self._mode = driver.autocommit(raw, True)
-            if not (self._at_once or self._mode is True):
+            if not (self._soon or self._mode is True):
                 fairy.info[MODE] = driver, self._mode
         except Exception as error:
             raise self.store._wrapped(error)  # noqa: B904
@@ -157,7 +145,7 @@ class Lent(Connection):
                 return
             raw.rollback()  # an interrupt left it
         fairy.rollback = lambda: None  # for the pool: no transaction is open, and MariaDB's driver would ask the server
-        if self._at_once:
+        if self._soon:
             driver.autocommit(raw, self._mode)
         fairy.close()
 

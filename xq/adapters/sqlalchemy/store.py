@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import date, datetime, time
@@ -17,10 +17,10 @@ from sqlalchemy import orm
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from xq.adapters.sqlalchemy import testing
 from xq.adapters.sqlalchemy.connections import SqlalchemyConnections, database_of
 from xq.adapters.sqlalchemy.engines import engine_of
 from xq.adapters.sqlalchemy.joined import watch
-from xq.adapters.sqlalchemy.testing import under_test
 from xq.adapters.sqlalchemy.unit import Guard, Unit
 from xq.adapters.sqlalchemy.worker import prepare, run_in
 from xq.adapters.stores import Connection, OrmModel
@@ -331,15 +331,11 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
             unit.flush()
         return super().ready()
 
-    def join(self, on: object) -> Callable[[], object]:
-        """Have the calls in this context join a transaction until the function that is returned is called."""
-        with self.joining(on):
-            joined = self._joined.get()
-        self._joined.set(joined)
-        return lambda: self._joined.set(None)  # a reset would fail: the end may have another context
-
     def under_test(self, session: Any) -> AbstractContextManager[None]:
-        return under_test(self, session)
+        return testing.under_test(self, session)
+
+    def for_coroutine(self, job: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        return testing.on_its_connection(self, job)
 
     def bind(self, engine: sa.Engine | AsyncEngine) -> None:
         """Have the queue use an engine from now on."""
@@ -351,6 +347,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
             )
         self._engine = used
         database_of(used)
+        testing.bound(self)
         watch(engine.sync_engine if isinstance(engine, AsyncEngine) else engine)
         for field, column in zip(self.fields, self._columns.values(), strict=True):
             object.__setattr__(field, "type", self._declared(column))  # it has another name there
