@@ -432,6 +432,57 @@ def test_what_an_aiosqlite_engine_sets_when_it_connects_holds_beside_it_too(tmp_
     assert store.execute("PRAGMA foreign_keys") == [(1,)]
 
 
+APART = ("CREATE SCHEMA IF NOT EXISTS apart", "SET search_path TO apart")
+SET = {"asyncpg": APART, "psycopg": APART, "asyncmy": ("SET max_sort_length = 77",)}
+
+
+@pytest.mark.parametrize(
+    ("shared_db", "driver"),
+    [("postgres", "asyncpg"), ("postgres", "psycopg"), ("mariadb", "asyncmy")],
+    indirect=["shared_db"],
+)
+@pytest.mark.parametrize("commits", [False, True])
+@in_a_loop
+async def test_what_an_engine_sets_when_it_connects_holds_on_xq_s_own_connections(shared_db, driver, commits):
+    engine = engine_of(shared_db, driver)
+
+    @sa.event.listens_for(engine.sync_engine, "connect")
+    def connected(raw: Any, _: Any) -> None:
+        cursor = raw.cursor()
+        for sql in SET[driver]:
+            cursor.execute(sql)
+        cursor.close()
+        if commits:
+            raw.commit()
+
+    made = Shop(engine, FEATURES, None)
+    async with engine.begin() as connection:
+        await connection.run_sync(made.Base.metadata.create_all)
+    await made.aio.install()
+    await made.aio.put({})
+    taken = await made.aio.take()
+    assert (await made.aio.ack(taken)).xq_status == "D"
+    sql = "SHOW search_path" if driver != "asyncmy" else "SELECT @@max_sort_length"
+    assert made.orders.parts.store.execute(sql) == [("apart" if driver != "asyncmy" else 77,)]
+    assert made.orders.check() == []
+    await engine.dispose()
+
+
+@on_each_driver
+@in_a_loop
+async def test_what_an_engine_does_by_its_driver_alone_when_it_connects_is_refused(shared_db, driver):
+    engine = engine_of(shared_db, driver)
+
+    @sa.event.listens_for(engine.sync_engine, "connect")
+    def register(raw: Any, _: Any) -> None:
+        raw.run_async(lambda own: asyncio.sleep(0))
+
+    made = Shop(engine, FEATURES, None)
+    with pytest.raises(xq.ConfigurationError, match=r"register, which the AsyncEngine calls.*give upgrade\(\)"):
+        await made.aio.put({})
+    await engine.dispose()
+
+
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [

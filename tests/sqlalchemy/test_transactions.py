@@ -65,6 +65,62 @@ def test_sessions_find_the_engine_by_the_class(shop):
     assert (shop.states(), shop.paid()) == ("D", [1])
 
 
+class Routing(Session):
+    """Sessions that read on a replica, as SQLAlchemy's documents show it."""
+
+    leader: sa.Engine
+    replica: sa.Engine
+
+    def get_bind(self, mapper: Any = None, *, clause: Any = None, **options: Any) -> Any:
+        return self.leader if self._flushing or isinstance(clause, (sa.Update, sa.Delete)) else self.replica
+
+
+@pytest.fixture
+def replica(tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/replica.db")
+    yield engine
+    engine.dispose()
+
+
+def test_calls_in_a_session_that_reads_on_a_replica_go_where_it_writes(shop, replica):
+    routing: Any = sessionmaker(class_=type("Routed", (Routing,), {"leader": shop.engine, "replica": replica}))
+    with routing() as session:
+        shop.orders.put({}, on=session)
+        shop.orders.bury(shop.orders.take(on=session), on=session)
+        shop.orders.dig(1, on=session)
+        shop.orders.put(shop.Order(), on=session)
+        shop.orders.cancel(2, on=session)
+        session.commit()
+    assert shop.states() == "R"
+
+    @shop.orders.worker(session=routing)
+    def pay(order: Any, session: Any) -> None:
+        session.add(shop.Payment(order_id=order.id))
+        assert session.scalar(sa.text("SELECT count(*) FROM sqlite_master")) == 0  # the replica
+
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid()) == ("D", [1])
+
+
+def test_a_session_that_has_another_schema_for_the_table_is_refused(shop):
+    other = {"schema_translate_map": {None: "other"}}
+    mapped = shop.engine.execution_options(**other)
+    with Session(mapped) as session, pytest.raises(xq.ConfigurationError, match="schema_translate_map"):
+        shop.orders.put({}, on=session)
+    with Session(mapped) as session:
+        session.add(shop.Order(xq_status="R"))
+        with pytest.raises(xq.ConfigurationError, match="schema_translate_map"):
+            session.flush()
+    with Session(shop.engine) as session:
+        session.connection(execution_options=other)
+        with pytest.raises(xq.ConfigurationError, match="schema_translate_map"):
+            shop.orders.put(shop.Order(), on=session)
+
+    with pytest.raises(xq.ConfigurationError, match="schema_translate_map"):
+        shop.orders.worker(lambda order, session: None, session=sessionmaker(mapped))
+    assert shop.states() == ""
+
+
 def test_an_observer_finds_a_connection_in_the_pool_of_the_session_that_has_committed(shop):
     of_one = sa.create_engine(shop.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
     shop.orders.bind(of_one)

@@ -338,6 +338,41 @@ def test_a_forgotten_commit_fails_the_attempt(shop):
     assert "what it wrote on the engine of Order was rolled back" in shop.why()
 
 
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("by", ["session", "connection", "ack"])
+def test_a_forgotten_commit_of_a_transaction_that_the_application_begins_on_sqlite_fails_the_attempt(shop, by):
+    @sa.event.listens_for(shop.engine, "connect")
+    def connected(raw: Any, _: Any) -> None:
+        raw.isolation_level = None
+
+    @sa.event.listens_for(shop.engine, "begin")
+    def begun(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    def forget(order: Any) -> None:
+        with shop.engine.connect() as connection, Session(connection if by == "session" else shop.engine) as session:
+            if by == "connection":
+                connection.execute(sa.insert(shop.Payment).values(order_id=order.id))
+            elif by == "ack":
+                shop.orders.ack(order, on=session)
+            else:
+                session.add(shop.Payment(order_id=order.id))
+                session.flush()
+
+    shop.engine.dispose()
+    assert (runs(shop, forget), shop.paid()) == ("B", [])
+    assert "LeftOpen" in shop.why()
+
+    def commits(order: Any) -> None:
+        with shop.Session.begin() as session:
+            session.add(shop.Payment(order_id=order.id))
+
+    shop.orders.worker(commits, tube="good")
+    shop.orders.put({"step": "good"})
+    shop.orders.run(until_empty=True, tubes=["good"])
+    assert (shop.states(), shop.paid()) == ("BD", [2])
+
+
 WRITES = {"insert": "INSERT INTO payments (order_id) VALUES (1)"}
 WRITES["with"] = "WITH a AS (SELECT id FROM orders) UPDATE orders SET cents = 2 WHERE id IN (SELECT id FROM a)"
 

@@ -31,6 +31,7 @@ SAME = ("host", "port", "user", "password", "passfile", "target_session_attrs", 
 PSYCOPG: Mapping[str, str] = {"database": "dbname", **{name: name for name in SAME}}  # by asyncpg's names
 OF_ASYNCPG = frozenset({"direct_tls", "gsslib", "service", "servicefile"})  # how it connects, in its own way
 POOL: Mapping[str, Any] = {"pool_size": 4, "max_overflow": 9}  # callers' threads; their blocks, and maintenance
+OF_DIALECTS = ("sqlalchemy.engine.", "sqlalchemy.util.")  # modules of listeners that an engine itself brings
 INSTEAD = "give upgrade() an Engine of the same database beside: calls with on= join the sessions of this one as well"
 
 
@@ -99,14 +100,27 @@ def engine_beside(engine: AsyncEngine) -> sa.Engine:
         _tell(dialect, record, arguments, parameters)
         return dialect.connect(*arguments, **parameters)
 
+    def connected(raw: Any, record: object) -> None:  # the application's SET search_path, say, or PRAGMA
+        mode = SYNCHRONOUS[driver].autocommit(raw, True)
+        for listener in given.pool.dispatch.connect:
+            try:
+                if not listener.__module__.startswith(OF_DIALECTS):
+                    listener(raw, record)
+            except (AttributeError, TypeError) as error:
+                raw.close()
+                raise ConfigurationError(
+                    f"{getattr(listener, '__qualname__', listener)}, which the AsyncEngine calls when it connects, "
+                    f"fails on xq's own connections, which are of {driver} ({error}): {INSTEAD}"
+                ) from error
+        SYNCHRONOUS[driver].autocommit(raw, mode)
+
     def disposed(engine: sa.Engine) -> None:  # a forked child must not end what it has inherited
         made.dispose(close=os.getpid() == process)
 
     process = os.getpid()
     listen(given)
     sa.event.listen(made, "do_connect", connecting)
-    if name == "aiosqlite":  # the application's PRAGMA foreign_keys, say; its listeners know sqlite3's methods only
-        sa.event.listen(made, "connect", lambda *new: given.pool.dispatch.connect(*new))
+    sa.event.listen(made, "connect", connected)
     parameters_of(made)  # raises if it cannot connect so
     sa.event.listen(given, "engine_disposed", disposed)
     kept["_xq_beside"], vars(made.dialect)["_xq_given"] = made, given

@@ -47,6 +47,15 @@ class Joined(JoinedConnection):
         return lost
 
 
+def check_schema(name: str, on: Any) -> None:
+    """Raise ConfigurationError for an engine or a connection that has another schema in place of the table's."""
+    if on.get_execution_options().get("schema_translate_map"):
+        raise ConfigurationError(
+            f"the engine or the session's connection of {name} has a schema_translate_map, which xq's statements do "
+            "not read: name the schema in __table_args__ = {'schema': ...}, or use a search_path that has it"
+        )
+
+
 def join(store: Any, on: Any) -> Joined:
     """Return the connection of a caller's transaction, which is begun if necessary."""
     if hasattr(on, "run_sync"):
@@ -54,6 +63,7 @@ def join(store: Any, on: Any) -> Joined:
     if not isinstance(on, (Session, sa.Connection)):
         raise BadType(f"on is a Session or a Connection of SQLAlchemy, not {shown(on)}")
     outer = on.connection(**store._of_the_model) if isinstance(on, Session) else on
+    check_schema(store.name, outer)
     mine = store.known_engine
     if outer.dialect is not mine.dialect and place_of(outer.engine) != place_of(mine):
         raise ConfigurationError(f"{store.name} is on {mine.url}, and on= is on {outer.engine.url}")
@@ -70,7 +80,7 @@ def join(store: Any, on: Any) -> Joined:
     writes.wrote(outer)
     driver, raw = driver_of(outer.dialect), outer.connection.dbapi_connection
     driver.check(raw)
-    if writes.autocommits(outer) and not (store.engine == "sqlite" and driver.in_transaction(raw)):
+    if writes.autocommits(outer):
         raise ConfigurationError(
             f"on= is in AUTOCOMMIT mode, where no rollback would take a call of {store.name} back: give a session "
             "of an engine with another isolation_level"

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xq.adapters.sqlalchemy import testing
 from xq.adapters.sqlalchemy.connections import SqlalchemyConnections, database_of
 from xq.adapters.sqlalchemy.engines import engine_of
-from xq.adapters.sqlalchemy.joined import watch
+from xq.adapters.sqlalchemy.joined import check_schema, watch
 from xq.adapters.sqlalchemy.unit import Guard, Unit
 from xq.adapters.sqlalchemy.worker import prepare, run_in
 from xq.adapters.stores import Connection, OrmModel
@@ -92,7 +92,8 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
             f"{self.name}.metadata.create_all(engine) creates the table, and {self.name}'s queue.install() the rest"
         )
         self.key = tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
-        self._of_the_model = {"bind_arguments": {"mapper": mapper}}
+        # Where a session reads on a replica, it finds the engine for writes by the statement.
+        self._of_the_model = {"bind_arguments": {"mapper": mapper, "clause": sa.update(table)}}
         self._read_fields()
 
     def _read_fields(self) -> None:
@@ -340,11 +341,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     def bind(self, engine: sa.Engine | AsyncEngine) -> None:
         """Have the queue use an engine from now on."""
         used = engine_of(engine)
-        if "schema_translate_map" in engine.get_execution_options():
-            raise ConfigurationError(
-                f"the engine of {self.name} has a schema_translate_map, which xq's statements do not read: name the "
-                "schema in __table_args__ = {'schema': ...}, or use a connection whose search_path has it"
-            )
+        check_schema(self.name, engine)
         self._engine = used
         database_of(used)
         testing.bound(self)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
-from xq.adapters.sqlalchemy.joined import watch
+from xq.adapters.sqlalchemy.joined import check_schema, watch
 from xq.adapters.sqlalchemy.writes import Writes, noting
 from xq.core.errors import ConfigurationError, LeftOpen, NotFound, WrongState, shown
 from xq.core.tokens import TOKEN_ATTRIBUTE
@@ -71,12 +71,13 @@ def prepare(store: Any, maker: Any) -> None:
     """Prepare the engine of a worker's sessions. Raises ConfigurationError if they have none for its tasks."""
     session = maker()
     try:
-        bind = getattr(session, "sync_session", session).get_bind(store.mapper)
+        bind = getattr(session, "sync_session", session).get_bind(**store._of_the_model["bind_arguments"])
     except exc.UnboundExecutionError as error:
         raise ConfigurationError(
             f"session= makes sessions without an engine for {store.name}: say sessionmaker(engine), or "
             "make_session.configure(bind=engine) before its workers start"
         ) from error
+    check_schema(store.name, bind)
     watch(bind.engine)
     _engines.add(bind.engine)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, SessionTransaction
@@ -70,8 +70,11 @@ def wrote(connection: sa.Connection) -> None:
 
 def autocommits(connection: sa.Connection) -> bool:
     """Return whether each statement is a transaction of its own. SQLAlchemy before 2.0.43 cannot tell: then False."""
-    detect = getattr(connection.dialect, "detect_autocommit_setting", None)
-    return bool(detect and detect(connection.connection.dbapi_connection))
+    dialect, raw = connection.dialect, cast(Any, connection.connection.dbapi_connection)
+    detect = getattr(dialect, "detect_autocommit_setting", None)
+    # On SQLite the application itself may begin one in this mode, so that reads are part of it.
+    begun = dialect.name == "sqlite" and getattr(raw, "driver_connection", raw).in_transaction
+    return not begun and bool(detect and detect(raw))
 
 
 # events of engines, their pools, and sessions
