@@ -171,7 +171,7 @@ class Group(Generic[T]):
 
         Set another task, as in `Queue.group`, or None, for an open group. Raises BadValue if it is done.
         """
-        with self._parts.store.bookkeeping():
+        with self._joining(), self._parts.store.bookkeeping():
             return self._members.stored(self.name).then
 
     @then.setter
