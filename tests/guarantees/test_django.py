@@ -56,3 +56,17 @@ def test_a_function_that_hangs_in_a_worker_process_or_kills_it_has_failed_after_
     hung, dead = ([error.exception_class for error in each.errors] for each in results)
     assert (hung, told.read_text().count("begun")) == ([TimeoutError] * 2, 2)
     assert (dead, died.read_text().count("begun")) == ([ProcessDied] * 2, 2)
+
+
+def test_a_task_is_successful_only_with_its_value_also_if_its_worker_process_dies_after_its_function(tmp_path):
+    def is_finished():
+        result.refresh()
+        return result.is_finished
+
+    with fresh("sqlite", tmp_path) as database, backend():
+        install(database)
+        result = jobs.double.enqueue(21, str(tmp_path / "told"))
+        with worker_process(database, "--kind", "process"):
+            eventually(is_finished)
+    assert (result.return_value, result.attempts, result.finished_at is not None) == (42, 2, True)
+    assert [error.exception_class for error in result.errors] == [ProcessDied]

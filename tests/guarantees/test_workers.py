@@ -60,6 +60,25 @@ def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_liv
     assert len({*noted(begun)}) == 2
 
 
+@pytest.mark.parametrize("hook", ["on_failure", "on_buried"])
+def test_a_task_whose_function_raised_is_not_done_though_what_is_called_then_kills_its_process(make_live, hook):
+    Task, parent, seen = make_live({"buried": True, "keep": True}, roles=("attempts",)), os.getpid(), list[str]()
+
+    @Task.xq.worker(kind="process", max_attempts=1)
+    def work(found):
+        raise ValueError
+
+    def kill(found: Any, error: BaseException) -> None:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.append(type(error).__name__)
+
+    getattr(work, hook)(kill, in_transaction=hook == "on_buried")
+    Task.xq.put_many(tasks(3))
+    Task.xq.run(until_empty=True)
+    assert (seen, transitions(Task)["T-B"], Task.xq.count("D")) == (["ProcessDied"] * 3, 3, 0)
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_itself(make_live, tmp_path, killed):
     Task = make_live({"buried": True, "delayed": True}, roles=("runat", "attempts"))

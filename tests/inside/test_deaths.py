@@ -117,6 +117,48 @@ def test_what_has_run_past_its_timeout_when_the_program_is_to_end_counts_as_an_a
     assert [row(Task, job.task).attempts for job in (late, early)] == [1, 0]
 
 
+def left_open(found: Any) -> None:
+    found._meta.database.begin()
+
+
+def returned(found: Any) -> None: ...
+
+
+def released(found: Any) -> None:
+    if found.attempts == 1:
+        found.release()
+
+
+@pytest.mark.parametrize(
+    ("ends", "becomes"),
+    [(xq.Retry(), "B"), (xq.Bury(), "B"), (xq.Next("b"), "B"), (left_open, "B"), (returned, "D"), (released, "B")],
+    ids=str,
+)
+def test_what_a_process_has_not_committed_at_its_death_is_done_only_if_the_function_is_known_to_have_returned(
+    make_live, monkeypatch, ends, becomes
+):
+    Task, parent = make_live({"buried": True, "keep": True}, roles=("tube", "attempts")), os.getpid()
+
+    @Task.xq.worker(kind="process", max_attempts=1)
+    def work(found: Any) -> None:
+        if isinstance(ends, Exception):
+            raise ends
+        ends(found)
+
+    for name in ("end", "ack_and_take"):
+        usual = getattr(Attempts, name)
+
+        def ended(attempts: Any, jobs: Any, *given: Any, usual: Any = usual) -> Any:
+            if os.getpid() != parent and jobs:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return usual(attempts, jobs, *given)
+
+        monkeypatch.setattr(Attempts, name, ended)
+    put = Task.put(task(tube="a"))
+    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) in "BD")
+    assert state(Task, put) == becomes
+
+
 def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_session_leaves_no_session(
     make_live, tmp_path, monkeypatch
 ):
@@ -158,4 +200,4 @@ def test_a_process_that_dies_after_its_ack_while_its_parent_begins_to_hold_its_s
     with program_of(Task, log):
         pid = int(eventually(lambda: noted(died))[0])
         eventually(lambda: pid not in [each.pid for each in Task.xq.processes()])
-    assert (state(Task, put), f"task {put.id} is done\n" in log.read_text()) == ("D", True)
+    assert (state(Task, put), f"task {put.id} is done after" in log.read_text()) == ("D", True)

@@ -1,4 +1,4 @@
-"""A thousand kills on each database of processes that put, work off and end groups and dependants."""
+"""Kills on each database: of processes that put and work off groups and dependants, and of worker processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.ends import OfDependants, OfGroups
+from tests.support.ends import OfDependants, OfFunctions, OfGroups
 
 KILLS = 100
 
@@ -15,3 +15,8 @@ KILLS = 100
 @pytest.mark.parametrize("what", [OfGroups, OfDependants])
 def test_what_follows_comes_once_by_workers_that_are_killed(make_live, tmp_path, what: Any, seed: int):
     what(make_live, tmp_path).run(KILLS, seed=seed)
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_what_a_function_raised_is_never_done_and_what_it_returned_never_buried(make_live, again: int):
+    OfFunctions(make_live).run(KILLS)

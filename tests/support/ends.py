@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
@@ -12,10 +15,12 @@ from typing import Any
 
 import peewee as pw
 
+import xq
 from tests.conftest import Maker
 from tests.factories import task, tasks
-from tests.steps import Other, eventually, is_exact, note, noted
+from tests.steps import Other, eventually, forked, is_exact, note, noted, state
 from tests.timing import in_sequence
+from xq.workers import processes
 
 SIZE = 3  # members of a group
 SOON = 0.02  # seconds that a take waits
@@ -160,3 +165,64 @@ class OfDependants(Blow):
         joins = self.Task.select().where(self.Task.name.startswith("join")).count()
         assert released <= joins
         return bool(joins) and bool(joins == released)
+
+
+class Failed(Exception): ...
+
+
+class OfFunctions:
+    """Functions that raise or return by the name of their task, in processes that are killed, also in their hooks."""
+
+    ENDS = ("returns", "raises", "xq.Retry", "xq.Bury", "xq.Next")
+    RAISED = (Failed(), xq.Retry(0), xq.Bury())
+
+    def __init__(self, make: Maker) -> None:
+        features = {"keep": True, "buried": True, "delayed": True}
+        self.Task: Any = make(features, roles=("runat", "attempts", "tube"))
+        ends = self.Task.xq.worker(self.ends, kind="process", workers=3, max_attempts=3, backoff=[0])
+        ends.on_failure(self.may_die)
+        ends.on_buried(self.may_die, in_transaction=True)
+        self.Task.xq.worker(self.returns, kind="process", tube="returns", backoff=[0])
+        self.Task.xq.worker(self.goes_on, kind="process", tube="xq.Next", backoff=[0])
+        self.program = 0  # its pid
+
+    def returns(self, found: Any) -> None:
+        self.dies_soon()
+
+    def ends(self, found: Any) -> None:
+        self.dies_soon()
+        raise self.RAISED[self.ENDS.index(found.name) - 1]
+
+    def goes_on(self, found: Any) -> None:
+        self.dies_soon()
+        raise xq.Next("returns", update={"size": found.id + 1})
+
+    @staticmethod
+    def dies_soon() -> None:
+        """Be killed in one of five calls, soon after the function has ended."""
+        if (chance := random.Random()).random() < 0.2:
+            threading.Timer(chance.random() * 0.02, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def may_die(self, *_: Any) -> None:
+        if os.getpid() != self.program and random.Random().random() < 0.1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def runs(self) -> None:
+        self.program, processes.CRASHES = os.getpid(), 1_000_000  # also of processes that have no task
+        self.Task.xq.run()
+
+    @in_sequence
+    def run(self, n: int) -> None:
+        """Put so many tasks for each end, and look at how they have ended."""
+        put = [task(name=end, tube=end if end in ("returns", "xq.Next") else "", size=0) for end in self.ENDS]
+        self.Task.xq.put_many(put * n)
+        program = forked(self.Task._meta.database, self.runs)
+        try:
+            eventually(lambda: not sum(self.Task.xq.count(letter) for letter in "RTW"), within=100)
+        finally:
+            program.terminate()
+            program.join()
+        found = Counter((each.name, state(self.Task, each), bool(each.size)) for each in self.Task.select())
+        ended = {(end, "D" if end in ("returns", "xq.Next") else "B", end == "xq.Next") for end in self.ENDS}
+        assert found == dict.fromkeys(ended, n)
+        assert is_exact(self.Task)

@@ -171,7 +171,10 @@ class Heartbeat:
         self.leases.difference_update(leases)
 
     def began(self, lease: Lease, at: float) -> None:
-        """Note for the parent process when a handler was called; inf: it has returned, or raised."""
+        """Note for the parent process when a handler was called."""
+
+    def ended(self, lease: Lease, returned: bool = False) -> None:
+        """Note for the parent process that a handler has ended. `returned`: a plain ack is all that is missing."""
 
     def _wake(self) -> None:
         """Let the thread look at the leases now. Start it first if there is none."""

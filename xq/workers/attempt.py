@@ -104,6 +104,13 @@ class WorkerJob(Lease):
     taken: list[Attempt]
     failed: Mapping[int, BaseException] = field(default_factory=dict)  # by place, what `Batch.fail` gets
     timeout: float = math.inf  # seconds after which the parent of its process kills that
+    end: int = 0  # in the parent of its process: how its function has ended, as `SharedMemory.ends`
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a plain ack of all its tasks is missing, and nothing else, when its function has returned."""
+        open_ones = [attempt for attempt in self.taken if attempt.is_open]
+        return bool(open_ones) and not self.failed and not any(attempt.ack for attempt in open_ones)
 
     @property
     def done(self) -> list[Attempt]:

@@ -386,9 +386,8 @@ class Attempts(Generic[T]):
             ended, took = ENDED.get(event, f"is finished by {event}"), time.monotonic() - job.started_at
             (name, counted), extra = self.failures.told(attempt, ends=event == "bury"), self.calls.extra(attempt, event)
             ended = told or ended + (counted if event in ("release", "bury") else "")
-            after = f" after {lasting(took)}" if took >= 0 else ""  # -inf: the process that knows has died
             why = f": {line_of(error)}" if error else ""
-            self.log.log(level, "task %s %s%s%s", name, ended, after, why, extra=extra)
+            self.log.log(level, "task %s %s after %s%s", name, ended, lasting(took), why, extra=extra)
 
     def drop(self, *jobs: Lease) -> None:
         """End jobs, and free their slots."""

@@ -37,6 +37,9 @@ log = logging.getLogger("xq")
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 UNFIT, LOST = os.EX_CONFIG, os.EX_TEMPFAIL  # exit codes: it cannot make its worker; its session or parent is lost
+# What a parent knows of the end of a function. If the process dies, the parent acks the task of a RETURNED one, whose
+# end writes no more than a plain ack. Any other that was begun has failed. A timeout or a cancel kills one that RUNS.
+RUNS, ENDED, RETURNED = range(3)
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 FORKED = (
     "worker processes are forked: %s. A connection that another library has opened before is shared with them, and "
@@ -54,16 +57,18 @@ class SharedMemory(NamedTuple):
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
     session: str  # the uuid by which it takes
     program: str  # its text for operators
+    size: int  # bytes that `tasks` has for each
     numbers: Any = ()  # one for each lease; 0: there is none at this place, or it is written just now
-    started_at: Any = ()  # the monotonic time at which each function was called; 0: not yet; inf: it returned
+    started_at: Any = ()  # the monotonic time at which each function was called; 0: not yet
+    ends: Any = ()  # how each function has ended: one of RUNS, ENDED, RETURNED
     tasks: Any = b""  # pickled: the ttr, the tasks' own timeout, and each task with its attempt's number
-    size: int = 0  # bytes that `tasks` has for each
 
-    def read(self) -> dict[int, tuple[float, bytes]]:
-        """Return when each lease was started, and its tasks, by its number."""
+    def read(self) -> dict[int, tuple[float, int, bytes]]:
+        """Return when each lease was started, how its function has ended, and its tasks, by its number."""
         found = {}
         for place, number in enumerate(self.numbers):
-            read = self.started_at[place], self.tasks[place * self.size : (place + 1) * self.size] if number else b""
+            tasks = self.tasks[place * self.size : (place + 1) * self.size] if number else b""
+            read = self.started_at[place], self.ends[place], tasks
             if number and number == self.numbers[place]:
                 found[number] = read
         return found
@@ -88,7 +93,7 @@ class InHand(Heartbeat):
             return
         place = self._places[lease] = self._free.pop()
         self._tasks[place * size : place * size + len(tasks)] = tasks
-        self._shared.started_at[place] = 0.0
+        self._shared.started_at[place], self._shared.ends[place] = 0.0, RUNS
         self._shared.numbers[place] = next(self._numbers)
 
     def remove(self, *leases: Lease) -> None:
@@ -101,6 +106,10 @@ class InHand(Heartbeat):
     def began(self, lease: Lease, at: float) -> None:
         if (place := self._places.get(lease)) is not None:
             self._shared.started_at[place] = at
+
+    def ended(self, lease: Lease, returned: bool = False) -> None:
+        if (place := self._places.get(lease)) is not None:
+            self._shared.ends[place] = RETURNED if returned else ENDED
 
 
 def program_of(pid: int, ending: bool = False) -> str:

@@ -21,11 +21,12 @@ from typing import Any, NoReturn
 
 from xq.core import time
 from xq.core.errors import ConfigurationError, Error, NotInstalled
+from xq.core.machine import TAKEN
 from xq.core.values import Parts, Taken
 from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.child import FORKED, LOST, PASSED_ON, UNFIT, Launch, SharedMemory, program_of
+from xq.workers.child import FORKED, LOST, PASSED_ON, RETURNED, RUNS, UNFIT, Launch, SharedMemory, program_of
 from xq.workers.outcomes import ProcessDied
 from xq.workers.pool import Assignment
 from xq.workers.worker import POLL_EVERY
@@ -108,9 +109,9 @@ class Child:
         self.got, signals = multiprocessing.Pipe(duplex=False)
         # Of what is acked just now, as well.
         n, size = 2 * options.prefetch + 2, LONGEST_KEY + OTHERS * (options.batch or 0)
-        array = launch.context.RawArray
-        memory = (array("q", n), array("d", n), array("c", n * size), size) if launch.part.kind.forks else ()
-        self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), *memory)
+        arrays = {"q": n, "d": n, "b": n, "c": n * size} if launch.part.kind.forks else {}
+        memory: list[Any] = [launch.context.RawArray(*each) for each in arrays.items()]
+        self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), size, *memory)
         self.process = launch.process(self._shared)
         self.process.start()
         orders.close()
@@ -122,7 +123,7 @@ class Child:
         """Lease what the child has in hand: the heartbeat touches it from now on."""
         found, heart = self._shared.read(), self.attempts.heart
         heart.remove(*[self._jobs.pop(number) for number in self._jobs.keys() - found.keys()])
-        for number, (started_at, tasks) in found.items():
+        for number, (started_at, end, tasks) in found.items():
             if (job := self._jobs.get(number)) is None:
                 ttr, timeout, taken = pickle.loads(tasks)
                 attempts = [Attempt(None, Taken(parts, token), nth) for parts, token, nth in taken]
@@ -130,12 +131,12 @@ class Child:
                 job.timeout = self._timeout if timeout is None else timeout
                 job.on_loss = partial(self._lost, job)
                 self._context.run(heart.add, job)
-            job.started_at = started_at
+            job.started_at, job.end = started_at, end
         self.ends_at = min((each.started_at + each.timeout for each in self._running), default=math.inf)
 
     @property
     def _running(self) -> list[WorkerJob]:
-        return [job for job in self._jobs.values() if 0 < job.started_at < math.inf]
+        return [job for job in self._jobs.values() if job.begun and job.end == RUNS]
 
     @property
     def is_kept(self) -> bool:
@@ -221,17 +222,18 @@ class Child:
             self.attempts.heart.end()
 
     def _settle(self) -> None:
-        attempts, calls, running = self.attempts, self.attempts.calls, self._running
+        attempts, calls = self.attempts, self.attempts.calls
         with self.worker.store.briefly_connected():
             for job in self._jobs.values():
-                if job.cancelled and job in running:
+                returned = job.end == RETURNED
+                if job.cancelled and job.begun and not returned:
                     attempts._log_done(job, *job.taken)
-                elif job.started_at == math.inf and not attempts.options.batch and attempts.options.session is None:
-                    attempts.end(job)  # its function has returned; with a session it has acked before
-                for attempt in () if job.is_lost else job.taken:
-                    if job in running and self.killed_by != "signal":
+                elif returned:
+                    attempts.end_each([job])  # its process may have had its row locked, just now
+                for attempt in () if job.is_lost or returned else job.taken:
+                    if job.begun and self.killed_by != "signal":
                         self._fail(attempt, job)
-                    elif not job.started_at or job in running:
+                    else:
                         if job.begun:
                             log.warning("released task %s, which was being worked on", calls.key(attempt.taken))
                         attempts._give_back(attempt, called=False)
@@ -245,10 +247,11 @@ class Child:
             return
         calls, failures = self.attempts.calls, self.attempts.failures
         found = calls.finish(partial(calls.moves.look, attempt.taken.parts))
-        if found is None or (attempt.taken.token and found[0][-1] != attempt.taken.token):
+        if found is None or found[1] != TAKEN or (attempt.taken.token and found[0][-1] != attempt.taken.token):
             return  # it has ended, and the process just afterwards
         attempt.task = calls.moves.tasks.returned(found[0], attempt.taken.token)
-        late = f"the function runs for longer than {job.timeout:g} s" if self.killed_by else ""
+        is_late = self.killed_by and time.monotonic() >= job.started_at + job.timeout
+        late = f"the function runs for longer than {job.timeout:g} s" if is_late else ""
         error = TimeoutError(late) if late else ProcessDied(f"the worker process has died: {self.cause}")
         if self.worker.ended(attempt.task, error, partial(self.attempts._finish_now, attempt)):
             attempt.finished = "bury"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections import deque
@@ -159,25 +158,23 @@ class Threads(Pool):
         job.start()
         try:
             with self._store.at_work(), job:
-                try:
-                    attempts.worker.call(job.task)
-                finally:
-                    attempts.heart.began(job, math.inf)
+                attempts.worker.call(job.task)
         except (SystemExit, KeyboardInterrupt) as error:
             if self._program.is_child and (code := getattr(error, "code", 1)):
-                self._exit(job, mine, code if isinstance(code, int) else 1)
+                self._exit(mine, code if isinstance(code, int) else 1)
             mine.waiting.append(job)  # it has not failed: it is released with those that have not begun
             raise
         except BaseException as error:  # such as CancelledError or GeneratorExit
+            attempts.heart.ended(job)
             attempts.end(job, error)
             return
+        attempts.heart.ended(job, returned=job.is_plain)
         mine.finished.append(job)
         if mine.waiting and not self._any_finished.is_set():
             self._any_finished.set()
 
-    def _exit(self, job: WorkerJob, mine: ThreadJobs, code: int) -> NoReturn:
+    def _exit(self, mine: ThreadJobs, code: int) -> NoReturn:
         """End this process, as its function asks. The parent fails its task."""
-        self.attempts.heart.began(job, job.started_at)
         try:
             self.attempts.ack(_emptied(mine.finished))
             self._give_back(mine)

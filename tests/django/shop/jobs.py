@@ -15,6 +15,7 @@ from django_tasks import TaskContext, task, task_backends
 
 import xq
 from xq.adapters.django import options
+from xq.workers.attempts import Attempts
 
 seen: list[Any] = []  # what the tasks of this process did, in order
 
@@ -127,6 +128,16 @@ def die(told: str) -> None:
     with Path(told).open("a") as out:
         out.write("begun\n")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@options(max_attempts=50, backoff=[0])
+@task
+def double(n: int, told: str = "") -> int:
+    """Return a value. The process is killed before that is committed, if this is not `told` yet."""
+    if told and not Path(told).exists():
+        Path(told).touch()
+        Attempts.ack_and_take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign,assignment]
+    return 2 * n
 
 
 def no_task() -> None: ...
