@@ -109,10 +109,12 @@ def test_what_runs_when_a_signal_ends_the_program_counts_only_if_it_fails_by_its
         assert (state(Task, put), row(Task, put).attempts) == ("W", 1)
 
 
-def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):
+@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path, number, kind):
     Task, begun, go_on, log = make_live({"keep": True}), tmp_path / "begun", tmp_path / "go on", tmp_path / "log"
 
-    @Task.xq.worker(workers=2)
+    @Task.xq.worker(workers=2, kind=kind)
     def work(found):
         note(begun, found.id)
         eventually(go_on.exists)
@@ -125,8 +127,9 @@ def test_a_signal_lets_workers_finish_their_tasks(make_live, tmp_path):
     running = forked(make_live.db, program)
     try:
         eventually(lambda: len(noted(begun)) == 2)
-        running.terminate()
-        eventually(lambda: "finish their tasks" in log.read_text())
+        for _ in range(2 if number == signal.SIGHUP else 1):  # a terminal that closes may send several
+            os.kill(running.pid, number)
+            eventually(lambda: "finish their tasks" in log.read_text())
         go_on.touch()
         running.join(PATIENCE)
         assert running.exitcode == 0

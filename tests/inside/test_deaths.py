@@ -115,6 +115,9 @@ def test_what_has_run_past_its_timeout_when_the_program_is_to_end_counts_as_an_a
     late.started_at -= 61
     attempts.uncount()
     assert [row(Task, job.task).attempts for job in (late, early)] == [1, 0]
+    early.started_at -= 61
+    attempts.count_late()
+    assert row(Task, early.task).attempts == 1, "it hangs, and a supervisor will kill it"
 
 
 def left_open(found: Any) -> None:

@@ -50,6 +50,7 @@ class Attempts(Generic[T]):
         roles, timer = moves.tasks.table.roles, None if alone else ttr_timer(moves.machine)
         moves.workers.add(self)
         self._counts = roles["attempts"].name if "attempts" in roles else ""  # the field with their number
+        self._uncounted = list[Any]()  # jobs that `uncount` has uncounted
         self._own_ttr = timer if timer is not None and timer.option in roles else None  # if tasks may have their own
         self.ttr = timer.default if timer is not None and self._own_ttr is None else None  # seconds
         self.slots = None if alone or options.concurrency is None else Slots(options.concurrency, moves.executor)
@@ -215,21 +216,32 @@ class Attempts(Generic[T]):
 
         A function that fails by itself later counts, and so does one that runs for longer than its timeout by now.
         """
-        moves, running = self._moves, list(self.heart.leases)
+        running = list(self.heart.leases)
         for job in running:
             if job.begun and (ran := time.monotonic() - job.started_at) > LONG:
                 keys = ", ".join(self.calls.key(attempt.taken) for attempt in job.taken)
                 self.log.warning("task %s still runs after %s", keys, lasting(ran))
-        counted = [attempt for job in running if job.attempt and not self._is_late(job) for attempt in job.taken]
-        self.failures.uncounted = bool(counted)
+        self._uncounted = [job for job in running if job.attempt and not self._is_late(job)]
+        self.failures.uncounted = bool(self._uncounted)
         try:
-            for attempt in counted:
-                moves.store.connect()
-                fields = {moves.tasks.table.roles["attempts"].name: attempt.number - 1}
-                with suppress(*LOST):  # it has just ended
-                    moves.if_free(attempt.taken, partial(moves.write, attempt.taken, fields))
+            for job in self._uncounted:
+                self._count(job, -1)
         except Exception as error:
             self.log.warning("the attempts of the tasks that run now stay counted: %s", line_of(error))
+
+    def count_late(self) -> None:
+        """Count the attempts again that have run past their timeout since `uncount`."""
+        for job in [job for job in self._uncounted if job in self.heart.leases and self._is_late(job)]:
+            with suppress(Exception), self._moves.store.briefly_connected():  # if the database fails, it is asked again
+                self._count(job)
+                self._uncounted.remove(job)
+
+    def _count(self, job: Any, more: int = 0) -> None:
+        for attempt in job.taken:
+            self._moves.store.connect()
+            fields = {self._moves.tasks.table.roles["attempts"].name: attempt.number + more}
+            with suppress(*LOST):  # it has just ended
+                self._moves.if_free(attempt.taken, partial(self._moves.write, attempt.taken, fields))
 
     def _is_late(self, job: Any) -> bool:
         """Return whether a function runs past its timeout: nothing ends a coroutine that does not yield."""

@@ -35,7 +35,7 @@ from xq.workers.worker import Worker
 
 log = logging.getLogger("xq")
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 UNFIT, LOST = os.EX_CONFIG, os.EX_TEMPFAIL  # exit codes: it cannot make its worker; its session or parent is lost
 # What a parent knows of the end of a function. If the process dies, the parent acks the task of a RETURNED one, whose
 # end writes no more than a plain ack. Any other that was begun has failed. A timeout or a cancel kills one that RUNS.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import itertools
 import logging
 import math
 import multiprocessing
@@ -46,28 +45,33 @@ CRASHES, WITHIN = 10, 60.0  # so many crashes without a task within so many seco
 
 @contextmanager
 def handled_by(handle: Callable[[str, bool], object]) -> Iterator[None]:
-    """Call `handle` with the name of a SIGTERM or SIGINT within the block, and with whether it is the second one.
+    """Call `handle` with the name of a SIGTERM, SIGINT or SIGHUP within the block, and with whether it is the second.
 
     Only the main thread can: another ignores it. A third signal is ignored: it would interrupt the release of the
-    tasks, or the end of the program. A process that is forked within the block, by the function of a worker, is
-    ended by them as without it.
+    tasks, or the end of the program. A SIGHUP is never the second one: a terminal that closes may send several. One
+    that the program ignores, as under nohup, stays ignored. A process that is forked within the block, by the function
+    of a worker, is ended by them as without it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    here, signals = os.getpid(), itertools.count()
+    here, signals = os.getpid(), list[int]()
 
     def handled(number: int, frame: Any) -> None:
         if os.getpid() != here:
             signal.signal(number, before[number] or signal.SIG_DFL)
             signal.raise_signal(number)
             return
-        if again := next(signals) > 0:
+        if number == signal.SIGHUP and signals:
+            return
+        if again := bool(signals):
             for each in PASSED_ON:
                 signal.signal(each, signal.SIG_IGN)
+        signals.append(number)
         handle(signal.Signals(number).name, again)
 
-    before: dict[int, Any] = {number: signal.signal(number, handled) for number in PASSED_ON}
+    taken = [each for each in PASSED_ON if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    before: dict[int, Any] = {number: signal.signal(number, handled) for number in taken}
     try:
         yield
     finally:
@@ -157,7 +161,8 @@ class Child:
     def signals(self) -> int:
         """Return how many signals this process alone has got."""
         while self.got.poll() and (got := os.read(self.got.fileno(), 64)):
-            self._signals += sum(number in PASSED_ON for number in got)
+            for number in got:
+                self._signals += number in PASSED_ON and not (number == signal.SIGHUP and self._signals)
         return self._signals
 
     # what the parent does with it

@@ -364,7 +364,8 @@ class Running:
         program, given = self._program, self._assignments
         try:
             _begin(given, program.until_empty, tells=not program.is_child)
-            stopped = threading.Thread(target=self._stopped, name="xq stop", daemon=True)
+            ended = threading.Event()
+            stopped = threading.Thread(target=self._stopped, args=(ended,), name="xq stop", daemon=True)
             stopped.start()
             for pool in self._pools:
                 pool.start()
@@ -373,6 +374,7 @@ class Running:
                 if program.has_lost_parent():
                     os._exit(LOST)
             program.stop.set()  # for `stopped`
+            ended.set()
             stopped.join()
             for pool in self._pools:
                 pool.close()
@@ -383,8 +385,11 @@ class Running:
         finally:
             self._ended.set_result(None)
 
-    def _stopped(self) -> None:
-        """Wake what waits for tasks once the program is to end, and uncount what runs then."""
+    def _stopped(self, ended: threading.Event) -> None:
+        """Wake what waits for tasks once the program is to end, and uncount what runs then, until it is late."""
         self._program.stop.wait()
         for pool in self._pools:
             pool.stopped()
+        while not ended.wait(POLL_EVERY):
+            for pool in self._pools:
+                pool.attempts.count_late()
