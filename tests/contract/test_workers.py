@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -636,8 +637,9 @@ def test_processes_that_crash_again_and_again_without_a_task_end_the_program(mak
 
 
 def hang(found: Any) -> None:
-    """Run C code that keeps the GIL: no other thread of the process runs."""
-    ctypes.PyDLL(None).sleep(PATIENCE)
+    """Run C code that keeps the GIL: no other thread of the process runs. No signal interrupts it for good."""
+    while ctypes.PyDLL(None).sleep(PATIENCE):
+        pass
 
 
 def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
@@ -663,6 +665,48 @@ def test_worker_processes_end_when_their_parent_is_killed(make_live, tmp_path):
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
     assert len(eventually(lambda: len(found := Task.xq.take_many(2)) == 2 and found)) == 2
+
+
+@pytest.mark.parametrize("ends", ["timeout", "cancel", "exit", "kill of the parent"])
+def test_the_programs_that_a_function_has_started_end_with_its_process(make_live, tmp_path, ends):
+    Task, pids = make_live({"buried": True}), tmp_path / "pids"
+    reader, writer = os.pipe()  # at its end when the last process that has the writer is gone
+
+    @Task.xq.worker(kind="process", timeout=1 if ends == "timeout" else None)
+    def work(found: Any) -> None:
+        subprocess.Popen(["sleep", str(PATIENCE)], pass_fds=[writer])
+        note(pids, os.getpid())
+        if ends == "exit":
+            os._exit(1)
+        hang(found)
+
+    Task.put(task())
+    parent = forked(make_live.db, Task.xq.run)
+    os.close(writer)
+    try:
+        eventually(lambda: noted(pids))
+        if ends == "cancel":
+            Task.xq.cancel(1)
+        if ends != "kill of the parent":
+            eventually(lambda: Task.xq.count("T") == 0)
+        parent.kill()
+        assert select.select([reader], [], [], STUCK)[0]
+    finally:
+        parent.kill()
+        os.close(reader)
+
+
+def test_the_function_of_a_process_may_handle_signals(make_live, tmp_path):
+    Task, seen = make_live({"keep": True, "buried": True}), tmp_path / "seen"
+
+    @Task.xq.worker(kind="process")
+    def work(found: Any) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: note(seen, found.id))
+        signal.raise_signal(signal.SIGALRM)
+
+    Task.xq.put_many(tasks(2))
+    Task.xq.run(until_empty=True)
+    assert (noted(seen), Task.xq.count("D")) == (["1", "2"], 2)
 
 
 @contextmanager

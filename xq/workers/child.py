@@ -119,21 +119,48 @@ def program_of(pid: int, ending: bool = False) -> str:
 
 
 def begin(shared: SharedMemory) -> None:
-    """Let this process belong to its parent: only the parent decides what a signal does, and it ends with it."""
+    """Let this process belong to its parent: only the parent decides what a signal does, and it ends with it.
+
+    All that it starts ends with it.
+    """
+    held = _guard()
     if sys.platform == "linux":  # also while C code keeps the GIL
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
     os.set_blocking(shared.signals.fileno(), False)
     signal.set_wakeup_fd(shared.signals.fileno(), warn_on_full_buffer=False)
     for number in PASSED_ON:
         signal.signal(number, lambda *_: None)
+        signal.siginterrupt(number, False)  # the function runs in this thread, and C code in it may not try again
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     # The function may fork: a signal to that process waits until it has handlers of its own.
     block, unblock = (partial(signal.pthread_sigmask, how, PASSED_ON) for how in (signal.SIG_BLOCK, signal.SIG_UNBLOCK))
-    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=_forked_by_function)
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=partial(_forked_by_function, held))
     name_program(shared.program)
 
 
-def _forked_by_function() -> None:
+def _guard() -> list[int]:
+    """Lead a new group of processes, and start one that kills the group when this process has ended, however it has.
+
+    Return the descriptor that only this process may have open: the end of the process closes it.
+    """
+    os.setpgid(0, 0)
+    reader, writer = os.pipe()
+    if starts := os.fork():
+        os.waitpid(starts, 0)
+        os.close(reader)
+        return [writer]
+    if not os.fork():  # no child of this process: its function may wait for all that it has
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.closerange(0, reader)
+        os.closerange(reader + 1, os.sysconf("SC_OPEN_MAX"))
+        os.read(reader, 1)  # returns at the end of the last process that has the other end
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def _forked_by_function(held: list[int]) -> None:
+    while held:  # a fork of a fork has closed it
+        os.close(held.pop())
     signal.set_wakeup_fd(-1)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)

@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 from xq.core.connections import Connections
@@ -97,6 +98,9 @@ class Program:
     loop: asyncio.AbstractEventLoop | None = None  # the caller's, for coroutines; None: they make one
     heart: Callable[..., Heartbeat] = Heartbeat
     is_child: bool = False  # whether it runs in a worker process, which its parent ends
+    in_main: SimpleQueue[Callable[[], None] | None] = field(
+        default_factory=SimpleQueue
+    )  # for its main thread; None: end
     has_lost_parent: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)  # those that have ended workers

@@ -183,7 +183,12 @@ class Child:
         if not self.killed_by:
             log.warning("worker process %d is killed %s", self.process.pid, KILLED[why])
         self.killed_by = self.killed_by or why
-        self.process.kill()
+        self._kill_group()
+        self.process.kill()  # it may not lead its group yet
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
 
     def _lost(self, job: WorkerJob) -> None:
         if not job.cancelled:  # which the process notices by itself
@@ -215,6 +220,10 @@ class Child:
 
     def settle(self) -> None:
         """Fail the tasks that it had begun, and give back the others."""
+        self._kill_group()  # before another process begins with its tasks
+        with suppress(ChildProcessError):  # as the first process of a container this one has inherited the others
+            while True:
+                os.waitpid(-(self.process.pid or 0), 0)
         if self.work is not None:
             self.work.join()  # else `keep` may hold the session again between its release and its end, for good
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import itertools
 import logging
@@ -275,8 +276,11 @@ def run_child(part: Assignment, until_empty: bool, max_tasks: int | None, shared
     heart = partial(InHand, shared) if shared.numbers else Heartbeat
     running = Running([part], Program(until_empty, Budget(max_tasks), heart=heart, is_child=True, has_lost_parent=lost))
     threading.Thread(target=running._obey, args=(shared.orders,), name="xq orders", daemon=True).start()
+    running._ended.add_done_callback(lambda _: running._program.in_main.put(None))
     with _shown_log():
-        running._work()
+        running._thread.start()
+        while (call := running._program.in_main.get()) is not None:
+            contextvars.Context().run(call)  # as in a thread of its own
         running.join()
 
 
@@ -382,6 +386,9 @@ class Running:
                 error = "an error" if program.errors else ""
                 why = self._why or error or _end_of(given, program.until_empty, program.budget)
                 self._log.info("the workers have ended: %s", why)
+        except Exception as error:
+            program.errors.append(error)
+            raise
         finally:
             self._ended.set_result(None)
 

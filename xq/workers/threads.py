@@ -201,8 +201,18 @@ class Threads(Pool):
 
 
 class ProcessThreads(Threads):
-    """The thread in a worker process. `Processes` starts a process for each."""
+    """The worker in a worker process, in its main thread: its function may handle signals. `Processes` starts each."""
 
     runs = "processes"
     forks = True
     refuses: ClassVar[Mapping[str, str]] = {}
+
+    def _loop(self, source: TaskSource, mine: ThreadJobs) -> None:
+        ended, loop = threading.Event(), super()._loop
+
+        def run() -> None:
+            loop(source, mine)
+            ended.set()
+
+        self._program.in_main.put(run)
+        ended.wait()
