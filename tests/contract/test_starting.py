@@ -17,7 +17,7 @@ from tests.timing import in_sequence
 ROOT = Path(__file__).resolve().parents[2]
 
 JOBS = """
-import os, signal
+import logging, os, signal
 import peewee as pw
 import xq
 
@@ -40,6 +40,14 @@ def ask(n):
 
 def idle(task): pass
 
+def tells(task):
+    log = logging.getLogger("app")
+    log.debug("hidden")
+    try:
+        raise LookupError("no price")
+    except LookupError:
+        log.exception("told %d by %s", task.id, "x", extra={{"n": {{"a": (1, None)}}}})
+
 def work(task):
     opened, got = ask(task.id)
     os.write(1, b"%d %d %d %d\\n" % (os.getpid(), opened, got, task.id))  # a line is written as a whole
@@ -60,6 +68,18 @@ work = jobs.Task.xq.worker({function}, kind="process", workers=3)
 {after}
 while jobs.Task.xq.count("R") + jobs.Task.xq.count("T"):
     work.run(until_empty=True)
+"""
+
+HANDLER = """
+import os
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        print(record.process == os.getpid(), record.getMessage())
+        print(record.exc_text.splitlines()[-1], record.n, flush=True)
+
+logging.getLogger("app").addHandler(Handler())
+logging.getLogger("app").setLevel(logging.INFO)
 """
 
 
@@ -85,6 +105,14 @@ def test_a_worker_process_imports_its_function_and_shares_no_connection_with_the
     assert {task for *_, task in found} == {*range(1, 21)}
     assert all(pid == opened and got == task for pid, opened, got, task in found)
     assert len(found) == 21, "the process that was killed is replaced"
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # what no database decides
+def test_the_handlers_of_the_program_get_what_a_worker_process_logs_by_their_levels(shared_db, tmp_path):
+    code, lines, log = program(tmp_path, shared_db, "jobs.tells", HANDLER)
+    assert (code, lines.count("False told 1 by x")) == (0, 1), log
+    assert lines.count("LookupError: no price {'a': (1, None)}") == 20
+    assert not any("hidden" in line for line in lines)
 
 
 @pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)  # what no database decides

@@ -14,15 +14,17 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
+from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from pkgutil import resolve_name
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, NamedTuple
 
 from xq.core.errors import ConfigurationError
@@ -55,6 +57,8 @@ class SharedMemory(NamedTuple):
 
     orders: Connection  # which methods to call on `Running`, and with what
     signals: Connection  # a byte for each signal: C code that keeps the GIL does not hinder it
+    records: Connection  # those of its log
+    levels: Mapping[str, int]  # of the program's loggers
     session: str  # the uuid by which it takes
     program: str  # its text for operators
     size: int  # bytes that `tasks` has for each
@@ -72,6 +76,44 @@ class SharedMemory(NamedTuple):
             if number and number == self.numbers[place]:
                 found[number] = read
         return found
+
+
+class ToParent(QueueHandler):
+    """Hands the records of the log to the parent, without what may not be pickled."""
+
+    queue: Any  # the connection
+    PLAIN = (str, int, float, bool, NoneType, list, tuple, dict)
+
+    def prepare(self, record: logging.LogRecord) -> dict[str, Any]:
+        self.format(record)  # writes its message, and its traceback as `exc_text`
+        fields = vars(record) | {"msg": record.message, "args": None, "exc_info": None}
+        return {name: each if type(each) in self.PLAIN else repr(each) for name, each in fields.items()}
+
+    def enqueue(self, record: Any) -> None:
+        self.queue.send(record)
+
+    @classmethod
+    def begin(cls, shared: SharedMemory) -> None:
+        """Have the program's own handlers get the log of this process, unless that has handlers."""
+        if not log.hasHandlers():
+            logging.root.addHandler(cls(shared.records))  # type: ignore[arg-type]
+            for name, level in shared.levels.items():
+                logging.getLogger(name).setLevel(level)
+
+    @staticmethod
+    def levels() -> dict[str, int]:
+        """Return the levels of this process's loggers."""
+        found = {"root": logging.root} | logging.root.manager.loggerDict
+        return {name: each.level for name, each in found.items() if isinstance(each, logging.Logger) and each.level}
+
+    @staticmethod
+    def handle_all(records: Connection) -> None:
+        """Handle records, in the parent, until the process has ended."""
+        with suppress(EOFError, OSError):
+            while True:
+                record = logging.makeLogRecord(records.recv())
+                if (logger := logging.getLogger(record.name)).isEnabledFor(record.levelno):
+                    logger.handle(record)
 
 
 class InHand(Heartbeat):
@@ -202,9 +244,11 @@ class _Process(SpawnProcess):
 def _run(shared: SharedMemory, make: Callable[[], Assignment], run: Callable[..., None], *given: Any) -> None:
     begin(shared)
     try:
-        run(make(), *given, shared)
+        part = make()
+        ToParent.begin(shared)
+        run(part, *given, shared)
     except ConfigurationError as error:
-        logging.basicConfig()  # does nothing if there is a log
+        ToParent.begin(shared)
         log.error("a worker process ends: %s", error)
         os._exit(UNFIT)
     except Exception:

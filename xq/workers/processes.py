@@ -25,7 +25,7 @@ from xq.core.values import Parts, Taken
 from xq.database.database import Database
 from xq.workers.attempt import Attempt, WorkerJob
 from xq.workers.attempts import Attempts
-from xq.workers.child import FORKED, LOST, PASSED_ON, RETURNED, RUNS, UNFIT, Launch, SharedMemory, program_of
+from xq.workers.child import FORKED, LOST, PASSED_ON, RETURNED, RUNS, UNFIT, Launch, SharedMemory, ToParent, program_of
 from xq.workers.outcomes import ProcessDied
 from xq.workers.pool import Assignment
 from xq.workers.worker import POLL_EVERY
@@ -111,15 +111,19 @@ class Child:
 
         orders, self._orders = multiprocessing.Pipe(duplex=False)
         self.got, signals = multiprocessing.Pipe(duplex=False)
+        read, records = multiprocessing.Pipe(duplex=False)
+        self._log = threading.Thread(target=ToParent.handle_all, args=(read,), name="xq log", daemon=True)
         # Of what is acked just now, as well.
         n, size = 2 * options.prefetch + 2, LONGEST_KEY + OTHERS * (options.batch or 0)
         arrays = {"q": n, "d": n, "b": n, "c": n * size} if launch.part.kind.forks else {}
         memory: list[Any] = [launch.context.RawArray(*each) for each in arrays.items()]
-        self._shared = SharedMemory(orders, signals, self.session.uuid, program_of(os.getpid()), size, *memory)
+        told = ToParent.levels(), self.session.uuid, program_of(os.getpid())
+        self._shared = SharedMemory(orders, signals, records, *told, size, *memory)
         self.process = launch.process(self._shared)
         self.process.start()
-        orders.close()
-        signals.close()
+        for theirs in (orders, signals, records):
+            theirs.close()
+        self._log.start()
 
     # what the child has
 
@@ -224,6 +228,7 @@ class Child:
         with suppress(ChildProcessError):  # as the first process of a container this one has inherited the others
             while True:
                 os.waitpid(-(self.process.pid or 0), 0)
+        self._log.join(GRACE)  # what it has logged comes before what is logged of its end
         if self.work is not None:
             self.work.join()  # else `keep` may hold the session again between its release and its end, for good
         try:
