@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import orm
 
 import xq
 from tests.sqlalchemy.shop import Shop
@@ -41,6 +44,30 @@ def test_a_process_that_dies_loses_and_doubles_nothing(make_live, tmp_path, when
     assert (shop.states(), shop.paid()) == ("DDD", [1, 2, 3])
     assert noted(seen).count("1") == (2 if when == "before the commit" else 1)
     shop.engine.dispose()
+
+
+def test_a_process_that_is_forked_uses_no_connection_of_any_engine_that_its_parent_has_opened(make_live, tmp_path):
+    shop, seen = Shop(make_live.db), tmp_path / "seen"
+    others = [engine(make_live.db, pool_size=1, pool_pre_ping=ping) for ping in (False, True)]
+    session = orm.scoped_session(orm.sessionmaker(engine(make_live.db)))
+    with ExitStack() as opened:
+        connections = [opened.enter_context(each.connect()) for each in others]
+        inherited = [each.connection.dbapi_connection for each in [*connections, session.connection()]]
+
+    def ask(order: Any) -> None:
+        for each in [*others, session]:
+            with each.connect() if each in others else each() as mine:
+                dbapi = (mine if each in others else mine.connection()).connection.dbapi_connection
+                note(seen, f"{mine.execute(sa.text('SELECT 1')).scalar()} {dbapi in inherited}")
+
+    shop.orders.worker(ask, kind="process", max_attempts=1)
+    shop.orders.put({})
+    shop.orders.run(until_empty=True)
+    assert (noted(seen), shop.states()) == (["1 False"] * 3, "D")
+    assert session.execute(sa.text("SELECT 1")).scalar() == 1, "the parent's is as it was"
+    for each in [*others, session.get_bind()]:
+        session.remove()
+        each.dispose()
 
 
 def test_the_task_of_a_killed_program_is_done_by_another(make_live, tmp_path):

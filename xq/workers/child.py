@@ -49,6 +49,9 @@ FORKED = (
 )
 
 
+WHEN_FORKED: list[Callable[[], object]] = []  # called in a worker process that is forked, to forget what it inherits
+
+
 class SharedMemory(NamedTuple):
     """What a parent and a child share. It is pickled for a child that is not forked.
 
@@ -220,12 +223,17 @@ class Launch:
     def process(self, shared: SharedMemory) -> BaseProcess:
         """Return a process that is not started yet."""
         if self.why:
-            made: BaseProcess = self.context.Process(target=_run, args=(shared, lambda: self.part, *self._run))
+            made: BaseProcess = self.context.Process(target=_run, args=(shared, self._forked, *self._run))
             return made
         part, worker = self.part, self.part.worker
         options = replace(part.options, backoff=None, session=None)  # which may not be pickled
         make = partial(_made, _names(worker), part.sources, options, part.kind, worker.in_child, _facts(worker))
         return _Process(target=_run, args=(shared, make, *self._run))
+
+    def _forked(self) -> Assignment:
+        for forget in WHEN_FORKED:
+            forget()
+        return self.part
 
 
 class _Process(SpawnProcess):

@@ -454,7 +454,8 @@ class DjangoConnections(OrmConnections):
 
     def forked(self) -> None:
         for connection in connections.all(initialized_only=True):
-            if connection.alias == self.alias and connection.connection is not None:
+            is_copied = connection.alias != self.alias and getattr(connection, "is_in_memory_db", bool)()
+            if connection.connection is not None and not is_copied:
                 keep(connection.connection)
                 connection.connection = None
                 _forget_transaction(connection)

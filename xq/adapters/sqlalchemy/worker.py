@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -16,14 +17,17 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import greenlet_spawn
 
 from xq.adapters.sqlalchemy.joined import check_schema, watch
 from xq.adapters.sqlalchemy.writes import Writes, noting
+from xq.core.connections import keep
 from xq.core.errors import ConfigurationError, LeftOpen, NotFound, WrongState, shown
 from xq.core.tokens import TOKEN_ATTRIBUTE
 from xq.runtime.lease import current
 from xq.workers.attempt import Batch, WorkerJob
+from xq.workers.child import WHEN_FORKED
 from xq.workers.outcomes import Next
 from xq.workers.worker import Worker, check_returned, is_async
 
@@ -201,3 +205,20 @@ def _check(writes: Writes, what: str, own: sa.Connection | None = None) -> None:
 
 _engines: WeakSet[sa.Engine] = WeakSet()  # of sessions: a forked child makes connections of its own
 os.register_at_fork(after_in_child=lambda: [*map(methodcaller("dispose", close=False), list(_engines))])
+
+
+def _forget() -> None:
+    """Use no connection in this process that its parent has opened, nor end one: of no engine, in no session."""
+    found = gc.get_objects()
+    for each in [each for each in found if issubclass(type(each), ConnectionPoolEntry)]:
+        # A fork has copied what is in memory.
+        if each.dbapi_connection is not None and not isinstance(each._ConnectionRecord__pool, IN_MEMORY):
+            keep(each.dbapi_connection)
+            each.dbapi_connection = None
+    for each in [each for each in found if issubclass(type(each), Session)]:  # this thread may have a current one
+        with suppress(Exception):  # another thread of the parent was within it
+            each.invalidate()
+
+
+IN_MEMORY = (sa.StaticPool, sa.SingletonThreadPool)
+WHEN_FORKED.append(_forget)
