@@ -121,6 +121,7 @@ class Child:
         self._shared = SharedMemory(orders, signals, records, *told, size, *memory)
         self.process = launch.process(self._shared)
         self.process.start()
+        self._pid: Any = self.process.pid  # and that of its group
         for theirs in (orders, signals, records):
             theirs.close()
         self._log.start()
@@ -192,7 +193,7 @@ class Child:
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)
+            os.killpg(self._pid, signal.SIGKILL)
 
     def _lost(self, job: WorkerJob) -> None:
         if not job.cancelled:  # which the process notices by itself
@@ -227,7 +228,7 @@ class Child:
         self._kill_group()  # before another process begins with its tasks
         with suppress(ChildProcessError):  # as the first process of a container this one has inherited the others
             while True:
-                os.waitpid(-(self.process.pid or 0), 0)
+                os.waitpid(-self._pid, 0)
         self._log.join(GRACE)  # what it has logged comes before what is logged of its end
         if self.work is not None:
             self.work.join()  # else `keep` may hold the session again between its release and its end, for good
