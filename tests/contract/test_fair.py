@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from typing import Any
 
 import peewee as pw
@@ -74,12 +75,60 @@ def test_priorities_count_within_a_utube_and_not_between_two(make):
     assert done(Task, 4) == "a1 b0 a2 a0"
 
 
-def test_a_utube_without_tasks_is_forgotten_and_comes_first_again(make):
+@pytest.mark.parametrize("keep", [False, True], ids=["deleted", "kept"])
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("later", [0, 1], ids=["put at once", "put one take later"])
+def test_customers_who_put_one_task_at_a_time_get_their_share_and_no_more(make, keep, n, later):
+    """`n` tasks are in hand at a time. A customer's next task follows the end of the last one."""
+    Task = queue(make, {"n": n, "fair": True}, keep=keep)
+    put(Task, *(f"a{i}" for i in range(1_000)))
+    put(Task, *(f"{utube}0" for utube in "bcdefghi"))
+    in_hand, to_put, served = deque[Any](), deque[str](), Counter[str]()
+    for _ in range(180):
+        in_hand.append(Task.take())
+        served[in_hand[-1].utube] += 1
+        if len(in_hand) == n:
+            task = in_hand.popleft()
+            task.ack()
+            to_put.append(task.utube)
+        while len(to_put) > later:
+            if (utube := to_put.popleft()) != "a":
+                put(Task, f"{utube}1")
+    assert [served[utube] for utube in "abcdefghi"] == pytest.approx([20] * 9, abs=4)
+    Task.xq.sweep()
+    assert Task.xq.check() == []
+
+
+def is_next_beside(make: Any, customers: int) -> None:
+    """A new customer's task is taken next beside so many, with ten tasks each, who have been served."""
+    Task = queue(make, {"n": 10, "fair": True})
+    Task.xq.put_many([{"name": "old", "utube": f"c{i % customers}"} for i in range(10 * customers)])
+    taken = 0
+    while taken < customers:
+        taken += len(tasks := Task.xq.take_many(100))
+        Task.xq.ack_many(tasks)
+    put(Task, "n0")
+    assert "n0" in done(Task, 10).split()
+    assert Task.xq.check() == []
+
+
+def test_a_new_customer_is_next_beside_many_who_have_been_served(make):
+    is_next_beside(make, 100)
+
+
+def test_a_new_customer_is_next_beside_ten_thousand_who_have_been_served(make, takes_its_time):
+    is_next_beside(make, 10_000)
+
+
+def test_a_utube_whose_tasks_have_ended_keeps_its_turn(make):
     Task = queue(make)
-    put(Task, "a0", "b0", "b1")
-    assert done(Task, 2) == "a0 b0"
-    put(Task, "a1")
-    assert done(Task, 2) == "a1 b1"
+    put(Task, "a0", "b0", "b1", "b2")
+    assert done(Task, 1) == "a0"
+    for turn in (1, 2):
+        Task.xq.sweep()
+        put(Task, f"a{turn}")
+        assert done(Task, 2) == f"b{turn - 1} a{turn}"
+    assert done(Task, 1) == "b2"
     assert Task.xq.check() == []
 
 

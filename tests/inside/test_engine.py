@@ -83,6 +83,38 @@ def test_a_take_whose_group_head_another_connection_refreshes_looks_again(make_s
     assert len(waited) == 3
 
 
+def heads_of(Task: Any) -> set[str]:
+    found = Task._meta.database.execute_sql(f"SELECT utube FROM {Task.xq.parts.executor.dialect.groups.heads}")
+    return {str(utube) for (utube,) in found.fetchall()}
+
+
+def test_an_empty_utube_is_remembered_until_each_with_tasks_was_served(make, monkeypatch):
+    Task = make({"utube": {"n": 1, "fair": True}}, roles=("utube",))
+    Task.xq.put_many([{"utube": utube} for utube in "abbcd"])
+
+    def taken(n: int) -> list[str]:
+        return [task.ack().utube for task in (Task.take() for _ in range(n))]
+
+    assert taken(4) == ["a", "b", "c", "d"]
+    Task.xq.sweep()
+    assert len(heads_of(Task)) == 3, "b has been served since a was"
+    Task.put({"utube": "b"})
+    assert taken(1) == ["b"]
+    held = Task.take()
+    assert held.utube == "b"
+    Task.xq.sweep()
+    assert len(heads_of(Task)) == 1, "and since the others were"
+    Task.xq.put_many([{"utube": utube} for utube in "cdef"])
+    assert taken(4) == ["c", "d", "e", "f"]
+    monkeypatch.setattr("xq.adapters.databases.groups.TURNS", 2)
+    Task.xq.sweep()
+    assert len(heads_of(Task)) == 3, "two, and that of b"
+    held.ack()
+    Task.xq.sweep()
+    assert heads_of(Task) == set()
+    assert Task.xq.check() == []
+
+
 class Heard:
     """A listener, which needs the changes of this process."""
 

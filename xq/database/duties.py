@@ -34,7 +34,7 @@ RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waite
 REST = 10.0  # any of these but the look for a commit, while the files of the database are at rest
 ROLL_UP = 1.0  # roll up counters, after a change
 FLOORS = 0.5  # raise the floors of takes: each passes over what was taken since
-BUCKETS = 60.0  # delete the full buckets of the feature rate
+TIDY = 60.0  # delete the full buckets of the feature rate, and the turns that are over
 EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
@@ -90,7 +90,7 @@ class Duties:
         self.reap = Duty("reap orphaned tasks", self._reap)
         self.roll_up = Duty("roll up counters", self._roll_up)
         self.raise_floors = Duty("raise the floors of takes", self._raise_floors)
-        self.drop_buckets = Duty("delete full buckets", self._drop_buckets)
+        self.tidy = Duty("delete full buckets and old turns", self._tidy)
         self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
         self._allowed = self.duties  # while the database is read-only, the first
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)
@@ -455,10 +455,10 @@ class Duties:
         any_floors = self._each(self.raise_floors, lambda queue: queue.raise_floors(), maintaining)
         return FLOORS if any(any_floors.values()) else self._at_most(FLOORS)
 
-    def _drop_buckets(self) -> float:
+    def _tidy(self) -> float:
         maintaining = [queue for queue in self._queues if queue.maintains]
-        self._each(self.drop_buckets, lambda queue: queue.drop_buckets(), maintaining)
-        return BUCKETS
+        self._each(self.tidy, lambda queue: queue.tidy(), maintaining)
+        return TIDY
 
     def _many_counters(self, queues: Sequence[Any]) -> str:
         return self.database.sql.many_counters_of([queue.executor.dialect for queue in queues], MANY)

@@ -115,8 +115,8 @@ class Member(ABC):
         """Raise the keys at which takes begin to look. Return whether there are any."""
         return False
 
-    def drop_buckets(self) -> None:
-        """Delete the full buckets of the feature rate."""
+    def tidy(self) -> None:
+        """Delete the full buckets of the feature rate, and the turns of utubes that are over."""
         return
 
     # the end

@@ -33,10 +33,13 @@ class Steps:
         self.settling = Settling(executor)  # what the ends of tasks set off
         self._counts = machine.settings.counts_events
 
-    def drop_full_buckets(self) -> None:
-        """Delete full buckets for the feature rate: a bucket without a row is full."""
+    def tidy(self) -> None:
+        """Delete the rows that say as much when they are gone: of full buckets, and of turns that are over."""
+        dialect = self.executor.dialect
         if self.rates:
-            self.executor.run(self.executor.dialect.records.drop_full_buckets)
+            self.executor.run(dialect.records.drop_full_buckets)
+        if dialect.moves.groups:
+            dialect.moves.groups.forget_turns(self.executor)
 
     def oldest(
         self,

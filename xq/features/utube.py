@@ -18,8 +18,8 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
 
     Tasks without a value are not limited. With {"n": 4, "of": {"acme": 10}} single values have other limits. With
     {"n": 4, "fair": True} each take goes to the utube that was served longest ago: a new one first, and priorities
-    count within a utube only. Tasks without a value are one utube then, which has no limit. A utube whose tasks have
-    all ended is new when it gets the next one.
+    count within a utube only. Tasks without a value are one utube then, which has no limit. A utube that has become
+    empty keeps its turn until each other one with tasks has been served since.
     """
     given: Mapping[str, Any] = on if isinstance(on, Mapping) else {"n": on}
     if unknown := given.keys() - {"n", "fair", "of"}:

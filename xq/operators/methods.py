@@ -208,7 +208,9 @@ class Operators(Generic[T]):
 
         Returns how many transitions it made.
         """
-        return self.parts.schedules.fire_due() + self.parts.takes.timers.sweep(within=True)
+        moved = self.parts.schedules.fire_due() + self.parts.takes.timers.sweep(within=True)
+        self.parts.takes.steps.tidy()
+        return moved
 
     # installing
 

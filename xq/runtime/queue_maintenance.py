@@ -143,8 +143,8 @@ class QueueMaintenance(Member):
     def raise_floors(self) -> bool:
         return self.timers.raise_floors()
 
-    def drop_buckets(self) -> None:
-        self.named.steps.drop_full_buckets()
+    def tidy(self) -> None:
+        self.named.steps.tidy()
 
     @property
     def anybody(self) -> bool:

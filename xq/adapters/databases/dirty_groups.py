@@ -26,6 +26,7 @@ from xq.core.machine import READY, Guard
 DIRTY = "dirty_groups"
 MANY = 1_000  # rows to read at once
 PILE = 50  # rows of one group that could not be refreshed, which become one row
+NEWEST = 100  # rows among which to look for new groups, if there are more than MANY
 FEW = 20  # rows of other transactions to refresh within the application's, which keeps their heads locked
 
 
@@ -127,7 +128,7 @@ class ServerGroups(Groups):
         """
         store, unread = executor.store, partial(self._dirty, executor)
         if not store.in_transaction():
-            refreshed, seen = 0, set[Any]()
+            refreshed, seen, read = 0, set[Any](), list[DirtyGroup]()
             for read in unread("TRUE", MANY):
                 # A transaction that has locked a group's earlier row may write an old state: leave the later row to it.
                 dirty = [one for one in read if one.utube not in seen]
@@ -136,7 +137,7 @@ class ServerGroups(Groups):
                 refreshed += sum(self._refresh_batch(executor, part) for part in parts)
                 if refreshed > MANY // 2:  # else most are locked by others: those behind them may not be
                     break
-            return refreshed
+            return refreshed + (self._refresh_new(executor) if self.fair and len(read) == MANY else 0)
 
         def within(own: bool, dirty: Sequence[DirtyGroup]) -> int:
             return executor.transaction(partial(self._refresh_within, store, dirty, own), locks=False, caught=True)
@@ -163,6 +164,16 @@ class ServerGroups(Groups):
     def _of_head(self, found: str, missing: str) -> str:
         """Return a subquery on the head for the row `xq_n`; with a join the planner could read all heads."""
         return f"COALESCE((SELECT {found} FROM {self.heads} AS xq_h WHERE xq_h.utube = xq_n.utube), {missing})"
+
+    def _refresh_new(self, executor: Runs) -> int:
+        """Refresh the new groups among the newest rows: they come first, and need not wait for the rows before.
+
+        Only the new ones: into a head that is there, the reader of an earlier row may still write an old state.
+        """
+        newest = f"(SELECT id, utube FROM {self.dirty_groups} ORDER BY id DESC LIMIT {NEWEST}) AS xq_n"
+        new = f"SELECT id, utube, {MISSING} FROM {newest} WHERE {self._of_head('FALSE', 'TRUE')} ORDER BY id"
+        found = executor.run(new)
+        return self._refresh_batch(executor, [DirtyGroup(*row) for row in found])
 
     def _refresh_batch(self, executor: Runs, dirty: list[DirtyGroup]) -> int:
         refreshed = self._refresh_each(executor.store, partial(self.refresh_heads, executor), dirty)
@@ -252,7 +263,7 @@ class ServerGroups(Groups):
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         """Write each open group's first task into its head, delete the rows, and return how many it deleted.
 
-        All in one transaction. It also deletes a head without a first task and without taken tasks.
+        All in one transaction. Without `fair` it also deletes a head that has neither a first nor taken tasks.
         """
 
     def _merge(self, store: Connections, dirty: Sequence[DirtyGroup]) -> None:

@@ -6,6 +6,9 @@ whichever program writes, and the table's CHECK rejects one too many.
 SQLite has one writer at a time: its triggers also write the first task into the head (sqlite_groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
 (dirty_groups.py).
+
+With `fair` the head of a utube that has become empty stays, and with it when that was served. The maintenance thread
+deletes it after each utube with tasks has been served since: then one without a head comes first as well.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from typing import NamedTuple, Self
 
 from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector
-from xq.core.connections import Connections
+from xq.core.connections import Connections, Runs
 from xq.core.machine import READY, TAKEN, Guard
 
 FIRST = "xq_first."  # the table's alias in a query for the first task; in triggers, old and new are other rows
 COUNTED = (READY, TAKEN)  # the states that a head counts
+EMPTY = "taken = 0 AND k0 IS NULL"  # the condition that a head has no tasks, unless it is dirty
 UNLIMITED = 2**62  # how many of the tasks without a utube may be taken at a time
+TURNS = 100_000  # empty heads that are kept at most
+FORGOTTEN = 10_000  # heads to delete at once
 
 
 class GroupChange(NamedTuple):
@@ -273,6 +279,29 @@ class Groups(ABC):
         found = f"SELECT {utube}, SUM({taken}) {rows} GROUP BY 1 ORDER BY 1" if rows else f"VALUES ({utube}, {taken})"
         return f"INSERT INTO {self.heads} (utube, taken) {found}{self.adding}"
 
+    # turns
+
+    @property
+    def turns_over(self) -> str:
+        """A query for empty heads whose turn need not be kept: each utube with tasks has been served since.
+
+        The oldest beyond TURNS are among them, for some utubes may not be served at all, in a pause for example.
+        """
+        empty = f"{EMPTY}{self.unless_dirty('utube')}"
+        since = f"SELECT MIN(served) FROM {self.heads} WHERE NOT ({empty})"
+        beyond = f"SELECT served FROM {self.heads} WHERE {empty} ORDER BY served DESC LIMIT 1 OFFSET {TURNS}"
+        is_over = f"served < COALESCE(({since}), {UNLIMITED}) OR served <= COALESCE(({beyond}), 0)"
+        return f"SELECT utube FROM {self.heads} AS xq_h WHERE {empty} AND ({is_over}) LIMIT {FORGOTTEN}"
+
+    def forget_turns(self, executor: Runs) -> None:
+        """Delete the heads of `turns_over`, except the locked ones."""
+        while self.fair and self.forget_some(executor) == FORGOTTEN:
+            pass
+
+    def forget_some(self, executor: Runs) -> int:
+        """Delete up to FORGOTTEN of them. Return their number."""
+        return len(executor.run(f"DELETE FROM {self.heads} WHERE utube IN ({self.turns_over}) RETURNING 1"))
+
     # building and checking all heads
 
     @property
@@ -297,10 +326,11 @@ class Groups(ABC):
             for column, mine in zip(self.columns, self.terms.ordered, strict=True)
         )
         first = f"({self.has_room('xq_t.')} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
+        unexpected = f"NOT ({EMPTY})" if self.fair else "TRUE"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"
         return (
             f"SELECT (SELECT COUNT(*) FROM ({each}) AS xq_t LEFT JOIN {self.heads} AS xq_h "
             f"ON xq_h.utube = xq_t.utube WHERE COALESCE(xq_h.taken, 0) <> xq_t.taken OR {first}) + "
-            f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.heads} AS xq_h WHERE TRUE"
+            f"(SELECT COUNT(*) FROM (SELECT utube FROM {self.heads} AS xq_h WHERE {unexpected}"
             f"{self.unless_dirty('xq_h.utube')} EXCEPT SELECT {utube} {rows}) AS xq_e)"
         )

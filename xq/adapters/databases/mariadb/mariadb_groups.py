@@ -7,7 +7,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from xq.adapters.databases.dirty_groups import FULL, DirtyGroup, ServerGroups
+from xq.adapters.databases.dirty_groups import FULL, OPEN, DirtyGroup, ServerGroups
+from xq.adapters.databases.groups import EMPTY
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
 
@@ -117,13 +118,25 @@ class MariadbGroups(ServerGroups):
         # The statement that makes room in a full group makes it dirty.
         refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
         if locked:
-            self.look_at(store, locked, self._empty(locked), self.gone(refreshed))
+            emptied = [] if self.fair else [self._empty(locked)]
+            self.look_at(store, locked, *emptied, self.gone(refreshed))
         elif refreshed:
             store.change(self.gone(refreshed))
         return len(refreshed)
 
     def _empty(self, utubes: Collection[Any]) -> str:
-        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE xq_o.taken = 0 AND xq_o.k0 IS NULL"
+        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE {EMPTY}"
+
+    def forget_some(self, executor: Runs) -> int:
+        # By their keys: a DELETE that looks for them would lock all heads, and wait.
+        found = [DirtyGroup(0, utube, OPEN) for (utube,) in executor.run(self.turns_over)]
+        for i in range(0, len(found), self.at_once):
+            executor.transaction(partial(self._forget, executor.store, found[i : i + self.at_once]), locks=False)
+        return len(found)
+
+    def _forget(self, store: Connections, over: Sequence[DirtyGroup]) -> None:
+        if locked := self.locked(store, over):
+            store.change(self._empty(locked))
 
     def gone(self, ids: Sequence[int]) -> str:
         return f"{AT_ONCE}DELETE xq_o FROM {self.rows_of(ids)}"

@@ -108,6 +108,10 @@ class PostgresGroups(ServerGroups):
         ((refreshed,),) = executor.run(self._refreshing, values)
         return int(refreshed)
 
+    def forget_some(self, executor: Runs) -> int:
+        over = _is_in(f"({self.turns_over}{self.terms.skip}) AS xq_o")
+        return len(executor.run(f"DELETE FROM {self.heads} WHERE {over} RETURNING 1"))
+
     @property
     def _refreshing(self) -> str:
         """SQL that refreshes the groups `of` by the rows `ids`, and only deletes rows `over`."""
@@ -115,14 +119,16 @@ class PostgresGroups(ServerGroups):
         rows = f"unnest(CAST(:ids AS bigint[]), CAST(:of AS {kind}[])) AS listed (id, utube)"
         # True or nothing; for EXISTS, PostgreSQL might hash all tasks that are ready.
         some = f"({self.first('TRUE', f'{self.name}.utube')})"
+        there = "" if self.fair else f" AND (taken > 0 OR {some})"
+        gone = f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1"
         steps = {
             "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
             "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",
             "sure": "SELECT utube FROM locked WHERE utube NOT IN (SELECT utube FROM lost)",
-            "looked": self._looking(f"{_is_in('sure')} AND (taken > 0 OR {some})") + " RETURNING 1",
-            "gone": f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1",
+            "looked": self._looking(_is_in("sure") + there) + " RETURNING 1",
+            **({} if self.fair else {"gone": gone}),
             "refreshed": (
                 f"DELETE FROM {self.dirty_groups} WHERE id = ANY(ARRAY(SELECT id FROM there "
                 f"WHERE id = ANY(CAST(:over AS bigint[])) OR {_is_in('sure')})) RETURNING 1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xq.adapters.databases.groups import FIRST, GroupChange, Groups
+from xq.adapters.databases.groups import EMPTY, FIRST, GroupChange, Groups
 from xq.core.compile import Selector
 
 
@@ -57,7 +57,5 @@ class SqliteGroups(Groups):
         if self.fair:
             first += f", served = CASE WHEN {change.taken} > 0 THEN {self.now_served} ELSE served END"
         mine = f"WHERE utube = {utube} AND {when}"
-        return [
-            f"UPDATE {self.heads} SET taken = {taken}, {first} {mine};",
-            f"DELETE FROM {self.heads} {mine} AND taken = 0 AND k0 IS NULL;",
-        ]
+        emptied = f"DELETE FROM {self.heads} {mine} AND {EMPTY};"
+        return [f"UPDATE {self.heads} SET taken = {taken}, {first} {mine};", *([] if self.fair else [emptied])]
