@@ -12,6 +12,7 @@ from xq.core.machine import Feature, Guard, single
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
 RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
 BY = ("utube", "tube")
+STEP = 20_000  # microseconds, in which takes need not be spaced: a clock may show one time for so long
 LONGEST_REFILL = 2**53  # microseconds
 KNOWN = ("limit", "burst", "window")  # of a bucket
 
@@ -23,7 +24,8 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     not limited. The takes are evenly spaced. With "burst": 20, up to 20 come at once after a pause, and the others
     are 1 / (100 - 20 + 1) minutes apart, so that no minute has more than 100. With "window": False, too, the others are
     1 / 100 minutes apart, as in a token bucket: a queue that is never empty takes 100 a minute, and the minute that
-    begins with a burst has up to 119. "of": {"acme": "1000/m", "free": {"limit": "10/m", "burst": 5}} gives single
+    begins with a burst has up to 119. A limit of more than 1,000 a second is finer than a clock: its burst is what
+    comes in 20 ms, or more. "of": {"acme": "1000/m", "free": {"limit": "10/m", "burst": 5}} gives single
     values limits of their own, and the others the common one; each has the common burst and window if it names none.
     """
     given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
@@ -62,8 +64,9 @@ def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[tuple[
         raise ConfigurationError(f"feature 'rate': burst is a number of tasks from 1 to {most:,}, not {shown(burst)}")
     if not isinstance(window, bool):
         raise ConfigurationError(f"feature 'rate': window is True or False, not {shown(window)}")
-    interval = -(-span // (most - burst + 1 if window else most))  # see token_buckets.py
-    if burst * interval > LONGEST_REFILL:
+    at_once = max(burst, most * STEP // span) if most * 1_000 > span else burst
+    interval = -(-span // (most - at_once + 1 if window else most))  # see token_buckets.py
+    if at_once * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
     canonical = {"limit": text, "burst": burst} | ({} if window else {"window": False})
-    return (interval, interval * (burst - 1)), canonical
+    return (interval, interval * (at_once - 1)), canonical

@@ -179,7 +179,7 @@ class Groups(ABC):
 
     def behind_due(self, rows: Selector) -> str:
         """Return a query, without locks, that finds a row if an open group has such a task, at any place."""
-        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE xq_h.utube = {self.head(self.terms.table)}"
+        group = f"SELECT 1 FROM {self.heads} AS xq_h WHERE {self.of_utube('xq_h.utube', f'{self.terms.table}.')}"
         tasks = f"SELECT 0 FROM {self.terms.table_in_schema} WHERE {self.takeable(rows)}"
         return f"{tasks} AND EXISTS ({group} AND {self.has_room('xq_h.')}) LIMIT 1"
 

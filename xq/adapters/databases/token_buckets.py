@@ -43,6 +43,8 @@ class TokenBuckets:
         each = {self.name_of(value): own[place] for value, own in self.of.items() if own[place] != otherwise}
         return self.terms.of_single(bucket, each, otherwise)
 
+    full_us = "full_us"  # in a query within one for tasks
+
     @property
     def my_buckets(self) -> str:
         return f"{RATES}.queue = {self.terms.literal(self.terms.source_name)}"
@@ -64,7 +66,7 @@ class TokenBuckets:
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
-        full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
+        full_us = f"SELECT {self.full_us} FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
         return f" AND COALESCE(({full_us}), 0) <= {self.latest_of(self.bucket)}"
 
     def charging(self, task: str) -> str:
