@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from typing import Any
+from uuid import UUID
 
 import peewee as pw
 import pytest
@@ -160,12 +161,20 @@ def test_install_makes_a_queue_fair_and_back(make):
 
 
 @pytest.mark.of_peewee("a value is an instance of another model")
-@pytest.mark.parametrize("key", [pw.AutoField, lambda: pw.CharField(max_length=40, primary_key=True)])
-def test_a_foreign_key_is_the_utube(make, key):
+@pytest.mark.parametrize(
+    ("key", "ids"),
+    [
+        (pw.AutoField(), [None, None]),
+        (pw.CharField(max_length=40, primary_key=True), ["big", "small"]),
+        (pw.UUIDField(primary_key=True), [UUID(int=1), UUID(int=2)]),
+    ],
+    ids=["integer", "text", "uuid"],
+)
+def test_a_foreign_key_is_the_utube(make, key, ids):
     meta = type("Meta", (), {"database": make.db, "table_name": "customer"})
-    Customer: Any = type("Customer", (pw.Model,), {"id": key(), "Meta": meta})
+    Customer: Any = type("Customer", (pw.Model,), {"id": key, "Meta": meta})
     make.db.create_tables([Customer])
-    big, small = (Customer.create(**({"id": name} if key is not pw.AutoField else {})) for name in ("big", "small"))
+    big, small = (Customer.create(**({"id": id} if id else {})) for id in ids)
     fields = {"status": "status", "utube": "customer"}
     of = {"n": 1, "fair": True, "of": {big.id: 2}}
     attributes = {"customer": pw.ForeignKeyField(Customer, null=True)}

@@ -344,7 +344,7 @@ def test_every_field_of_an_application_comes_back_as_it_was(django_db, make):
             Task.put(bad)
 
 
-@pytest.mark.parametrize("key", [models.BigAutoField, models.CharField])
+@pytest.mark.parametrize("key", [models.BigAutoField, models.CharField, models.UUIDField])
 @pytest.mark.parametrize("named", ["customer", "customer_id"])
 @pytest.mark.parametrize("is_loaded", [True, False])
 def test_a_foreign_key_holds_a_role_whether_its_model_is_loaded_or_not(django_db, make, key, named, is_loaded):
@@ -359,7 +359,8 @@ def test_a_foreign_key_holds_a_role_whether_its_model_is_loaded_or_not(django_db
     Customer = Customer or django_db.model("Customer", meta=meta, **fields)
     django_db.create(Customer, Task)
     Task.xq.install()
-    ann, bob = (Customer.objects.create(**({"id": name} if attributes else {})) for name in ("ann", "bob"))
+    keys = {models.CharField: ("ann", "bob"), models.UUIDField: (uuid.UUID(int=1), uuid.UUID(int=2))}
+    ann, bob = (Customer.objects.create(**({"id": id} if id else {})) for id in keys.get(key, (None, None)))
     Task.put({"customer": ann, "name": "1"})
     Task.put({"customer_id": ann.pk, "name": "2"})
     Task.xq.put_many([Task(customer=ann, name="3"), Task(customer=bob, name="4")])

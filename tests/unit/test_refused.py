@@ -102,7 +102,7 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
             ('of needs "by"', None, {"a": "1/m"}),
             ("of 'a' is a limit", "utube", {"a": 5}),
             ("takes a limit such as", "utube", {"a": "5"}),
-            ("of is a mapping of texts or integers", "utube", {None: "5/m"}),
+            ("of is a mapping of texts, integers or UUIDs", "utube", {None: "5/m"}),
             ("of has at most 1,000 values, not 1,001", "utube", dict.fromkeys(range(1_001), "5/m")),
         ]
     ),

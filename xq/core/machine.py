@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
+from uuid import UUID
 
 from annotated_types import Interval
 
@@ -203,8 +204,8 @@ def single(of: Any, name: str) -> dict[str, Any]:
     """Return what `of` gives for single values, by each as text and sorted. Raises ConfigurationError."""
     if of is None:
         return {}
-    if not isinstance(of, Mapping) or not all(isinstance(key, str) or is_integer(key) for key in of):
-        raise ConfigurationError(f"feature {name!r}: of is a mapping of texts or integers, not {shown(of)}")
+    if not isinstance(of, Mapping) or not all(isinstance(key, (str, UUID)) or is_integer(key) for key in of):
+        raise ConfigurationError(f"feature {name!r}: of is a mapping of texts, integers or UUIDs, not {shown(of)}")
     if len(of) > MOST_SINGLE:
         raise ConfigurationError(f"feature {name!r}: of has at most {MOST_SINGLE:,} values, not {len(of):,}")
     return {str(key): of[key] for key in sorted(of, key=str)}

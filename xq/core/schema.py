@@ -32,7 +32,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "lost": ("integer", "bigint"),
     "ttl": ("float", "double"),
     "ttr": ("float", "double"),
-    "utube": WORDS,
+    "utube": (*WORDS, "uuid"),
     "unique": (*WORDS, "uuid"),
     "error": ("text",),
     "trace": ("text",),

@@ -156,6 +156,10 @@ class Terms(Language):
         status = self.source.fields.index(self.source.roles["status"])
         return self.letters.get(row[status])
 
+    def value_of(self, role: str, column: str) -> str:
+        """Return a role's column; one that holds UUIDs as text with dashes, however it is stored."""
+        return self.dashed(column) if self.kind(role) == "uuid" else column
+
     def counted(self, column: str) -> str:
         """Return the condition that a tube has its own counters."""
         return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")

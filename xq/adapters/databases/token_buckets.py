@@ -32,7 +32,9 @@ class TokenBuckets:
     @property
     def bucket(self) -> str:
         """The name of the bucket for a table row."""
-        return self.terms.as_text(f"{self.terms.table}.{self.terms.roles[self.role]}") if self.role else "''"
+        if not self.role:
+            return "''"
+        return self.terms.as_text(self.terms.value_of(self.role, f"{self.terms.table}.{self.terms.roles[self.role]}"))
 
     def name_of(self, value: str) -> str:
         """Return the literal for the name of a value's bucket."""

@@ -36,7 +36,7 @@ class MariadbGroups(ServerGroups):
         return self.terms.quote(self.terms.name("turn"))
 
     def called(self, column: str) -> str:
-        called = f"CONVERT({self.terms.as_text(column)} USING ascii)"
+        called = f"CONVERT({self.terms.as_text(self.terms.value_of('utube', column))} USING ascii)"
         return called if self.plain else f"COALESCE({called}, '')"
 
     def literal_of(self, key: str) -> str:

@@ -36,10 +36,11 @@ class MariadbObjects(Objects):
         is_long = self.columns[1].get(column)
         return self.terms.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
 
-    def digest(self, column: str) -> str:
+    def digest(self, column: str, role: str = "") -> str:
         """Return a column's digest, for a stored column."""
         # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
-        return self.terms.as_text(f"RTRIM({column})" if column in self.columns[0] else column)
+        value = f"RTRIM({column})" if column in self.columns[0] else column
+        return self.terms.as_text(self.terms.value_of(role, value) if role else value)
 
     tables_file = TABLES
 
@@ -61,7 +62,7 @@ class MariadbObjects(Objects):
         listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
         short = ", ".join(self.indexed(column) for column in listed.split(", "))
         if suffix == "utube" and self.groups:
-            made = self.digest(self.terms.roles["utube"])
+            made = self.digest(self.terms.roles["utube"], "utube")
             made = f"COALESCE({made}, '')" if self.groups.fair else made
             return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
         if unique:

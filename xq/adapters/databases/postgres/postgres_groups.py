@@ -43,7 +43,7 @@ class PostgresGroups(ServerGroups):
     @property
     def kind(self) -> str:
         """The type of heads' keys."""
-        return self.terms.list_kinds[self.terms.kind("utube")] if self.plain else "text"
+        return "bigint" if self.plain and self.terms.kind("utube") in INTEGERS else "text"
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"

@@ -17,7 +17,8 @@ class SqliteGroups(Groups):
 
     def called(self, column: str) -> str:
         # Whatever the column's collation. A key that is compared with a column needs its affinity.
-        key = column if self.plain else f"CAST(COALESCE('=' || {column}, '') AS TEXT)"
+        value = self.terms.value_of("utube", column)
+        key = column if self.plain else f"CAST(COALESCE('=' || {value}, '') AS TEXT)"
         return f"{key} COLLATE BINARY"
 
     @property
