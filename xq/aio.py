@@ -148,7 +148,7 @@ class Aio(Generic[T]):
 
     async def _take(self, n: int, timeout: Span, tube: str | None, options: Mapping[str, Any]) -> list[T]:
         if tube is not None:
-            self._queue.parts.tasks.tube(tube)
+            tube = self._queue.parts.tasks.tube(tube)
         seconds = 0 if timeout == 0 and not isinstance(timeout, bool) else self._turns.waiting.seconds(timeout)
         alike = kind("take", options, tube)
         at_once = seconds == 0 or n == 0

@@ -302,7 +302,7 @@ class Queue(Operators[T]):
         ttr (seconds).
         """
         if tube is not None:
-            self.parts.tasks.tube(tube)
+            tube = self.parts.tasks.tube(tube)
         if timeout == 0 and timeout is not False:
             taken = self.parts.takes.oldest("take", 1, options, tube=tube, reaps=True)
         else:
@@ -314,7 +314,7 @@ class Queue(Operators[T]):
         """Take up to `n` ready tasks, in order. Waits for the first one as `take` does, not for the others."""
         most = count_of(n)
         if tube is not None:
-            self.parts.tasks.tube(tube)
+            tube = self.parts.tasks.tube(tube)
         return self.parts.waiting.take(most, timeout, tube, options)
 
     def wait(self, key: object, timeout: Span = None) -> tuple[T, bool]:

@@ -53,3 +53,23 @@ def test_a_uuid_is_unique(make):
         put(Task, A)
     assert Task.put({"of": A}, on_conflict="skip").id == 1
     assert Task.xq.check() == []
+
+
+def test_a_uuid_is_the_tube(make):
+    Task = queue(make, "tube", {"history": True})
+    put(Task, A, B, None, A)
+    assert Task.take(tube=B).of == B
+    assert [task.id for task in Task.xq.take_many(5, tube=str(A))] == [1, 4]
+    assert Task.xq.take_many(5, tube=A.hex) == []
+    moved = Task.xq.by_state("T")[0].release(tube=str(C))
+    assert (moved.of, Task.take(tube=C).id) == (C, 1)
+    assert Task.xq.timeline(1)[-1].tube == str(C)
+    Task.xq.release_all()
+    Task.xq.pause(B)
+    assert Task.xq.paused() == [str(B)]
+    assert taken(Task) == [1, 3, 4]
+    assert Task.take(tube=B) is None
+    assert "is paused" in Task.xq.why(2)[0]
+    with pytest.raises(xq.BadValue, match="is named by a UUID"):
+        Task.take(tube="b")
+    assert Task.xq.check() == []

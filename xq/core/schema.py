@@ -26,7 +26,7 @@ ROLES: Final[Mapping[str, Kinds]] = {
     "moved": MOMENTS,
     "version": ("integer", "bigint"),
     "priority": NUMBERS,
-    "tube": ("text",),
+    "tube": ("text", "uuid"),
     "owner": ("text",),
     "attempts": ("integer", "bigint"),
     "lost": ("integer", "bigint"),

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, cast
 
 from xq.core import generated
 from xq.core.connections import TaskModel
 from xq.core.errors import BadType, BadValue, FeatureOff, is_integer, shown
-from xq.core.kinds import INTEGERS, Field, Row, T, Table
+from xq.core.kinds import INTEGERS, Field, Kind, Row, T, Table
 from xq.core.machine import MANAGED, REMEMBERED, ROLE_DEFAULTS, Machine
 from xq.core.options import WRITES, CallOptions, Catalogue, Spans, seconds_of
 from xq.core.schema import ROLES
@@ -137,14 +137,31 @@ class Tasks(Generic[T]):
         )
 
     def tube(self, name: object, call: str = "take(tube=)") -> str | None:
-        """Return the name of a tube that a call means. Raises FeatureOff and BadType."""
-        if name is not None and "tube" not in self.machine.roles:
+        """Return the name of a tube that a call means, a UUID as text with dashes.
+
+        Raises FeatureOff, BadType and BadValue.
+        """
+        if name is None:
+            return None
+        if "tube" not in self.machine.roles:
             raise FeatureOff(
                 f"{call} needs the role 'tube': map it to a field, as in fields={{'tube': 'tube'}}", role="tube"
             )
-        if name is not None and not isinstance(name, str):
-            raise BadType(f"a tube is named by text, not by {shown(name)}")
-        return name
+        kind = self.table.roles["tube"].kind
+        check_role("tube", name, kind)
+        return str(self._uuid(name)) if kind == "uuid" else cast(str, name)
+
+    def tube_of(self, value: Any) -> Any:
+        """Return the value of a task's tube as `tube` names it. Whatever else is in the column stays as it is."""
+        with suppress(BadType, BadValue):
+            return self.tube(value)
+        return value
+
+    def _uuid(self, name: object) -> uuid.UUID:
+        try:
+            return uuid.UUID(str(name))
+        except ValueError:
+            raise BadValue(f"a tube of {self.store.name} is named by a UUID, not by {shown(name)}") from None
 
     def returned(self, row: Row, token: str | None = None) -> T:
         """Return a row as `read`; where a value cannot be read, as the database has it, and without the token."""
@@ -347,7 +364,8 @@ class Tasks(Generic[T]):
         """Convert a new task's value for the database. Raises BadType and BadValue."""
         role = self._role_of.get(field.name)
         if role and value is not None:
-            check_role(role, self._converted(field, value) if hasattr(value, "_meta") else value)  # a related instance
+            related = hasattr(value, "_meta")
+            check_role(role, self._converted(field, value) if related else value, field.kind)
             if role in REMEMBERED:
                 seconds_of(role, value)
         return self._key_part(field, value) if field.name in self._keys else self._converted(field, value)
@@ -456,7 +474,8 @@ class Tasks(Generic[T]):
             return {}
         if role not in self.table.roles:
             raise FeatureOff(f"{event}({option}=) needs the role {role!r}: map it to a field", role=role)
-        check_role(role, value)
+        check_role(role, value, kind := self.table.roles[role].kind)
+        value = self._uuid(value) if kind == "uuid" else value
         error = self.table.roles.get("error") if role == "attempts" else None
         return {role: value} | ({"error": None if error.null else ""} if error else {})
 
@@ -504,7 +523,7 @@ class Tasks(Generic[T]):
         return converted
 
 
-def check_role(role: str, value: Any) -> None:
+def check_role(role: str, value: Any, kind: Kind) -> None:
     """Raise BadType or BadValue for a value that a new task cannot have in a role."""
     if role == "priority":
         if type(value) is int:
@@ -513,7 +532,7 @@ def check_role(role: str, value: Any) -> None:
             raise BadType(f"the priority is a number, not {shown(value)}")
         if value.is_nan() if isinstance(value, decimal.Decimal) else value != value:
             raise BadValue("the priority is a number that can be ordered, not NaN")
-    elif role == "tube" and not isinstance(value, str):
+    elif role == "tube" and not isinstance(value, (str, uuid.UUID) if kind == "uuid" else str):
         raise BadType(f"a tube is named by text, not by {shown(value)}")
     elif role == "attempts":
         if not is_integer(value):

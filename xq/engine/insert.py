@@ -293,7 +293,7 @@ class Inserts(Generic[T]):
         roles, seconds = self.tasks.table.roles, dict(asked.seconds)
         for role, field in roles.items():
             if (value := values.get(field.name)) is not None and role not in MANAGED:
-                check_role(role, value)
+                check_role(role, value, field.kind)
                 if role in REMEMBERED:
                     seconds[role] = seconds_of(role, value)
         _, binding = self.executor.begin(reviews=True)

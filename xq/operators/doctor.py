@@ -143,7 +143,7 @@ class Doctor(Inspection):
             timer, left = self.machine.timer(READY, column), self._left(task, column, now)
             if timer is not None and left is not None and left <= 0:
                 yield f"its {timer.option} has passed: the next take moves it"
-        tube, group = (self.tasks.in_role(task, role) for role in ("tube", "group"))
+        tube, group = self.tasks.tube_of(self.tasks.in_role(task, "tube")), self.tasks.in_role(task, "group")
         for pause in self.pauses.all():
             if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):
                 yield f"{place(pause)} is paused: {self._resume(pause)} ends that"

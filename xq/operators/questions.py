@@ -156,7 +156,8 @@ class Questions:
         assert groups
         its = f"SELECT {groups.head('xq_its')} FROM {terms.table_in_schema} AS xq_its WHERE {terms.by_key('xq_its.')}"
         ready = f"{terms.is_state(READY)} AND {groups.of_utube(f'({its})', '')}"
-        columns = ", ".join([*terms.keys, terms.roles.get("tube", "NULL")])
+        tube = terms.value_of("tube", terms.roles["tube"]) if "tube" in terms.roles else "NULL"
+        columns = ", ".join([*terms.keys, tube])
         return f"SELECT {columns} FROM {terms.table_in_schema} WHERE {ready} ORDER BY {terms.order} LIMIT 1"
 
     @property

@@ -139,7 +139,7 @@ class Frame:
         if role in ("priority", "tube"):
             for value in column:
                 if value is not None:
-                    check_role(role, value)
+                    check_role(role, value, field.kind)
         return as_stored(self.name, field, column)
 
     def _seconds(self, option: str, value: Any) -> float:

@@ -249,7 +249,9 @@ class Waiters:
             place = None if tube is None else self.tasks.table.fields.index(tube)
             # With one writer at a time, threads that take at once wait long for its lock: one wakes the next.
             at_once = 1 if self.executor.dialect.is_local else len(self.takers.waiters)
-            for tube_of_rows, n in Counter(None if place is None else row[place] for row in rows).items():
+            for tube_of_rows, n in Counter(
+                None if place is None else self.tasks.tube_of(row[place]) for row in rows
+            ).items():
                 for _ in range(min(n, at_once)):
                     self.takers.wake(tube_of_rows)
         if self._limit and source in self._limit.states and target not in self._limit.states:

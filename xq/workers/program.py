@@ -66,7 +66,7 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
         raise ConfigurationError(f"a worker of {queue.name} is a function of a task, not {shown(function)}")
     if options.kind not in [*KINDS]:
         raise ConfigurationError(f"kind is one of {', '.join(KINDS)}, not {shown(options.kind)}")
-    queue.parts.tasks.tube(options.tube, "worker(tube=)")
+    tube = queue.parts.tasks.tube(options.tube, "worker(tube=)")
     _check_arguments(function, options.session is not None)
     machine = queue.machine
     attempts = [] if "attempts" in machine.roles else ["the role 'attempts' (fields={'attempts': True}, or a field)"]
@@ -81,7 +81,7 @@ def checked(queue: WorkedQueue, function: Any, options: Options) -> Options:
         raise ConfigurationError('a worker of kind="asyncio" is an async def')
     kind.check(options)
     prefetch = 1 if options.max_attempts == 1 else options.prefetch  # as Attempts.keep decides
-    return replace(options, kind=name, prefetch=prefetch)
+    return replace(options, kind=name, prefetch=prefetch, tube=tube)
 
 
 def _check_arguments(function: Callable[..., Any], session: bool) -> None:

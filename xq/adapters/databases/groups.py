@@ -204,7 +204,7 @@ class Groups(ABC):
     def takeable(self, rows: Selector) -> str:
         """Return the condition that a table row is ready, and in a tube within the selector."""
         terms, table = self.terms, f"{self.terms.table}."
-        tube = f" AND {terms.exactly(table + terms.roles['tube'], '= :tube')}" if rows.tube else ""
+        tube = f" AND {terms.is_in_tube(table + terms.roles['tube'])}" if rows.tube else ""
         due, skipped = terms.not_due(READY, table), terms.skipped(rows, table)
         return f"{self._ready(table)}{due}{tube}{skipped}{terms.within_rate}"
 

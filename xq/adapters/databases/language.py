@@ -86,6 +86,7 @@ class Language(ABC):
     layout: str  # the version of installed objects; raise it with each change to triggers, indexes or side tables
     long_text = "TEXT"  # the type for a text of any length
     double = "DOUBLE PRECISION"
+    undashed = Form("replace({}, '-', '')")  # the text of a UUID as a column for UUIDs has it
     dashed = Form("{0}")  # a UUID as text, also if it is stored as 32 digits
     engine = ""  # table options of CREATE TABLE
     create_view = "CREATE VIEW IF NOT EXISTS"

@@ -251,7 +251,10 @@ class Queries:
         everything = f"SELECT '' AS tube, {letter} AS state, COUNT(*) AS n {rows} GROUP BY 1, 2"
         if not self.terms.tube_stats:
             return everything
-        tube, counted = self.terms.exact(self.terms.roles["tube"]), self.terms.counted(self.terms.roles["tube"])
+        tube, counted = (
+            self.terms.exact(self.terms.value_of("tube", self.terms.roles["tube"])),
+            self.terms.counted(self.terms.roles["tube"]),
+        )
         return f"{everything} UNION ALL SELECT {tube}, {letter}, COUNT(*) {rows} AND {counted} GROUP BY 1, 2"
 
     @property

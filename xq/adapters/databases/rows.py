@@ -108,7 +108,8 @@ class Rows(Terms):
         for (role, name), n in zip(SKIPS.items(), rows.skips):
             if n:
                 column, names = f"{of}{self.roles[role]}", ", ".join(f":{name}{i}" for i in range(n))
-                passed = f" AND ({column} IS NULL OR {self.exact(column, self.kind(role))} NOT IN ({names})){passed}"
+                exact = self.exact(self.value_of(role, column), self.kind(role))
+                passed = f" AND ({column} IS NULL OR {exact} NOT IN ({names})){passed}"
         return passed
 
     def lost(self, rows: Selector) -> str:

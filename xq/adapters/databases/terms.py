@@ -162,7 +162,8 @@ class Terms(Language):
 
     def counted(self, column: str) -> str:
         """Return the condition that a tube has its own counters."""
-        return self.exactly(column, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
+        tube = self.value_of("tube", column)
+        return self.exactly(tube, f"IN ({', '.join(map(self.literal, self.tube_stats))})")
 
     # the search
 
@@ -219,7 +220,11 @@ class Terms(Language):
 
     @property
     def in_tube(self) -> str:
-        return self.exactly(self.roles["tube"], "= :tube")
+        return self.is_in_tube(self.roles["tube"])
+
+    def is_in_tube(self, column: str) -> str:
+        kind = self.kind("tube")
+        return self.exactly(column, f"= {self.undashed(':tube') if kind == 'uuid' else ':tube'}", kind)
 
     def keys_there(self, of: str = "") -> str:
         """Return the start of a condition that excludes NULL keys, if the database allows them; `of` as in `by_key`."""

@@ -210,7 +210,9 @@ class Objects(ABC):
         found = {
             old: self.terms.letter(status),
             f"{old}_key": self.terms.key_in_history([f"{version}.{key}" for key in self.terms.keys]),
-            f"{old}_tube": f"{version}.{self.terms.roles['tube']}" if "tube" in self.terms.roles else "NULL",
+            f"{old}_tube": self.terms.value_of("tube", f"{version}.{self.terms.roles['tube']}")
+            if "tube" in self.terms.roles
+            else "NULL",
             f"{old}_attempt": f"{version}.{self.terms.roles['attempts']}" if "attempts" in self.terms.roles else "NULL",
             f"{old}_owner": f"{version}.{self.terms.roles['owner']}",
             was: self.terms.in_states(machine.states, status),

@@ -50,6 +50,7 @@ class PostgresLanguage(ServerLanguage):
     briefly = " AND set_config('lock_timeout', '1s', true) <> ''"  # until its transaction ends
     sets_context = f"set_config('xq.context', :context || {TEXT_OF_TIME}, true) <> ''"
     list_kinds: ClassVar[Mapping[str, str]] = {**dict.fromkeys(INTEGERS, "bigint"), "text": "text", "uuid": "uuid"}
+    dashed, undashed = Form("CAST({0} AS text)"), Form("CAST({} AS uuid)")
     as_literal = Form("quote_literal(CAST(CAST({0} AS {1}) AS text))")
     # Without their lengths, to which a cast would cut the value, also those of a domain.
     column_types = (

@@ -10,7 +10,7 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN
 --? counters
     INSERT INTO {count} VALUES ('', 'X', {new}, 1) ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
-    INSERT INTO {count} SELECT NEW.{tube}, 'X', {new}, 1 WHERE {is_counted} ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT {new_tube}, 'X', {new}, 1 WHERE {is_counted} ON CONFLICT DO UPDATE SET n = n + 1;
 --? history
     INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, {at}, 'X', {new}, {event},
             CASE WHEN {is_taken} THEN {new_owner} END, {by_actor}, {by_reason});
@@ -42,7 +42,7 @@ BEGIN
 --? counters
     INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new} ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
-    INSERT INTO {count} SELECT NEW.{tube}, {old}, {new}, 1 WHERE {is_counted} AND {old} <> {new}
+    INSERT INTO {count} SELECT {new_tube}, {old}, {new}, 1 WHERE {is_counted} AND {old} <> {new}
         ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
     UPDATE {wait} SET event = {event}, target = {new}
@@ -66,13 +66,13 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
 --? end
     INSERT INTO {count} SELECT '', {old}, {new}, 1 WHERE {old} <> {new} ON CONFLICT DO UPDATE SET n = n + 1;
 --? tubes
-    INSERT INTO {count} SELECT NEW.{tube}, {old}, {new}, 1 WHERE NOT {other_tube} AND {is_counted} AND {old} <> {new}
+    INSERT INTO {count} SELECT {new_tube}, {old}, {new}, 1 WHERE NOT {other_tube} AND {is_counted} AND {old} <> {new}
         ON CONFLICT DO UPDATE SET n = n + 1;
     -- A task that changes its tube leaves one and enters the other: '{elsewhere}' is the other tube.
-    INSERT INTO {count} SELECT OLD.{tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1
+    INSERT INTO {count} SELECT {old_tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1
         WHERE {other_tube} AND {was_counted} AND {surely_was}
         ON CONFLICT DO UPDATE SET n = n + 1;
-    INSERT INTO {count} SELECT NEW.{tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1
+    INSERT INTO {count} SELECT {new_tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1
         WHERE {other_tube} AND {is_counted} AND {surely_is}
         ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
@@ -108,7 +108,7 @@ CREATE TRIGGER {name} AFTER DELETE ON {table} WHEN {was} BEGIN
 --? counters
     INSERT INTO {count} VALUES ('', {old}, 'X', 1) ON CONFLICT DO UPDATE SET n = n + 1;
 --? counters_of_tubes
-    INSERT INTO {count} SELECT OLD.{tube}, {old}, 'X', 1 WHERE {was_counted} ON CONFLICT DO UPDATE SET n = n + 1;
+    INSERT INTO {count} SELECT {old_tube}, {old}, 'X', 1 WHERE {was_counted} ON CONFLICT DO UPDATE SET n = n + 1;
 --? end
     UPDATE {wait} SET event = {event}, target = 'X' WHERE {its_wait} AND event IS NULL AND {was_pending};
 --? members
