@@ -382,7 +382,9 @@ def test_a_foreign_key_that_cannot_hold_its_role_is_refused_when_its_model_is_lo
     meta = {"app_label": "office", "apps": Apps()}
     Task = django_db.model(meta=meta, customer=models.ForeignKey("Customer", models.CASCADE, null=True))
     upgrade(Task, {"status": "status", "tube": "customer"}, {"keep": True})
-    with pytest.raises(xq.ConfigurationError, match="role 'tube' is a field of type text or uuid; Task.customer is bigint"):
+    with pytest.raises(
+        xq.ConfigurationError, match="role 'tube' is a field of type text or uuid; Task.customer is bigint"
+    ):
         django_db.model("Customer", meta=meta)
 
 
