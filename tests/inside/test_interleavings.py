@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,3 +109,64 @@ def test_who_waits_for_a_task_that_is_taken_away_and_again_does_not_finish_it(ma
         assert state(Task, put) == "T"
         assert theirs.ack().id == put.id
     assert is_exact(Task)
+
+
+KILLS: dict[str, Callable[[Any, list[Any]], int]] = {
+    "kill_many": lambda Task, members: len(Task.xq.kill_many(members)),
+    "group.kill": lambda Task, members: Task.xq.group("import").kill(),
+    "act": lambda Task, members: Task.xq.act("kill", "group:import").run().done,
+}
+
+
+def group_of(Task: Any) -> tuple[list[Any], list[Any]]:
+    """The members of a group, of which the first two are taken, and these."""
+    with Task.xq.group("import", then=task(name="report")) as group:
+        members = group.put_many(tasks(4))
+    return members, Task.xq.take_many(2)
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_of_several_tasks_kills_those_too_that_move_while_it_waits_for_them(make_live, kill):
+    Task = make_live({"buried": True, "groups": True})
+    members, (first, second) = group_of(Task)
+    with make_live.db.atomic():
+        assert Task.take().id == members[2].id
+        Task.release(first)
+        Task.bury(second)
+        late = Work(make_live.db, lambda: KILLS[kill](Task, members))
+        until_one_waits_for_a_lock(make_live.db)
+    assert late.result() == 4
+    assert Task.xq.group("import").done
+    assert Task.take().name == "report"
+    assert is_exact(Task)
+
+
+@ON_SERVERS
+def test_a_group_is_killed_as_it_is_now_in_a_transaction_with_an_older_snapshot(make_live):
+    Task = make_live({"buried": True, "groups": True})
+    _, (first, second) = group_of(Task)
+
+    def change() -> None:
+        Task.xq.snatch(first)
+        Task.xq.snatch(second)
+        Task.xq.group("import").put(task())
+
+    with make_live.db.atomic():
+        assert Task.select().count() == 4
+        Work(make_live.db, change).result()
+        assert Task.xq.group("import").kill() == 5
+    assert is_exact(Task)
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("act", ["cancel", "kill"])
+def test_an_operation_leaves_alone_what_leaves_the_states_of_its_filter_meanwhile(make_live, act):
+    Task = make_live()
+    Task.xq.put_many(tasks(3))
+    with make_live.db.atomic():
+        mine = Task.take()
+        late = Work(make_live.db, lambda: Task.xq.act(act, "state:ready").run())
+        until_one_waits_for_a_lock(make_live.db)
+    assert (late.result().done, late.result().skipped) == (2, 1)
+    assert mine.ack()

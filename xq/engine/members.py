@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -68,12 +68,16 @@ class Members:
         assert dialect.members
         return dict.fromkeys(dialect.members.states, 0) | {dialect.letters[status]: int(n) for status, n in found}
 
-    def by_state(self, name: str) -> dict[str, list[Parts]]:
-        """Return the keys of the unfinished members of a group, by state."""
-        keys: dict[str, list[Parts]] = {}
-        for *parts, status in self.run("members_of_group", group=name):
-            keys.setdefault(self.executor.dialect.letters[status], []).append(tuple(parts))
-        return keys
+    def found(self, name: str, states: Collection[str]) -> list[tuple[Parts, str]]:
+        """Return the keys of a group's unfinished members in these states, each with its state."""
+        dialect, found = self.executor.dialect, dict[Parts, str]()
+        # The application's transaction may see an old snapshot. A locking read, by an index on states, would miss those
+        # alone that move meanwhile to a state that it has read.
+        afresh = dialect.afresh if self.executor.store.in_transaction() else ""
+        for text in dict.fromkeys(dialect.records.members_of_group + how for how in ("", afresh)):
+            rows = self.executor.run(text, {"group": name})
+            found |= {tuple(parts): dialect.letters[status] for *parts, status in rows}
+        return [(parts, state) for parts, state in found.items() if state in states]
 
     def forget(self, which: str) -> None:
         """Delete groups by the text `which` of records.sql, and end the pauses of those that are gone."""

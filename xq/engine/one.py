@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
@@ -383,17 +383,22 @@ class NamedMoves(Generic[T]):
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
-    def cancel(self, key: object, to: str | None = None) -> T:
-        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
+    def cancel(self, key: object, to: str | None = None, among: Collection[str] = ()) -> T:
+        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState.
+
+        `among`: the only states in which it is cancelled.
+        """
         parts, _ = self.tasks.identify(key)
-        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
+        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to, among))
         if self.store.in_transaction():
             return cancel()
         return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
-    def _cancel(self, parts: Parts, to: str | None) -> T:
+    def _cancel(self, parts: Parts, to: str | None, among: Collection[str]) -> T:
         executor, shared = self.executor, self.executor.dialect.shared
         row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
+        if among and state not in among:
+            raise WrongState("cancel", self.tasks.app_key(parts), state, among, self.tasks.wording)
         moved = self.one("cancel", self.tasks.app_key(parts), to=to)
         if state == TAKEN:
             executor.run(shared.forget_cancelled)

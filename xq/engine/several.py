@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import NoneType
 from typing import Any, Generic
@@ -13,8 +13,8 @@ from xq.core.kinds import Row, T
 from xq.core.machine import ABSENT, TAKEN, Transition
 from xq.core.options import NONE
 from xq.core.tokens import owner_of
-from xq.core.values import Parts, chunks, numbered
-from xq.engine.one import Asked, Held, NamedMoves
+from xq.core.values import Parts, chunks, named, numbered
+from xq.engine.one import MOVE_TRIES, Asked, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
@@ -34,20 +34,27 @@ class SeveralMoves(Generic[T]):
         self._deletes = {row.event for row in rows} - {row.event for row in rows if row.target != ABSENT}
         self._ends = frozenset(row.event for row in moves.machine.rows if row.source == TAKEN != row.target)
 
+    def _rows(self, taken: Sequence[Held]) -> dict[Any, Row]:
+        """Return the rows of tasks by key, read by few queries; without those that are not in the table."""
+        dialect, afresh, rows = self.executor.dialect, self.moves.afresh, list[Row]()
+        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
+            if listed := dialect.moves.listed(batch):
+                rows += self.executor.run(dialect.queries.look_at_all(afresh), {"keys": listed})
+            else:
+                for parts in batch:
+                    rows += self.executor.run(dialect.queries.look(afresh), named(parts))
+        return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
+
     def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
-        """Return tasks by state, and the rows found by one query. Raises as `find` for the first."""
+        """Return tasks by state, and their rows. Raises as `find` for the first."""
         if asked.event in self.moves.fenced:
             sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self.moves.check_not_lost(asked, parts, token)
-        dialect, listed_rows, by_state = self.executor.dialect, list[Row](), dict[str, list[Held]]()
-        for batch in chunks((parts for parts, _ in taken), PER_MOVE):
-            if listed := dialect.moves.listed(batch):  # else `find` looks at each
-                listed_rows += self.executor.run(dialect.queries.look_at_all(self.moves.afresh), {"keys": listed})
-        rows = dict(zip(map(self.tasks.app_key_of, listed_rows), listed_rows, strict=True))
+        rows, by_state = self._rows(taken), dict[str, list[Held]]()
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
-            state = None if row is None else dialect.state(row)
+            state = None if row is None else self.executor.dialect.state(row)
             if row is None or state is None:
                 state = self.moves.find(asked, parts, token)
             else:
@@ -78,7 +85,7 @@ class SeveralMoves(Generic[T]):
 
         def move() -> list[T]:
             self._write_many(written)  # without a fence: if the caller may not move a task, all is rolled back
-            moved = self._moved(asked, held)
+            moved = self._all_moved(asked, held)
             if missing := [shown(key) for key in by_key if key not in moved]:
                 raise BadValue(
                     f"{event}_many: the database returns the key {missing[0]} as another value: {event} it alone"
@@ -104,24 +111,50 @@ class SeveralMoves(Generic[T]):
             raise BadValue(f"{event}_many: a task is named twice")
         return by_key
 
-    def _moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
-        """Move the tasks, state by state. Return all rows by key, also where a task stays as it is."""
-        choose = self.tasks.options.choose
+    def _all_moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
+        """Move the tasks. Return all rows by key, also where a task stays as it is. Raises if one cannot move."""
+        choose, stay = self.tasks.options.choose, dict[Any, Row]()
+
+        def look(some: Sequence[Held]) -> dict[str, list[Held]]:
+            by_state, rows = self._find_all(asked, some)
+            for state in list(by_state) if not asked.fields else ():
+                if choose(state, asked.event, asked.seconds, asked.to).stays:
+                    for parts, _ in by_state.pop(state):
+                        key = self.tasks.app_key(parts)
+                        stay[key] = rows[key] if key in rows else self.moves.look(parts)[0]
+            return by_state
+
         if only := self.moves.only_source(asked):
             choose(only, asked.event, asked.seconds, asked.to)  # raises for options that do not fit
-            by_state, seen = {only: held}, dict[Any, Row]()
-        else:
-            by_state, seen = self._find_all(asked, held)
-        moved: dict[Any, Row] = {}
-        for state, group in by_state.items():
-            if not asked.fields and choose(state, asked.event, asked.seconds).stays:
-                for parts, _ in group:
-                    key = self.tasks.app_key(parts)
-                    moved[key] = seen[key] if key in seen else self.moves.look(parts)[0]
-            else:
-                for batch in chunks(group, PER_MOVE):
-                    moved |= self._batch(asked, state, batch)
-        return moved
+        moved, left = self._moved(asked, {only: held} if only else look(held), look, PER_MOVE)
+        for parts, token in left:
+            sources, state = self.moves.machine.sources(asked.event), self.moves.find(asked, parts, token)
+            raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
+        return stay | moved
+
+    def _moved(
+        self, asked: Asked, by_state: dict[str, list[Held]], look: Callable[[list[Held]], dict[str, list[Held]]], n: int
+    ) -> tuple[dict[Any, Row], list[Held]]:
+        """Move tasks from the states in which they were seen, up to `n` by one statement.
+
+        Between the look and the move other processes may move some of them: `look` returns their states now. Return
+        the rows by key, and the tasks that were in another state at each of MOVE_TRIES moves.
+        """
+        moved, left = dict[Any, Row](), list[Held]()
+        for _ in range(MOVE_TRIES):
+            left = []
+            for state, group in by_state.items():
+                transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
+                for batch in chunks(group, n):
+                    found = self.moves.move_all(self.executor.begin(reviews=True), asked, transition, batch)
+                    rows = {self.tasks.app_key_of(row): row for some in found for row in some}
+                    moved |= rows
+                    if len(rows) < len(batch):
+                        left += [held for held in batch if self.tasks.app_key(held[0]) not in rows]
+            if not left:
+                break
+            by_state = look(left)
+        return moved, left
 
     def _written(self, held: Sequence[Held], update: object, error: object) -> list[tuple[Parts, dict[str, Any]]]:
         """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
@@ -167,18 +200,6 @@ class SeveralMoves(Generic[T]):
                 values |= numbered(parts for parts, _ in batch)
                 self.executor.run(binding.changes(self.executor.store, statement), values)
 
-    def _batch(self, asked: Asked, state: str, taken: Sequence[Held]) -> dict[Any, Row]:
-        """Move all of these tasks and return their rows by key. Raises the error of the first that cannot move."""
-        transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
-        moves = self.moves.move_all(self.executor.begin(reviews=True), asked, transition, taken)
-        rows = [row for found in moves for row in found]
-        moved = dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
-        for parts, token in taken if len(moved) < len(taken) else ():
-            if self.tasks.app_key(parts) not in moved:
-                found = self.moves.find(asked, parts, token)
-                raise WrongState(asked.event, self.tasks.app_key(parts), found, [state], self.tasks.wording)
-        return moved
-
     def checked(self, event: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a call, with times in seconds. Raises as the call would."""
         asked = Asked(event, *self.tasks.called(event, options, None))
@@ -186,21 +207,33 @@ class SeveralMoves(Generic[T]):
             self.tasks.options.choose(only, event, asked.seconds)
         return {name: asked.seconds.get(name, given) for name, given in options.items() if given is not None}
 
-    def those(self, event: str, state: str, keys: list[Parts], options: Mapping[str, Any]) -> int:
-        """Move the tasks in this state by an event without a fence, and return their number."""
-        if event == "cancel":  # one by one: the owner of each learns it
-            return sum(map(self._cancel_if_there, keys))
-        asked = Asked(event, *self.tasks.called(event, options, None))
-        transition = self.tasks.options.choose(state, event, asked.seconds)
-        if transition.stays:
-            return 0
-        begun, batches = self.executor.begin(reviews=True), chunks(((parts, None) for parts in keys), RETURNED)
-        moves = (self.moves.move_all(begun, asked, transition, batch) for batch in batches)
-        return sum(len(rows) for found in moves for rows in found)
+    def those(
+        self, event: str, found: Sequence[tuple[Parts, str]], states: Collection[str], options: Mapping[str, Any]
+    ) -> int:
+        """Move tasks by an event without a fence in the open transaction, and return their number.
 
-    def _cancel_if_there(self, parts: Parts) -> bool:
+        Each comes with the state in which it was seen. It also moves if it has another one of `states` by now.
+        """
+        if event == "cancel":  # one by one: the owner of each learns it
+            return sum(self._cancel_if_there(parts, {state, *states}) for parts, state in found)
+        asked = Asked(event, *self.tasks.called(event, options, None))
+
+        def grouped(seen: Iterable[tuple[Parts, str | None]]) -> dict[str, list[Held]]:
+            by_state: dict[str, list[Held]] = {}
+            for parts, state in seen:
+                if state and not self.tasks.options.choose(state, event, asked.seconds).stays:
+                    by_state.setdefault(state, []).append((parts, None))
+            return by_state
+
+        def look(some: Sequence[Held]) -> dict[str, list[Held]]:
+            now = [(self.tasks.key_of(row), self.executor.dialect.state(row)) for row in self._rows(some).values()]
+            return grouped((parts, state) for parts, state in now if state in states)
+
+        return len(self._moved(asked, grouped(found), look, RETURNED)[0])
+
+    def _cancel_if_there(self, parts: Parts, states: Collection[str]) -> bool:
         with suppress(NotFound, WrongState):
-            return bool(self.moves.cancel(self.tasks.app_key(parts)))
+            return bool(self.moves.cancel(self.tasks.app_key(parts), among=states))
         return False
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

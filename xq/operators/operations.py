@@ -6,7 +6,6 @@ tasks: its event does not leave the states of those already moved.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple
 
@@ -96,6 +95,9 @@ class Operation(Generic[T]):
         if named.store.in_transaction():
             named.executor.begin(locks=True)  # the search reads
         search.movable(self._movable, 1, None)  # raises the filter's errors
+        meant = search.meant(self._movable)
+        # A task that moves after the search is meant in these states; by an age or a failure it is not, as both change.
+        self._meant = () if meant.checks else meant.states
 
     def __repr__(self) -> str:
         return f"<operation {self.event} {self.filter} is {self.state}, {self.done} done>"
@@ -134,16 +136,12 @@ class Operation(Generic[T]):
             yield self
 
     def _move(self, found: Sequence[tuple[Parts, str]]) -> int:
-        """Move the tasks, unless they have left these states, and return how many moved."""
+        """Move the tasks, unless they have left the states that the filter means, and return how many moved."""
         named, executor = self._named, self._named.executor
 
         def move(tasks: Sequence[tuple[Parts, str]]) -> int:
-            by_state = defaultdict[str, list[Parts]](list)
-            for parts, state in tasks:
-                by_state[state].append(parts)
             with block(executor.store.database, self._by):
-                event = ACTS[self.event]
-                return sum(self._several.those(event, state, keys, self.options) for state, keys in by_state.items())
+                return self._several.those(ACTS[self.event], tasks, self._meant, self.options)
 
         def is_refused(error: Exception) -> bool:
             return isinstance(error, Duplicate) or named.in_doubt.unattended.is_refused(error)

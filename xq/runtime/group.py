@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from types import TracebackType
@@ -267,14 +267,15 @@ class Group(Generic[T]):
 
     def kill(self) -> int:
         """Kill the members that have not ended, in chunks, and return their number. The last one puts `then`."""
+        members = self._parts.executor.dialect.members
+        assert members
         with self._joining():
-            return self._act("kill", self._parts.definition.machine.states)
+            return self._act("kill", members.states)
 
-    def _act(self, event: str, states: Iterable[str]) -> int:
+    def _act(self, event: str, states: Sequence[str]) -> int:
+        executor, several = self._parts.executor, self._parts.several
+        executor.begin(locks=True)
         self._members.stored(self.name)
-        several, moved = self._parts.several, 0
         several.checked(event, {})  # raises FeatureOff
-        for state, keys in self._members.by_state(self.name).items():
-            for batch in chunks(keys, PER_MOVE) if state in states else ():
-                moved += self._parts.executor.transaction(partial(several.those, event, state, batch, {}))
-        return moved
+        batches = chunks(self._members.found(self.name, states), PER_MOVE)
+        return sum(executor.transaction(partial(several.those, event, batch, states, {})) for batch in batches)
