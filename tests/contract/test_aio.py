@@ -270,7 +270,7 @@ async def test_the_end_of_a_task_is_awaited_and_so_is_room(make_db):
 
 @in_a_loop
 async def test_cancelled_takes_lose_no_task_and_double_none(make_live):
-    Task, chance = make_live({"keep": True}), random.Random(7)
+    Task, chance = make_live({"keep": True}, roles=("runat", "attempts")), random.Random(7)
     acked = Counter[int]()
 
     async def take(timeout: float | None) -> None:
@@ -296,6 +296,7 @@ async def test_cancelled_takes_lose_no_task_and_double_none(make_live):
     stats = Task.stats()
     assert stats.counts == {"R": 0, "T": 0, "D": 500}
     assert stats.transition["T-D"] == 500
+    assert {task.attempts for task in Task.select()} == {1}
     assert Task.xq.waiting() == []
     assert is_exact(Task)
 

@@ -563,6 +563,21 @@ def test_a_coroutine_that_takes_too_long_has_failed_and_a_function_with_a_timeou
         assert "--kind process" in row(result).error
 
 
+@pytest.mark.parametrize("how", ["in doubt", "given back"])
+def test_a_take_after_which_nobody_worked_on_the_task_is_no_attempt(tasks, how):
+    parts, result = Task.xq.parts, jobs.note.enqueue("once")
+    for attempts in range(3):
+        held = Task.xq.take()
+        if how == "in doubt":
+            parts.takes.timers.unattended.undo_take(held.owner)
+        else:
+            parts.named.one("release", held, undone=True)
+        found = row(result)
+        assert (found.status, found.attempts, len(found.worker_ids)) == ("READY", attempts, attempts)
+        Task.xq.snatch(Task.xq.take().pk)
+    assert len(set(row(result).worker_ids)) == 1
+
+
 def test_a_return_value_that_is_no_json_fails_once(tasks):
     with backend(OPTIONS={"max_attempts": 5}):
         result = jobs.give.enqueue("set")

@@ -19,6 +19,7 @@ from tests.steps import PATIENCE, another_process, eventually, is_exact
 from xq.database import reaper
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
+ROLES = ("runat", "attempts")
 CUTS = 20  # places at which one call may be cut, at most
 
 
@@ -29,8 +30,8 @@ class Place:
         self.server, self.name, self.proxy = server, name, proxy
         self.kind = next(kind for kind, server_kind in SERVERS.items() if isinstance(server, server_kind))
         self.opened: list[pw.Database] = []
-        self.there = live(self.database())(FEATURES)  # past the proxy
-        self.Task = live(self.database(host=proxy.host, port=proxy.port))(FEATURES)
+        self.there = live(self.database())(FEATURES, roles=ROLES)  # past the proxy
+        self.Task = live(self.database(host=proxy.host, port=proxy.port))(FEATURES, roles=ROLES)
         self.db = self.Task._meta.database
 
     def database(self, **options: Any) -> pw.Database:
@@ -116,7 +117,8 @@ def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     else:
         pytest.fail("no answer was lost after the commit")
     eventually(lambda: place.states() == {"R": 1})
-    assert place.Task.take().ack().status == "D"
+    again = place.Task.take()
+    assert (again.attempts, again.ack().status) == (1, "D")  # nobody worked on it before
     assert is_exact(place.there)
 
 

@@ -69,7 +69,7 @@ KINDS = pytest.mark.parametrize("kind", [Late, KeyboardInterrupt, xq.BadType])  
 @KINDS
 @pytest.mark.parametrize("name", CALLS)
 def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(make_db, kind, name):
-    Task = make_db(FEATURES)
+    Task = make_db(FEATURES, roles=("runat", "attempts"))
     Task.xq.put_many(tasks(MANY))
     Task.take().ack()
     in_transaction = name == "in a transaction"
@@ -78,6 +78,7 @@ def test_what_an_interrupted_take_has_taken_comes_back_and_the_next_call_works(m
     assert not Task.xq.parts.store.in_transaction()
     assert not in_transaction or Task.xq.count("T") == 0
     all_are_there(Task)
+    assert {task.attempts for task in Task.select()} == {1}
 
 
 @KINDS

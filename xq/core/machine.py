@@ -94,7 +94,8 @@ class Transition:
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
-    # Roles and values that it writes beside those of the entered state: it is a loss, which no caller runs (max_takes).
+    # Roles and values that it writes beside those of the entered state. A machine's row with some is a loss, which no
+    # caller runs (max_takes).
     writes: tuple[tuple[str, Any], ...] = ()
 
 
@@ -137,11 +138,15 @@ class Detour:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The value that a role gets in each entered state: `at[state]`, else `otherwise`."""
+    """The value that a role gets in each entered state: `at[state]`, else `otherwise`.
+
+    A release of a task that nobody has worked on writes `undone`, which undoes what the take has counted.
+    """
 
     role: str
     at: Mapping[str, Any]
     otherwise: Any = KEEP
+    undone: Any = field(default=KEEP, repr=False)  # what is installed does not depend on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +234,12 @@ CORE: Final = Feature(
     ),
 )
 
+ONE_LESS: Final = Sql(("CASE WHEN {attempts} > 0 THEN {attempts} - 1 ELSE 0 END",))
+
 # What a mapped role has if no feature decides it.
 ROLE_COLUMNS: Final = (
     Column("owner", at={TAKEN: TOKEN}, otherwise=None),
-    Column("attempts", at={TAKEN: PLUS_ONE}),
+    Column("attempts", at={TAKEN: PLUS_ONE}, undone=ONE_LESS),
     Column("moved", at={}, otherwise=NOW),
 )
 # Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.dialect`).
@@ -524,6 +531,13 @@ class Machine:
     def last_take(self) -> Transition | None:
         """The row that ends a task whose last take was lost (the feature max_takes), or None."""
         return next((row for row in self.rows if row.writes), None)
+
+    @cached_property
+    def undone(self) -> Transition:
+        """The release of a task that nobody has worked on: its take does not count."""
+        row = self.choose(TAKEN, "release", ())
+        assert row is not None
+        return replace(row, writes=tuple((c.role, c.undone) for c in self.columns if c.undone is not KEEP))
 
     def guard(self, name: str) -> Guard | None:
         """Return the guard with this name, or None."""

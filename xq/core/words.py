@@ -41,6 +41,11 @@ def never_finished(n: int) -> str:
     return f"taken {n:,} times and never finished"
 
 
+def taken_too_often(n: int) -> str:
+    cause = "a process that worked on it died or was killed, its ttr passed, or it was restarted"
+    return f"it was taken {n:,} times, and max_attempts allows no more: unless it failed before, {cause}"
+
+
 def counted(n: int, ended: bool = True) -> str:
     """Return a number; "10,000+" if the count has not come to the end."""
     return f"{n:,}{'' if ended else '+'}"

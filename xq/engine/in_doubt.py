@@ -52,8 +52,7 @@ class InDoubtTakes:
             now = time.monotonic()
             self._look_at = now + LASTS / 20
             for token, until in list(self.pending.items()):
-                # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
-                refused = self.unattended.give_back_except_rejected(token, f"{token}!", "release", "take")
+                refused = self.unattended.undo_take(token)
                 if now > until and not refused:
                     self.pending.pop(token, None)
         finally:

@@ -114,11 +114,13 @@ class NamedMoves(Generic[T]):
         to: str | None = None,
         sets: tuple[str, ...] = (),
         waits: bool = True,
+        undone: bool = False,
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
         `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names. Without `waits` it
-        raises the database's error if the row has been locked for a second.
+        raises the database's error if the row has been locked for a second. `undone`: it is a release, and nobody has
+        worked on the task.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         is_plain = not options and update is None and to is None and event in self._plain
@@ -131,6 +133,7 @@ class NamedMoves(Generic[T]):
             self.executor.begin(locks=True)
             state = self.find(asked, parts, token)
         usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
+        usual = self.machine.undone if undone else usual
         for _ in range(MOVE_TRIES):
             transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
@@ -179,7 +182,8 @@ class NamedMoves(Generic[T]):
         if transition.target == TAKEN or begun[1].may_fail_to_read:
             moved = self._moved_and_read(begun[1], asked, transition, parts, token)
         else:
-            rows = self._move(begun, asked, "key", transition, token, named(parts))
+            brought = self.machine.brought(token or self.executor.session.prefix) if transition.writes else {}
+            rows = self._move(begun, asked, "key", transition, token, named(parts) | brought)
             moved = [self.tasks.returned(rows[0])] if rows else []
         if moved and transition.target == ABSENT and (unit := self.store.unit):
             unit.gone(moved[0])
@@ -256,7 +260,8 @@ class NamedMoves(Generic[T]):
         # Else it would hold up other calls, and be applied when another transaction with the row is rolled back.
         briefly = not binding.dialect.is_local and transition.source == TAKEN
         briefly = briefly and (connection.briefly or not connection.in_transaction)
-        name = event, (way, fence, transition.source, briefly), transition.target, (*seconds,), (*fields,)
+        rows = way, fence, transition.source, briefly, transition.writes
+        name = event, rows, transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
             which_rows = Selector(way, transition.source, fence, briefly=briefly)

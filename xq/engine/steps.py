@@ -64,7 +64,7 @@ class Steps:
         update: tuple[str, ...] = (),
     ) -> Step:
         """Return the step that moves the selected tasks, compiled at its first use."""
-        name = event, which, transition.target, given, update
+        name = event, (which, transition.writes), transition.target, given, update
         return binding.steps.get(name) or self.compile(binding, name, which, transition)
 
     def compile(self, binding: Binding, name: StepName, which: Selector, transition: Transition) -> Step:

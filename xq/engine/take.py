@@ -198,7 +198,8 @@ class Takes(Generic[T]):
                 tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
                 tasks = self._in_order(self._found_late(step, values, swept), token)
-            if session is not None and session.closed:
+            if session is not None and token is not None and session.closed:
+                self.timers.unattended.undo_take(token)
                 check_open(session)
             if tasks and then is not None:
                 then(token)

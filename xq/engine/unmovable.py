@@ -53,7 +53,7 @@ class Unmovable:
         if (token := values["owner"]) is None:  # it failed before it could take
             return False
         # If it is the driver that cannot read a row, the take is committed.
-        self.unattended.give_back_except_rejected(token, f"{token}!", "release", "take")
+        self.unattended.undo_take(token)
         log, passed, n = self.unattended.log, self.passed, 0
         while len(passed) < MOST and (fault := self.first(which, {**values, **numbered(passed)}, len(passed), token)):
             n, (parts, error, is_buried) = n + 1, fault

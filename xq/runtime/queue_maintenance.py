@@ -251,6 +251,7 @@ class QueueMaintenance(Member):
     def give_back(self, uuids: Sequence[str], event: str) -> None:
         """Release the tasks of sessions, recorded as `event`, and deregister them from this queue."""
         reaped = self.machine.settings.reaped
+        self.named.in_doubt.resolve()  # first: what this process's own sessions have in doubt has its attempts back
         try:
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped), caught=True)
         except Exception as error:
@@ -258,7 +259,7 @@ class QueueMaintenance(Member):
                 raise
             # The reaper finds the rejected tasks later: their session is not registered any more.
             for uuid in uuids:
-                self.timers.unattended.give_back_except_rejected(*tokens_of(uuid), event, "session")
+                self.timers.unattended.give_back_except_rejected(*tokens_of(uuid), event)
             self.executor.transaction(lambda: self._give_back(uuids, event, reaped=False))
         self.waiters.committed_elsewhere()  # notifications before the commit woke waiters that could not see the change
 

@@ -328,7 +328,7 @@ class Turns(Generic[T]):
         for task, token in held:
             parts, _ = self.waiting.tasks.identify(task)
             try:
-                self.waiting.named.one("release", Taken(parts, token))
+                self.waiting.named.one("release", Taken(parts, token), undone=True)
             except Error as error:  # it is taken no more
                 log.debug("a task of a cancelled take was not released: %s", error)
             except Exception as error:

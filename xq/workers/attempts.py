@@ -436,5 +436,6 @@ class Attempts(Generic[T]):
         number = min(attempt.number, self.options.max_attempts or attempt.number)
         fields = {role.name: number - 1} if role and number else None
         waits = not self.calls.stop.is_set()
-        move = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",), waits=waits)
+        release = partial(self._moves.one, "release", attempt.taken, {}, fields, sets=("attempts",))
+        move = partial(release, waits=waits, undone=not called)
         self.calls.finish_or_leave(attempt.taken, move)

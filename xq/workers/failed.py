@@ -16,7 +16,7 @@ from xq.core.acting import By, block
 from xq.core.kinds import ErrorKind, T
 from xq.core.machine import ABSENT
 from xq.core.values import Parts
-from xq.core.words import lasting, never_finished
+from xq.core.words import lasting, never_finished, taken_too_often
 from xq.database.transactions import PAUSES
 from xq.engine.one import LOCKED
 from xq.runtime.lease import LOST
@@ -112,8 +112,7 @@ class FailedAttempts(Generic[T]):
         once_more = self._calls.finish(was_dug, partial(self.failed, attempt))
         if once_more is False:  # None: the task was lost, or has failed
             attempt.number -= 1  # this take is none
-            why = f"it was taken {attempt.number} times: a process that worked on it died, or was killed, each time"
-            self._bury(attempt, Bury(why))
+            self._bury(attempt, Bury(taken_too_often(attempt.number)))
         return bool(once_more)
 
     def _was_dug(self, task: T) -> bool:

@@ -19,7 +19,7 @@ from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
 from xq.adapters.django.tasks.options import asked, option_of
 from xq.adapters.django.tasks.schedules import declared
-from xq.core.machine import Column, Feature, Sql, Timer
+from xq.core.machine import KEEP, ONE_LESS, Column, Feature, Sql, Timer
 from xq.core.tokens import owner_of
 from xq.core.words import NAMES, PLAIN, Wording
 
@@ -45,9 +45,19 @@ BEGUN: Final[dict[str, Sql | None]] = {
     ),
     "finished_at": None,  # the last: on MariaDB the others would see this value
 }
+UNDONE: Final = {  # by a release of a task whose function was not called
+    "attempts": ONE_LESS,
+    "worker_ids": Sql(
+        (
+            "substr({worker_ids}, 1, length({worker_ids}) - length(:worker) - "
+            "CASE length({worker_ids}) WHEN length(:worker) + 4 THEN 3 ELSE 5 END)",
+            "']'",
+        )
+    ),
+}
 BEGIN = Feature(
     "begin",
-    columns=tuple(Column(name, at={"T": value}) for name, value in BEGUN.items()),
+    columns=tuple(Column(name, at={"T": value}, undone=UNDONE.get(name, KEEP)) for name, value in BEGUN.items()),
     brings={
         "moment": lambda token: Task.xq.parts.tasks.table.roles["started_at"].to_database(timezone.now()),
         "worker": lambda token: json.dumps(Task.worker_id or owner_of(token)[0])[1:-1],

@@ -20,6 +20,7 @@ from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
 from xq.adapters.django.tasks.options import TIMED, begin, option_of, retries
 from xq.core.errors import ConfigurationError, Error, shown
+from xq.core.words import taken_too_often
 from xq.runtime.lease import current
 from xq.workers.attempt import text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
@@ -189,7 +190,7 @@ def _begun(row: Task) -> Any:
         backend = result.task.get_backend()
         limit, before = option_of(result.task, backend, "max_attempts"), row.attempts - 1
         if limit and before >= limit and not row.was_dug():
-            raise WorkerDied(f"it was taken {before} times: a process that worked on it died, or was killed, each time")
+            raise WorkerDied(taken_too_often(before))
         if _cannot_end(result.task):
             raise ConfigurationError(CANNOT_END.format(row.task_path))
         interface.task_started.send_robust(type(backend), task_result=result)
