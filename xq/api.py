@@ -430,7 +430,8 @@ class Queue(Operators[T]):
     ) -> T | list[T]:
         """Dig a buried task: to R, or to W with `delay`. With n=, dig the n oldest (None: all) and return a list.
 
-        With `fresh` its attempts begin at 0, and the role error is emptied.
+        With n= it passes over rows that other transactions have locked, as a take does. With `fresh` its attempts begin
+        at 0, and the role error is emptied.
         """
         if (key is MISSING) == (n is MISSING):
             raise BadType("dig takes a key, or n= (a number of tasks, None for all)")
@@ -444,7 +445,7 @@ class Queue(Operators[T]):
     def plow(
         self, n: int | None = None, *, update: Mapping[str, Any] | None = None, **options: Unpack[Moves]
     ) -> list[T]:
-        """Dig the `n` oldest buried tasks (None: all). Options: as `dig`."""
+        """Dig the `n` oldest buried tasks (None: all) whose rows are not locked. Options: as `dig`."""
         return self.parts.takes.oldest("dig", None if n is None else count_of(n), options, update)
 
     @may_join

@@ -191,7 +191,7 @@ def worker(place: Place) -> Callable[[], Generator[Any, Any, None]]:
     db = place.as_worker()
 
     def script() -> Generator[Any, Any, None]:
-        Task = live(db)(FEATURES)
+        Task = live(db)(FEATURES, roles=ROLES)
         held = Task.xq.take_many(2)
         told = yield [task.id for task in held]
         while True:
@@ -234,7 +234,7 @@ def test_a_process_loses_its_tasks_with_its_session_connection_and_with_no_other
 
 def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_after_the_commit(place, monkeypatch):
     monkeypatch.setattr(reaper, "ORPHANS", 0.5)
-    Task = live(place.as_worker())(FEATURES)
+    Task = live(place.as_worker())(FEATURES, roles=ROLES)
     Task.put({})
     with Task._meta.database.atomic():
         assert Task.take()
@@ -247,7 +247,7 @@ def test_what_is_taken_in_a_transaction_that_outlives_its_session_comes_back_aft
 def test_who_cannot_prove_any_more_that_it_lives_takes_nothing(place):
     place.there.xq.put_many([{}] * 9)
     place.there.take().release()  # so this process looks after the queue
-    Task = live(place.as_worker())(FEATURES)
+    Task = live(place.as_worker())(FEATURES, roles=ROLES)
     lock, unlock = {
         "postgres": ("ALTER ROLE worker NOLOGIN", "ALTER ROLE worker LOGIN"),
         "mariadb": ("ALTER USER worker ACCOUNT LOCK", "ALTER USER worker ACCOUNT UNLOCK"),

@@ -20,6 +20,7 @@ from tests.steps import (
     another_program,
     eventually,
     is_exact,
+    make_impatient,
     run_script,
     until_one_waits_for_a_lock,
     waiter,
@@ -60,6 +61,40 @@ def test_a_task_with_an_unsigned_key_is_taken_and_acked(db):
     Task.xq.ack_many([first])
     assert (Task.release(last).id, Task.ack(Task.take()).id) == (2**64 - 1, 2**64 - 1)
     assert Task.xq.count("D") == 2
+
+
+# locks of a transaction of the application's at REPEATABLE READ
+
+UTUBES = "mczdgka"
+
+
+@pytest.mark.parametrize("features", [{}, {"utube": True}, {"utube": {"fair": True}}], ids=["plain", "utube", "fair"])
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old snapshot"])
+def test_no_call_waits_for_a_gap_beside_an_open_transaction_that_has_taken(db, features, old):
+    make_impatient(db)
+    Task = live(db)({"keep": True, "buried": True} | features, roles=("runat", "utube"))
+    Task.xq.put_many([task(name=str(n), utube=utube) for n in range(3) for utube in UTUBES])
+    Task.take().release()  # the heads are known
+
+    def others() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        while taken := Task.take():
+            names = found.setdefault(taken.utube, [])
+            names.append(taken.name)
+            {"0": taken.release if len(names) == 1 else taken.ack, "1": taken.bury, "2": taken.ack}[taken.name]()
+            if taken.name == "0":
+                Task.put(task(name="2", utube="b"))
+        return found
+
+    with db.atomic():
+        if old:
+            assert Task.select().count() == 3 * len(UTUBES)
+            Work(db, lambda: Task.take().ack()).result()
+        mine = Task.take()
+        found = Work(db, others).result()
+        mine.ack()
+    assert [found[utube] for utube in UTUBES[3:]] == 4 * [["0", "0", "1", "2"]]
+    assert is_exact(Task)
 
 
 # conflicts

@@ -118,6 +118,7 @@ class Statement:
     # Run after `sql`:
     charge_each: str = ""  # charges the token bucket for each row that `sql` returned, by its key
     back: str = ""  # reads the locked rows again; without it the statement returns the rows as `lock` read them
+    within: Statement | None = None  # what runs in its place in the application's transaction
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -132,7 +133,9 @@ class Statement:
             (self.charge_each, "charge its token bucket"),
             (self.back, "read them back"),
         ]
-        return [(sql, f"  -- {why}" if why else "") for sql, why in parts if sql]
+        shown = [(sql, f"  -- {why}" if why else "") for sql, why in parts if sql]
+        others = [part for part in self.within.parts if part not in shown] if self.within else []
+        return shown + [(sql, f"{why}, in a transaction of the application") for sql, why in others]
 
 
 def change(machine: Machine, row: Transition, given: frozenset[str], update: tuple[str, ...] = ()) -> Change:

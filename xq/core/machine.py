@@ -138,15 +138,13 @@ class Detour:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The value that a role gets in each entered state: `at[state]`, else `otherwise`.
-
-    A release of a task that nobody has worked on writes `undone`, which undoes what the take has counted.
-    """
+    """The value that a role gets in each entered state: `at[state]`, else `otherwise`."""
 
     role: str
     at: Mapping[str, Any]
     otherwise: Any = KEEP
-    undone: Any = field(default=KEEP, repr=False)  # what is installed does not depend on it
+    # What a release writes after a take without work on the task. Not in repr, on which the installation depends.
+    undone: Any = field(default=KEEP, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +243,7 @@ ROLE_COLUMNS: Final = (
 # Names that an option may not have: methods' arguments, and named values in the SQL (see `databases.dialect`).
 RESERVED: Final = frozenset(
     ("self", "task", "tasks", "key", "keys", "event", "n", "tube", "update", "to", "timeout", "wait", "increment", "at")
-    + ("now", "context", "session", "token", "owner", "unique", "many", "since", "until", "adding")
+    + ("now", "context", "session", "token", "owner", "unique", "many", "most", "since", "until", "adding")
     + ("uuid", "queue", "lease", "host", "pid", "program", "waiter", "source", "target", "count", "name", "value")
     + ("listed", "rows", "chosen", "sink", "stream", "batch", "unit", "bucket")
     + ("whole", "spec", "tz", "next_us", "slot")
@@ -535,8 +533,7 @@ class Machine:
     @cached_property
     def undone(self) -> Transition:
         """The release of a task that nobody has worked on: its take does not count."""
-        row = self.choose(TAKEN, "release", ())
-        assert row is not None
+        row = next(row for row in self._by_source[TAKEN, "release"] if not row.given)
         return replace(row, writes=tuple((c.role, c.undone) for c in self.columns if c.undone is not KEEP))
 
     def guard(self, name: str) -> Guard | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
@@ -132,8 +132,7 @@ class NamedMoves(Generic[T]):
         if state is None:
             self.executor.begin(locks=True)
             state = self.find(asked, parts, token)
-        usual = None if asked.seconds or to else self.tasks.options.usual.get(event)
-        usual = self.machine.undone if undone else usual
+        usual = self.machine.undone if undone else None if asked.seconds or to else self.tasks.options.usual.get(event)
         for _ in range(MOVE_TRIES):
             transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
@@ -388,22 +387,17 @@ class NamedMoves(Generic[T]):
         fenced = replace(self.tasks.options.choose(TAKEN, "kill", NONE), fenced=True)
         self._moved(Asked("kill", NONE, NONE), fenced, *task)
 
-    def cancel(self, key: object, to: str | None = None, among: Collection[str] = ()) -> T:
-        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState.
-
-        `among`: the only states in which it is cancelled.
-        """
+    def cancel(self, key: object, to: str | None = None) -> T:
+        """End a task that is ready, waiting or taken, and note it for its owner. Raises NotFound and WrongState."""
         parts, _ = self.tasks.identify(key)
-        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to, among))
+        cancel = partial(self.executor.transaction, partial(self._cancel, parts, to))
         if self.store.in_transaction():
             return cancel()
         return Locked(self, "cancel", Taken(parts, None), cancel).wait()
 
-    def _cancel(self, parts: Parts, to: str | None, among: Collection[str]) -> T:
+    def _cancel(self, parts: Parts, to: str | None) -> T:
         executor, shared = self.executor, self.executor.dialect.shared
         row, state = self.look(parts, executor.dialect.lock)  # no other take gets it before the move
-        if among and state not in among:
-            raise WrongState("cancel", self.tasks.app_key(parts), state, among, self.tasks.wording)
         moved = self.one("cancel", self.tasks.app_key(parts), to=to)
         if state == TAKEN:
             executor.run(shared.forget_cancelled)

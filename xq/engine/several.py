@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import NoneType
 from typing import Any, Generic
 
@@ -18,6 +19,7 @@ from xq.engine.one import MOVE_TRIES, Asked, Held, NamedMoves
 from xq.engine.steps import PER_MOVE
 
 Update = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # one for all tasks, or a list with one per task
+Seen = Iterable[tuple[Held, str]]  # tasks, each with its state
 WRITTEN = 50  # tasks with different values per statement, which searches its whole list for each row
 RETURNED = 50  # tasks per statement of an operation, which returns their rows: these may be large
 
@@ -45,13 +47,13 @@ class SeveralMoves(Generic[T]):
                     rows += self.executor.run(dialect.queries.look(afresh), named(parts))
         return dict(zip(map(self.tasks.app_key_of, rows), rows, strict=True))
 
-    def _find_all(self, asked: Asked, taken: Sequence[Held]) -> tuple[dict[str, list[Held]], dict[Any, Row]]:
-        """Return tasks by state, and their rows. Raises as `find` for the first."""
+    def _find_all(self, asked: Asked, taken: Sequence[Held]) -> Iterator[tuple[Held, str]]:
+        """Yield tasks with their states. Raises as `find` for the first."""
         if asked.event in self.moves.fenced:
             sessions = {token and owner_of(token)[0]: (parts, token) for parts, token in reversed(taken)}
             for parts, token in sessions.values():
                 self.moves.check_not_lost(asked, parts, token)
-        rows, by_state = self._rows(taken), dict[str, list[Held]]()
+        rows = self._rows(taken)
         for parts, token in taken:
             row = rows.get(self.tasks.app_key(parts))
             state = None if row is None else self.executor.dialect.state(row)
@@ -59,8 +61,7 @@ class SeveralMoves(Generic[T]):
                 state = self.moves.find(asked, parts, token)
             else:
                 self.moves.check(asked, parts, token, row, state)
-            by_state.setdefault(state, []).append((parts, token))
-        return by_state, rows
+            yield (parts, token), state
 
     def many(
         self,
@@ -113,38 +114,33 @@ class SeveralMoves(Generic[T]):
 
     def _all_moved(self, asked: Asked, held: list[Held]) -> dict[Any, Row]:
         """Move the tasks. Return all rows by key, also where a task stays as it is. Raises if one cannot move."""
-        choose, stay = self.tasks.options.choose, dict[Any, Row]()
-
-        def look(some: Sequence[Held]) -> dict[str, list[Held]]:
-            by_state, rows = self._find_all(asked, some)
-            for state in list(by_state) if not asked.fields else ():
-                if choose(state, asked.event, asked.seconds, asked.to).stays:
-                    for parts, _ in by_state.pop(state):
-                        key = self.tasks.app_key(parts)
-                        stay[key] = rows[key] if key in rows else self.moves.look(parts)[0]
-            return by_state
-
+        look = partial(self._find_all, asked)
         if only := self.moves.only_source(asked):
-            choose(only, asked.event, asked.seconds, asked.to)  # raises for options that do not fit
-        moved, left = self._moved(asked, {only: held} if only else look(held), look, PER_MOVE)
+            self.tasks.options.choose(only, asked.event, asked.seconds, asked.to)  # raises for options that do not fit
+        moved, stay, left = self._moved(asked, ((one, only) for one in held) if only else look(held), look, PER_MOVE)
         for parts, token in left:
             sources, state = self.moves.machine.sources(asked.event), self.moves.find(asked, parts, token)
             raise WrongState(asked.event, self.tasks.app_key(parts), state, sources, self.tasks.wording)
-        return stay | moved
+        return self._rows(stay) | moved
 
     def _moved(
-        self, asked: Asked, by_state: dict[str, list[Held]], look: Callable[[list[Held]], dict[str, list[Held]]], n: int
-    ) -> tuple[dict[Any, Row], list[Held]]:
+        self, asked: Asked, seen: Seen, look: Callable[[list[Held]], Seen], n: int
+    ) -> tuple[dict[Any, Row], list[Held], list[Held]]:
         """Move tasks from the states in which they were seen, up to `n` by one statement.
 
         Between the look and the move other processes may move some of them: `look` returns their states now. Return
-        the rows by key, and the tasks that were in another state at each of MOVE_TRIES moves.
+        the rows by key, the tasks that stay as they are, and those that had moved at each of MOVE_TRIES moves.
         """
-        moved, left = dict[Any, Row](), list[Held]()
+        moved, stay, left = dict[Any, Row](), list[Held](), list[Held]()
         for _ in range(MOVE_TRIES):
-            left = []
+            by_state, left = dict[str, list[Held]](), []
+            for held, state in seen:
+                by_state.setdefault(state, []).append(held)
             for state, group in by_state.items():
                 transition = self.tasks.options.choose(state, asked.event, asked.seconds, asked.to)
+                if transition.stays and not asked.fields:
+                    stay += group
+                    continue
                 for batch in chunks(group, n):
                     found = self.moves.move_all(self.executor.begin(reviews=True), asked, transition, batch)
                     rows = {self.tasks.app_key_of(row): row for some in found for row in some}
@@ -153,8 +149,8 @@ class SeveralMoves(Generic[T]):
                         left += [held for held in batch if self.tasks.app_key(held[0]) not in rows]
             if not left:
                 break
-            by_state = look(left)
-        return moved, left
+            seen = look(left)
+        return moved, stay, left
 
     def _written(self, held: Sequence[Held], update: object, error: object) -> list[tuple[Parts, dict[str, Any]]]:
         """Return the keys and fields of the tasks with fields of their own. Raises FeatureOff, BadType and BadValue."""
@@ -218,22 +214,16 @@ class SeveralMoves(Generic[T]):
             return sum(self._cancel_if_there(parts, {state, *states}) for parts, state in found)
         asked = Asked(event, *self.tasks.called(event, options, None))
 
-        def grouped(seen: Iterable[tuple[Parts, str | None]]) -> dict[str, list[Held]]:
-            by_state: dict[str, list[Held]] = {}
-            for parts, state in seen:
-                if state and not self.tasks.options.choose(state, event, asked.seconds).stays:
-                    by_state.setdefault(state, []).append((parts, None))
-            return by_state
-
-        def look(some: Sequence[Held]) -> dict[str, list[Held]]:
+        def look(some: Sequence[Held]) -> Seen:
             now = [(self.tasks.key_of(row), self.executor.dialect.state(row)) for row in self._rows(some).values()]
-            return grouped((parts, state) for parts, state in now if state in states)
+            return [((parts, None), state) for parts, state in now if state and state in states]
 
-        return len(self._moved(asked, grouped(found), look, RETURNED)[0])
+        return len(self._moved(asked, [((parts, None), state) for parts, state in found], look, RETURNED)[0])
 
     def _cancel_if_there(self, parts: Parts, states: Collection[str]) -> bool:
         with suppress(NotFound, WrongState):
-            return bool(self.moves.cancel(self.tasks.app_key(parts), among=states))
+            if self.moves.look(parts, self.executor.dialect.lock)[1] in states:
+                return bool(self.moves.cancel(self.tasks.app_key(parts)))
         return False
 
     def all(self, event: str, states: Sequence[str], as_event: str = "") -> int:

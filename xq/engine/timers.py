@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from xq.adapters.databases.queries import LATE
 from xq.core import time
-from xq.core.compile import EVERYWHERE, Lost, Near, Selector, Statement
+from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector, Statement
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
@@ -67,23 +67,20 @@ class UnattendedMoves:
             while self._run(name, some, row, {**values, "n": PER_MOVE}, caught=True) == PER_MOVE:
                 pass
 
-    def give_back_except_rejected(self, first: str, end: str, event: str) -> int:
+    def give_back_except_rejected(self, first: str, end: str, event: str, fence: Fence = "session") -> int:
         """Release as `give_back`, except the tasks that the database rejects. Return their number."""
         which, release, values = self._owned([(first, end)])
-        return self._all_moved(event, which, Selector("key", TAKEN, "session"), release, {**values, "session": first})
+        values |= {"session": first, "token": first}
+        if fence == "take":
+            release, values = self.machine.undone, values | self.machine.brought(first)
+        while (found := self.move(event, which, Selector("key", TAKEN, fence), release, values)).moved:
+            pass
+        return found.refused
 
     def undo_take(self, token: str) -> int:
         """Release the tasks of a take that has returned none. Return the number of those that the database rejects."""
         # The tokens from `token` to `token!` are this one alone: no longer one continues with ! or less.
-        which, _, values = self._owned([(token, f"{token}!")])
-        values |= {"token": token, **self.machine.brought(token)}
-        return self._all_moved("release", which, Selector("key", TAKEN, "take"), self.machine.undone, values)
-
-    def _all_moved(self, event: str, which: Selector, one: Selector, row: Transition, values: Mapping[str, Any]) -> int:
-        """Move batches as `move` until none moves. Return the number of tasks that the database rejects."""
-        while (found := self.move(event, which, one, row, values)).moved:
-            pass
-        return found.refused
+        return self.give_back_except_rejected(token, f"{token}!", "release", "take")
 
     def _owned(self, ranges: Sequence[tuple[str, str]]) -> tuple[Selector, Transition, dict[str, Any]]:
         release, values = self.tasks.options.choose(TAKEN, "release", {}), dict[str, Any]()

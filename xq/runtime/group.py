@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 from xq.core.acting import By, log_act
 from xq.core.errors import BadType, BadValue, shown
 from xq.core.kinds import Row, T
+from xq.core.machine import ENDED
 from xq.core.options import PutManyOptions, PutOptions, Span
 from xq.core.values import chunks
 from xq.engine.members import Members
@@ -267,10 +268,9 @@ class Group(Generic[T]):
 
     def kill(self) -> int:
         """Kill the members that have not ended, in chunks, and return their number. The last one puts `then`."""
-        members = self._parts.executor.dialect.members
-        assert members
+        states = [state for state in self._parts.definition.machine.states if state not in ENDED]
         with self._joining():
-            return self._act("kill", members.states)
+            return self._act("kill", states)
 
     def _act(self, event: str, states: Sequence[str]) -> int:
         executor, several = self._parts.executor, self._parts.several

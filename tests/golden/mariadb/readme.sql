@@ -183,6 +183,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` INTO xq_k0 FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -193,6 +203,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: first
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -203,6 +223,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` INTO xq_k0 FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
@@ -213,6 +243,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T ack D: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -321,6 +361,14 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `xq_owner` >= :first0 AND `xq_owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T release R: all
 UPDATE `page`
@@ -522,6 +570,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T bury B: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -577,6 +635,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` INTO xq_k0 FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -587,6 +655,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -616,6 +694,19 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`xq_owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`xq_owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`xq_owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T release W with delay: key, of this session
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)
@@ -671,6 +762,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` INTO xq_k0 FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay: oldest
 SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
@@ -681,6 +782,16 @@ UPDATE `page` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `url`, `title`, `status`, `runat`, `xq_owner` FROM `page` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `page`.`id` FROM (SELECT `page`.`id` AS xq_c0 FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `page` FORCE INDEX (PRIMARY) ON `page`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `page`.`id` FROM `page` FORCE INDEX (`page_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay: key
 SELECT `page`.`id` INTO xq_k0 FROM `page` FORCE INDEX (PRIMARY)

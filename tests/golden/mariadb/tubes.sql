@@ -302,6 +302,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -312,6 +322,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T: first of a tube
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -322,6 +342,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -332,6 +362,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T: first, while 2 tubes are paused
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -342,6 +382,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: first
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -352,6 +402,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -362,6 +422,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: first of a tube
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -372,6 +442,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: oldest of a tube
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
@@ -382,6 +462,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_R_of_tube`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` = :tube AND CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin = :tube) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R take T with ttr: first, while 2 tubes are paused
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
@@ -392,6 +482,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0))) LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_R`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND (`tube` IS NULL OR CONVERT(`tube` USING utf8mb4) COLLATE utf8mb4_nopad_bin NOT IN (:skip0, :skip1)) AND (`runat` IS NULL OR `runat` > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T ack Z: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -518,6 +618,14 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :first0 AND `owner` < :end0 LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :first0 AND `owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail`
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `owner` >= :first0 AND `owner` < :end0 LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T release R: all
 UPDATE `mail`
@@ -755,6 +863,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'W' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'W') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T bury B: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -810,6 +928,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -820,6 +948,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -839,6 +977,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R with ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -849,6 +997,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig R with ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -875,6 +1033,16 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'Z' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'Z') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- R touch R with increment: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -892,6 +1060,16 @@ SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`p
 DELETE FROM `mail`
     WHERE :chosen AND (@xq_context := CONCAT(:context, (@@timestamp * 1e0))) IS NOT NULL
     ORDER BY `id` LIMIT :many;
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id`, `mail`.`address`, `mail`.`status`, `mail`.`runat`, `mail`.`priority`, `mail`.`tube`, `mail`.`owner`, `mail`.`attempts`, `mail`.`ttl`, `mail`.`ttr`, `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'R' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'R') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T ttr R: due by runat
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
@@ -903,6 +1081,19 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `runat` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0))) LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_runat`)
+    WHERE (`status` = 'T' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND `runat` <= COALESCE(:now, (@@timestamp * 1e0)) AND COALESCE(CONVERT(`owner` USING utf8mb4) COLLATE utf8mb4_nopad_bin, '') NOT IN (SELECT token FROM xq_lease
+    WHERE ends > COALESCE(:now, (@@timestamp * 1e0)))
+    ORDER BY `runat` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- T release W with delay: key, of this session
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -985,6 +1176,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -995,6 +1196,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)
@@ -1014,6 +1225,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE `id` = xq_k0 FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` INTO xq_k0 FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT 1 FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT 1 FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay, ttl, ttr: oldest
 SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
@@ -1024,6 +1245,16 @@ UPDATE `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen;
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr` FROM `mail` FORCE INDEX (PRIMARY)
     WHERE :chosen FOR UPDATE;  -- read them back
+IF @@tx_isolation = 'REPEATABLE-READ' THEN
+    SELECT `mail`.`id` FROM (SELECT `mail`.`id` AS xq_c0 FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :most) AS xq_c STRAIGHT_JOIN `mail` FORCE INDEX (PRIMARY) ON `mail`.`id` = xq_c0
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B') LIMIT :n FOR UPDATE SKIP LOCKED;
+ELSE
+    SELECT `mail`.`id` FROM `mail` FORCE INDEX (`mail_xq_oldest_B`)
+    WHERE (`status` = 'B' AND CONVERT(`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'B')
+    ORDER BY `priority`, `id` LIMIT :n FOR UPDATE SKIP LOCKED;
+END IF;  -- lock the tasks, in a transaction of the application
 
 -- B dig W with delay, ttl, ttr: key
 SELECT `mail`.`id` INTO xq_k0 FROM `mail` FORCE INDEX (PRIMARY)

@@ -32,6 +32,7 @@ class Dialect(Rows):
         skipg0, skipg1 ...   the paused groups to skip
         unique0, unique1 ... values of the role unique
         n, many              the maximum row count; the number of locked rows
+        most                 how many rows are looked at, of which others may have locked some
         since, until         microseconds since 1970 (the history)
         p0, p1 ...           a row's position in an index (the search)
         v0, v1 ...           a filter's values

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from xq.core.machine import Guard
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
 BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
+LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
+PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the ways to select one row
 NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
@@ -48,17 +51,50 @@ class MariadbMoves(ServerMoves):
         locked = f"SELECT {columns} FROM {there} WHERE {self.named(rows)}{self.fence(rows)}{self.terms.lock}"
         return f"{BRIEFLY * rows.briefly}{locked}"
 
-    def _locks(self, rows: Selector, columns: str) -> dict[str, str]:
+    def _with_locks(self, statement: Statement, rows: Selector, columns: str) -> Statement:
+        """Return a statement with the queries that lock the rows which it changes."""
+        locks = self._locks(rows, columns)
+        if rows.way in ("key", "keys", "each"):
+            return replace(statement, **locks)
+        by_key = zip(("lock", "others"), self._by_key(rows, columns), strict=False)
+        either = {part: f"IF {LOCKS_GAPS} THEN {sql}; ELSE {locks[part]}; END IF" for part, sql in by_key}
+        return replace(statement, **locks, within=replace(statement, **locks | either))
+
+    def _by_key(self, rows: Selector, columns: str) -> Iterator[str]:
+        """Yield queries that find rows by an index without locks, and lock them by their keys, and so no gap."""
+        terms, table = self.terms, f"{self.terms.table_in_schema}{self.terms.by_primary}"
+        wanted, same = zip(*((f"{key} AS xq_c{i}", f"{key} = xq_c{i}") for i, key in enumerate(self._keys_of_table)))
+        of_tasks = f"{table} ON {' AND '.join(same)}"
+        if utubes := self.heads_for(rows):
+            mine, *others = utubes.candidates(["xq_h.utube AS xq_c0"], rows)
+            heads = f"{utubes.heads} AS xq_h{utubes.by_key} ON xq_h.utube = xq_c0"
+            heads += f" STRAIGHT_JOIN {table} ON {terms.same_wait('xq_h', terms.table)}"
+            found = [(mine, heads, f"{utubes.is_open('xq_h.')} AND {utubes.takeable(rows)}")]
+            if others:
+                found += [(utubes.of_others(wanted, rows), of_tasks, f"{utubes.of_none} AND {utubes.takeable(rows)}")]
+        else:
+            by, chosen = terms.choice(rows)
+            query = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema}{by} WHERE {chosen} LIMIT 1"
+            found = [(query, of_tasks, chosen.partition(" ORDER BY ")[0])]
+        for name, (query, join, condition) in zip(NAMES, found, strict=False):
+            some = f"({query.rpartition(' LIMIT ')[0]} LIMIT :most) AS xq_c STRAIGHT_JOIN {join} WHERE {condition}"
+            yield f"SELECT {self._into(rows, columns, name)} FROM {some} LIMIT {terms.limit(rows)}{terms.skip}"
+
+    def _into(self, rows: Selector, columns: str, name: str) -> str:
+        return columns + f" INTO {', '.join(self._variables(name))}" * (rows.way in ONE)
+
+    def _locks(self, rows: Selector, columns: str) -> dict[str, Any]:
         one, utubes = rows.way in ONE, self.heads_for(rows)
-        into, into_other = (f" INTO {', '.join(self._variables(name))}" * one for name in NAMES)
-        found = {"lock": self._locked(rows, f"{columns}{into}")}
-        _, *others = utubes.candidates([f"{columns}{into_other}"], rows) if utubes else [""]
+        mine, other = (self._into(rows, columns, name) for name in NAMES)
+        found = {"lock": self._locked(rows, mine)}
+        _, *others = utubes.candidates([other], rows) if utubes else [""]
         for query in others:
             found["others"] = f"{query}{self.terms.skip}"
             # A locking read: a plain one might read an old snapshot, without these rows.
             either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
             found["among"] = (
-                f"SELECT {', '.join(self.terms.keys)}{into} FROM {self.terms.table_in_schema}{self.terms.by_primary} "
+                f"SELECT {self._into(rows, ', '.join(self.terms.keys), NAMES[0])} "
+                f"FROM {self.terms.table_in_schema}{self.terms.by_primary} "
                 f"WHERE {either} ORDER BY {self.terms.order} LIMIT {self.terms.limit(rows)}{self.terms.lock}"
             )
         return found
@@ -78,14 +114,14 @@ class MariadbMoves(ServerMoves):
         if rows.way == "all":  # the caller needs no rows back
             return Statement(f"UPDATE {table} SET {self.sets(rows, change)} WHERE {self.where(rows)}", names=names)
         chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
-        return Statement(
+        statement = Statement(
             f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
-            **self._locks(rows, ", ".join(self._keys_of_table)),
             charge=self.terms.buckets.charging(chosen) if self.is_charged(rows, change) else "",
             # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
             back=f"SELECT {self.terms.columns} FROM {table}{self.terms.by_primary} WHERE {chosen}{self.terms.afresh}",
         )
+        return self._with_locks(statement, rows, ", ".join(self._keys_of_table))
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         table, names = self.terms.table_in_schema, self.brings(change)
@@ -102,11 +138,9 @@ class MariadbMoves(ServerMoves):
             some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
             deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
             return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
-        return Statement(
-            f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many",
-            names=names,
-            **self._locks(rows, ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])),
-        )
+        deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"
+        columns = ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])
+        return self._with_locks(Statement(deleted, names=names), rows, columns)
 
     @property
     def _keys_of_table(self) -> list[str]:
@@ -115,6 +149,16 @@ class MariadbMoves(ServerMoves):
     def run_alone(self, statement: Statement, width: int = 0) -> Run:
         if not statement.lock:
             return super().run_alone(statement, width)
+        if statement.within:
+            alone, within = map(self.run_alone, (replace(statement, within=None), statement.within))
+
+            def either(connection: Connection, values: dict[str, Any]) -> list[Row]:
+                if connection.in_transaction and connection.open_block != "transaction":
+                    if rows := within(connection, {**values, "most": values.get("n", 1) + PASSED}):
+                        return rows  # else its snapshot may be older than what is there
+                return alone(connection, values)
+
+            return either
         if filled(statement.sql, chosen="") == statement.sql:
             return self._in_a_block(statement)
         find, others = (
