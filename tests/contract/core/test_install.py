@@ -314,7 +314,7 @@ def test_an_older_definition_replaces_a_newer_one_only_if_it_is_told_to(make):
         ) as refused:
             call()
         said.append(str(refused.value))
-    assert not [each for each in said if "drop_history" in each or "xq install" in each]
+    assert not re.search("drop_history|xq install(?! --downgrade)", " ".join(said))
     with pytest.raises(xq.ConfigurationError):
         Old.xq.install(online=True)
     assert (New.xq.check(), New.xq.count()) == ([], 1)
