@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import peewee as pw
 import pytest
@@ -18,6 +19,8 @@ from tests.steps import (
     STUCK,
     Work,
     another_program,
+    bring,
+    elsewhere,
     eventually,
     is_exact,
     make_impatient,
@@ -98,6 +101,24 @@ def test_no_call_waits_for_a_gap_beside_an_open_transaction_that_has_taken(db, f
 
 
 # conflicts
+
+
+def test_a_dig_of_all_tasks_finds_those_that_an_older_snapshot_lacks(db):
+    Task = live(db)({"buried": True})
+    with db.atomic():
+        assert Task.xq.count("B") == 0
+        elsewhere(db, lambda: bring(Task, "B"))
+        assert [dug.status for dug in Task.xq.dig(n=None)] == ["R"]
+
+
+def test_a_session_is_registered_beside_a_transaction_that_has_asked_for_an_unknown_one(db):
+    Task = live(db)({})
+    with db.atomic() as transaction:
+        with pytest.raises(xq.UnknownSession):
+            Task.xq.session(uuid4())
+        with Task.xq.session() as session:
+            transaction.rollback()
+            assert session.uuid in dict(Task.xq.sessions())
 
 
 def test_a_row_that_was_changed_since_the_transaction_began_to_read_is_a_conflict(db):

@@ -130,7 +130,9 @@ class SessionRecords:
 
     def rejoin(self, uuid: str) -> bool:
         """Keep an expiring session alive. Return False if no session of this uuid is registered."""
-        return bool(self._whole(lambda of: (of.rejoin_session, of.session_rejoined), **self._registered(uuid)))
+        # On MariaDB a write to a row that is not there would lock the gap, and block the session connection.
+        of_uuid = self._registered(uuid)
+        return self.is_there(uuid) and bool(self._whole(lambda of: (of.rejoin_session, of.session_rejoined), **of_uuid))
 
     def describe(self, uuid: str, program: str) -> None:
         """Write the program of a session, for operators."""

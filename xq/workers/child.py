@@ -168,9 +168,11 @@ def begin(shared: SharedMemory) -> None:
 
     All that it starts ends with it.
     """
-    held = _guard()
     if sys.platform == "linux":  # also while C code keeps the GIL
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+    if (parent := multiprocessing.parent_process()) is not None and parent.pid != os.getppid():  # it died before that
+        os._exit(LOST)
+    held = _guard()
     os.set_blocking(shared.signals.fileno(), False)
     signal.set_wakeup_fd(shared.signals.fileno(), warn_on_full_buffer=False)
     for number in PASSED_ON:
