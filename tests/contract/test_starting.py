@@ -40,13 +40,17 @@ def ask(n):
 
 def idle(task): pass
 
+class Odd(Exception):
+    def __init__(self, code, text):
+        super().__init__(text)
+
 def tells(task):
     log = logging.getLogger("app")
     log.debug("hidden")
     try:
         raise LookupError("no price")
     except LookupError:
-        log.exception("told %d by %s", task.id, "x", extra={{"n": {{"a": (1, None)}}}})
+        log.exception("told %d by %s", task.id, "x", extra={{"n": {{"a": (1, None, Odd(2, "b"))}}}})
 
 def work(task):
     opened, got = ask(task.id)
@@ -111,7 +115,7 @@ def test_a_worker_process_imports_its_function_and_shares_no_connection_with_the
 def test_the_handlers_of_the_program_get_what_a_worker_process_logs_by_their_levels(shared_db, tmp_path):
     code, lines, log = program(tmp_path, shared_db, "jobs.tells", HANDLER)
     assert (code, lines.count("False told 1 by x")) == (0, 1), log
-    assert lines.count("LookupError: no price {'a': (1, None)}") == 20
+    assert lines.count("LookupError: no price {'a': [1, None, \"Odd('b')\"]}") == 20
     assert not any("hidden" in line for line in lines)
 
 

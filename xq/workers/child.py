@@ -85,12 +85,19 @@ class ToParent(QueueHandler):
     """Hands the records of the log to the parent, without what may not be pickled."""
 
     queue: Any  # the connection
-    PLAIN = (str, int, float, bool, NoneType, list, tuple, dict)
+    PLAIN = frozenset((str, int, float, bool, NoneType))
 
     def prepare(self, record: logging.LogRecord) -> dict[str, Any]:
         self.format(record)  # writes its message, and its traceback as `exc_text`
-        fields = vars(record) | {"msg": record.message, "args": None, "exc_info": None}
-        return {name: each if type(each) in self.PLAIN else repr(each) for name, each in fields.items()}
+        return self._plain(vars(record) | {"msg": record.message, "args": None, "exc_info": None})
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value in which each object is text: an object might not be pickled, or made again from that."""
+        if type(value) is dict:
+            return {str(name): self._plain(each) for name, each in value.items()}
+        if type(value) in (list, tuple):
+            return [*map(self._plain, value)]
+        return value if type(value) in self.PLAIN else repr(value)
 
     def enqueue(self, record: Any) -> None:
         self.queue.send(record)
@@ -115,8 +122,11 @@ class ToParent(QueueHandler):
         with suppress(EOFError, OSError):
             while True:
                 record = logging.makeLogRecord(records.recv())
-                if (logger := logging.getLogger(record.name)).isEnabledFor(record.levelno):
-                    logger.handle(record)
+                try:
+                    if (logger := logging.getLogger(record.name)).isEnabledFor(record.levelno):
+                        logger.handle(record)
+                except Exception:  # a filter's, or a handler's own: the next records have others
+                    log.warning("a record of a worker process is not logged: %s", record.msg, exc_info=True)
 
 
 class InHand(Heartbeat):
