@@ -89,7 +89,8 @@ class ToParent(QueueHandler):
 
     def prepare(self, record: logging.LogRecord) -> dict[str, Any]:
         self.format(record)  # writes its message, and its traceback as `exc_text`
-        return self._plain(vars(record) | {"msg": record.message, "args": None, "exc_info": None})
+        fields = vars(record) | {"msg": record.message, "args": None, "exc_info": None}
+        return {name: self._plain(each) for name, each in fields.items()}
 
     def _plain(self, value: Any) -> Any:
         """Return a value in which each object is text: an object might not be pickled, or made again from that."""
