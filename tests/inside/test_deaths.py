@@ -135,7 +135,7 @@ def released(found: Any) -> None:
 @pytest.mark.parametrize(
     ("ends", "becomes"),
     [(xq.Retry(), "B"), (xq.Bury(), "B"), (xq.Next("b"), "B"), (left_open, "B"), (returned, "D"), (released, "B")],
-    ids=str,
+    ids=["retry", "bury", "next", "left open", "returned", "released"],
 )
 def test_what_a_process_has_not_committed_at_its_death_is_done_only_if_the_function_is_known_to_have_returned(
     make_live, monkeypatch, ends, becomes
