@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from io import StringIO
 
 from django_tasks import TaskResultStatus
 
@@ -37,22 +38,27 @@ def test_the_task_of_a_worker_that_is_killed_is_run_again_by_another(tmp_path):
     assert told.read_text() == "begun\nbegun\n"
 
 
+WHY = "TimeoutError: the function runs for longer than 1 s", "ProcessDied: the worker process has died"
+
+
 def test_a_function_that_hangs_in_a_worker_process_or_kills_it_has_failed_after_its_attempts(tmp_path, capfd):
-    told, died = tmp_path / "told", tmp_path / "died"
+    told, died, log = tmp_path / "told", tmp_path / "died", StringIO()
 
     def are_finished():
         for each in results:
             each.refresh()
         return all(each.is_finished for each in results)
 
+    def are_told():
+        log.write(capfd.readouterr().out.replace("xq.workers.outcomes.", ""))
+        return all(f"state=FAILED\n{why}" in log.getvalue() for why in WHY)
+
     with fresh("sqlite", tmp_path) as database, backend():
         install(database)
         results = [jobs.hang.enqueue(str(told)), jobs.die.enqueue(str(died))]
         with worker_process(database, "--kind", "process"):
             eventually(are_finished)
-    told_in_log = capfd.readouterr().out
-    for why in ("TimeoutError: the function runs for longer than 1 s", "ProcessDied: the worker process has died"):
-        assert f"state=FAILED\n{why}" in told_in_log.replace("xq.workers.outcomes.", "")
+            eventually(are_told)  # after the commit, and this block kills the worker
     hung, dead = ([error.exception_class for error in each.errors] for each in results)
     assert (hung, told.read_text().count("begun")) == ([TimeoutError] * 2, 2)
     assert (dead, died.read_text().count("begun")) == ([ProcessDied] * 2, 2)
