@@ -172,7 +172,7 @@ NAMED = (
     *(f"queries.{name}" for name in ("any_ready", "next_due")),
     "begin_writing",
     *(f"queries.{name}" for name in ("taken", "counters", "actual_counts", "audit", "add_counter")),
-    "queries.forget_history",
+    "queries.expired_history",
 )
 
 

@@ -1032,12 +1032,11 @@ INSERT INTO "mail_xq_count" (tube, source, target, n)
     ON CONFLICT (tube, source, target) DO UPDATE
     SET n = n + :count;
 
--- forget history
-DELETE FROM "mail_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history"
+-- expired history
+SELECT id FROM (SELECT id, at_us FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
     ORDER BY id LIMIT :n) AS oldest
-    WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000);
+    WHERE at_us < CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) - 600.0 * 1000000;
 
 -- look
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"

@@ -532,7 +532,7 @@ class Machine:
 
     @cached_property
     def undone(self) -> Transition:
-        """The release of a task that nobody has worked on: its take does not count."""
+        """The release of a task that has not been worked on: its take does not count."""
         row = next(row for row in self._by_source[TAKEN, "release"] if not row.given)
         return replace(row, writes=tuple((c.role, c.undone) for c in self.columns if c.undone is not KEEP))
 

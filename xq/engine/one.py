@@ -119,8 +119,8 @@ class NamedMoves(Generic[T]):
         """Move one task by `event` and return it. The state of the task selects the transition.
 
         `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names. Without `waits` it
-        raises the database's error if the row has been locked for a second. `undone`: it is a release, and nobody has
-        worked on the task.
+        raises the database's error if the row has been locked for a second. `undone`: it is a release of a task
+        that has not been worked on.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         is_plain = not options and update is None and to is None and event in self._plain

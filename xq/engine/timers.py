@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from xq.adapters.databases.queries import LATE
 from xq.core import time
-from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector, Statement
+from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import PERMANENT
 from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, TAKEN, UNTIMED, Transition, duty_of
@@ -317,8 +317,9 @@ class Timers:
 
     def _forget(self, binding: Binding) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
-        if not (forget := binding.dialect.queries.forget_history):
+        queries, values = binding.dialect.queries, {**self.executor.values(), "n": PER_MOVE}
+        if not queries.expired_history or not (expired := self.executor.run(queries.expired_history, values)):
             return 0
-        values = self.executor.values() | {"n": PER_MOVE}
-        ((forgotten,),) = self.executor.run(binding.changes(self.store, Statement(forget)), values)
+        forget = queries.forget_rows([row[0] for row in expired])
+        ((forgotten,),) = self.executor.run(binding.changes(self.store, forget), values)
         return int(forgotten)

@@ -316,6 +316,19 @@ def test_many_rows_are_forgotten_at_once(make):
     assert count == 1, "rows that are too old are not only left out: one sweep deletes all"
 
 
+@pytest.mark.parametrize("shared_db", SERVERS, indirect=True)
+def test_history_is_forgotten_beside_a_transaction_that_has_put_a_task(make_live):
+    make_impatient(make_live.db, STUCK // 2)
+    Task = make_live({"history": 10})
+    Task.xq.put_many(tasks(4))
+    make_live.db.execute_sql("UPDATE task_xq_history SET at_us = at_us - 12000000 WHERE id < 4")
+    with make_live.db.atomic():
+        Task.put(task())
+        Work(make_live.db, Task.xq.sweep).result()
+    (count,) = make_live.db.execute_sql("SELECT count(*) FROM task_xq_history").fetchone()
+    assert count == 2
+
+
 def test_other_features_later_turn_the_history_on_and_off(make):
     Task = make({"zombie": True, "history": True})
     bring(Task, "Z")

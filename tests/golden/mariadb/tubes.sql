@@ -1474,12 +1474,11 @@ SELECT tube, source, target, CAST(SUM(n) AS SIGNED) AS n, COUNT(*) FROM `mail_xq
 INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
--- forget history
-DELETE FROM `mail_xq_history`
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM `mail_xq_history`
+-- expired history
+SELECT id FROM (SELECT id, at_us FROM `mail_xq_history`
     WHERE id < (SELECT MAX(id) FROM `mail_xq_history`)
     ORDER BY id LIMIT :n) AS oldest
-    WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000);
+    WHERE at_us < CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) - 600.0 * 1000000;
 
 -- look
 SELECT `id`, `address`, `status`, `runat`, `priority`, `tube`, `owner`, `attempts`, `ttl`, `ttr`, `owner` FROM `mail`

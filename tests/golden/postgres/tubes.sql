@@ -999,12 +999,11 @@ SELECT tube, source, target, CAST(SUM(n) AS BIGINT) AS n, COUNT(*) FROM "mail_xq
 INSERT INTO "mail_xq_count" (tube, source, target, n)
     VALUES (:tube, :source, :target, :count);
 
--- forget history
-DELETE FROM "mail_xq_history"
-    WHERE id IN (SELECT id FROM (SELECT id, at_us FROM "mail_xq_history"
+-- expired history
+SELECT id FROM (SELECT id, at_us FROM "mail_xq_history"
     WHERE id < (SELECT MAX(id) FROM "mail_xq_history")
     ORDER BY id LIMIT :n) AS oldest
-    WHERE at_us < CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000);
+    WHERE at_us < CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) - 600.0 * 1000000;
 
 -- look
 SELECT "id", "address", "status", "runat", "priority", "tube", "owner", "attempts", "ttl", "ttr", "owner" FROM "mail"

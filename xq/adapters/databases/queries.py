@@ -332,14 +332,15 @@ class Queries:
         return f"id < (SELECT MAX(id) FROM {self.terms.side('history')})"
 
     @cached_property
-    def forget_history(self) -> str:
-        """SQL that prunes up to `n` expired rows of the history, never the newest; empty if none expire."""
+    def expired_history(self) -> str:
+        """A query for the ids of up to `n` expired rows of the history, never the newest; empty if none expire.
+
+        A query of its own: within a DELETE it would wait on MariaDB for each row that another transaction has added.
+        """
         if self.terms.history_kept == math.inf:
             return ""
-        table = self.terms.side("history")
-        oldest = f"SELECT id, at_us FROM {table} WHERE {self._not_newest} ORDER BY id LIMIT :n"
-        forgotten = f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
-        return f"DELETE FROM {table} WHERE id IN ({forgotten})"
+        oldest = f"SELECT id, at_us FROM {self.terms.side('history')} WHERE {self._not_newest} ORDER BY id LIMIT :n"
+        return f"SELECT id FROM ({oldest}) AS oldest WHERE at_us < {self._forgotten_before}"
 
 
 class ServerQueries(Queries):

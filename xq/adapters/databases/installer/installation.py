@@ -228,7 +228,7 @@ class Installation(Findings):
                 f"program; or, to go back to this one, {self.store.downgrades}"
             )
         refused = [*self._left_open(), *([] if drop_history else filter(None, [self._lost_history()]))]
-        # All at once: nobody changes rows for a change that cannot be.
+        # All at once: else the application changes rows first, for an installation that is refused anyway.
         self._refuse_lost("".join(f"{each}. " for each in refused))
         if refused:
             raise ConfigurationError(". ".join(refused))

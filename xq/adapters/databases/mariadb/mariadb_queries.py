@@ -41,4 +41,4 @@ class MariadbQueries(ServerQueries):
     def forget_rows(self, ids: Sequence[int]) -> Statement:
         # In order, and no further: a full scan would wait for rows that others are writing.
         statement = super().forget_rows(ids)
-        return replace(statement, sql=f"{statement.sql} ORDER BY id LIMIT {len(ids)}")
+        return replace(statement, sql=f"{statement.sql} AND id <= {max(ids)} ORDER BY id LIMIT {len(ids)}")
