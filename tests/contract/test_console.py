@@ -868,7 +868,9 @@ def test_no_query_string_and_no_form_makes_a_page_fail(fuzzed, data, parameters,
         headers = SAME | {"Content-Type": "application/x-www-form-urlencoded"}
         answer = fuzzed.post(path, content=encoded(parameters) if raw is None else raw, headers=headers)
     assert answer.status_code < 500, answer.text
-    assert ("<script>" in answer.text, "<img" in answer.text) == (False, False)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    if not answer.headers.get("content-type", "").startswith("text/plain"):  # such as the metrics of a paused tube
+        assert ("<script>" in answer.text, "<img" in answer.text) == (False, False)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
