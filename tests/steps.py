@@ -235,6 +235,7 @@ def run_script(db: pw.Database, text: str) -> None:
             while cursor.nextset():
                 pass
     elif isinstance(db, pw.SqliteDatabase):
+        db.execute_sql("SELECT 1 FROM sqlite_master").fetchall()  # else it may still have a column that is gone
         db.connection().executescript(text)
     else:
         db.connection().execute(text)  # Peewee's own would take a % for the placeholder of a value
