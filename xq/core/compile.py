@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain, combinations
 from typing import Any, Final, Literal, NamedTuple
 
-from xq.core.machine import ABSENT, ENDED, KEEP, Machine, Timer, Transition
+from xq.core.kinds import Table, own_name
+from xq.core.machine import (
+    ABSENT,
+    ENDED,
+    KEEP,
+    MANAGED,
+    PUT_GUARDS,
+    REMEMBERED,
+    ROLE_DEFAULTS,
+    Machine,
+    Timer,
+    Transition,
+)
 
 Way = Literal["key", "keys", "first", "oldest", "due", "owned", "all", "each"]
 Fence = Literal["", "session", "take", "takes"]
@@ -189,3 +202,40 @@ def change(machine: Machine, row: Transition, given: frozenset[str], update: tup
             roles[column.role] = value
     roles |= {role: value for role, value in row.writes if role in machine.roles}
     return Change(row.target, roles, update)
+
+
+def puts(machine: Machine, table: Table, words: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a put writes and what is checked before it, by the options of the call, joined by blanks.
+
+    By options for which two definitions have an equal text, they put the same rows. A column that xq brings is left out
+    where it says nothing: it has the same meaning in a row of a definition that lacks the column.
+    """
+    found = {}
+    checked = [
+        (each.name, each.value, each.role and table.roles[each.role].column, [words.get(letter) for letter in letters])
+        for each in machine.guards
+        if each.name in PUT_GUARDS and (letters := [state for state in machine.states if state in each.states])
+    ]
+    made = machine.settings.id, sorted(table.roles[role].column for role in machine.fill if role != "key")
+    for row in (row for row in machine.rows if (row.source, row.event) == (ABSENT, "put")):
+        options = sorted(machine.accepts(row))
+        for given in chain.from_iterable(combinations(options, n) for n in range(len(options) + 1)):
+            if row.given not in ("", *given):
+                continue
+            brought = {role: Own(role, None) for role in machine.remembers(row)}
+            written = {**ROLE_DEFAULTS, **brought, **change(machine, row, frozenset(given)).roles}
+            columns = {
+                field.column: written[role]
+                for role, field in table.roles.items()
+                if role in written and not (field.name in (role, own_name(role)) and _says_nothing(role, written[role]))
+            }
+            columns[table.roles["status"].column] = words[row.target]
+            found[" ".join(given)] = repr((sorted(columns.items()), checked, made))
+    return found
+
+
+def _says_nothing(role: str, value: Any) -> bool:
+    """Return whether a value of a column that xq brings is NULL, or means as much."""
+    seconds = value.seconds if isinstance(value, After) else (value,)
+    unknown = any(isinstance(each, Own) and each.default is None for each in seconds)
+    return role in (*MANAGED, *REMEMBERED) and (unknown or value is None or value == ROLE_DEFAULTS.get(role, ""))

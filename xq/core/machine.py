@@ -251,6 +251,8 @@ RESERVED: Final = frozenset(
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skipg?)[0-9].*")
 
+PUT_GUARDS: Final = ("limit", "unique")  # the guards that a put checks; the others are a take's
+
 ROLE_DEFAULTS: Final = {"attempts": 0, "lost": 0}  # what a new task has in a mapped role
 
 

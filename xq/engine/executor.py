@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar
@@ -13,7 +14,7 @@ from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import EVERYWHERE, Statement
 from xq.core.connections import Connection, Store
-from xq.core.errors import BadValue, ConfigurationError, Duplicate, shown
+from xq.core.errors import BadValue, ConfigurationError, Duplicate, NotInstalled, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row, Values
 from xq.core.options import Spans
 from xq.database.database import Database
@@ -22,6 +23,8 @@ from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
+
+log = logging.getLogger("xq")
 
 V = TypeVar("V")
 Begun = tuple[Connection, Binding]  # what a call works with
@@ -32,6 +35,8 @@ REVIEW: Final = 1.0  # seconds between two checks of the installation
 class Executor(Transactions):
     """A queue's access to the model's current database: its binding, its clock, and the two ways to run SQL."""
 
+    only_puts = False  # whether only puts run by it
+
     def __init__(
         self, store: Store[Any], definition: Definition, clock: Clock | None, observers: Observers[Any]
     ) -> None:
@@ -40,11 +45,10 @@ class Executor(Transactions):
         self.definition = definition
         self.clock = clock
         self.binding: Binding | None = None  # of the last `open`; `bound` checks that it is current
-        # The bindings and the times of their next checks: threads may be in several databases in turn.
-        self._bindings: WeakKeyDictionary[Database, tuple[Binding, float]] = WeakKeyDictionary()
+        self._bindings: WeakKeyDictionary[Database, Binding] = WeakKeyDictionary()  # threads may be in several in turn
         self.near = EVERYWHERE  # where this process looks with that binding (floors.py)
         self.member: Member | None = None  # joins the database of each binding; None if none is to maintain the queue
-        self._review_at = 0.0  # the monotonic time of the next check of the installation
+        self.puts: Puts | None = None  # what the queue's puts are run by
 
     # binding
 
@@ -62,23 +66,27 @@ class Executor(Transactions):
         """
         binding = self.binding
         if binding is None or binding.database() is not self.store.database:  # as `bound`, which each look would enter
-            database = self.database
-            binding, review_at = self._bindings.get(database) or (
-                bound_to(self.store, database, self.definition, self.values),
-                0.0,
-            )
-            self.store.connected = binding.connected
-            if self.member is not None:
-                database.join(self.member)
-            if installed:
-                if time.monotonic() > review_at:
-                    if lacking := binding.installation.not_installed():
-                        self.close()
-                        raise lacking
-                    review_at = time.monotonic() + REVIEW
-                self._bindings[database] = binding, review_at
-                self.binding, self.near, self._review_at = binding, EVERYWHERE, review_at
+            binding, lacking = self.bind(installed)
+            if lacking:
+                raise lacking
         return binding
+
+    def bind(self, installed: bool = True) -> tuple[Binding, NotInstalled | None]:
+        """Return a binding to the model's current database, which calls use from now on, or why they must not."""
+        database = self.database
+        binding = self._bindings.get(database) or bound_to(self.store, database, self.definition, self.values)
+        self.store.connected = binding.connected
+        if self.member is not None:
+            database.join(self.member)
+        if installed:
+            if time.monotonic() > binding.installation.review_at:
+                if lacking := binding.installation.not_installed():
+                    self.close()
+                    return binding, lacking
+                binding.installation.review_at = time.monotonic() + REVIEW
+            self._bindings[database] = binding
+            self.binding, self.near = binding, EVERYWHERE
+        return binding, None
 
     def begin(self, *, locks: bool = False, reviews: bool = False) -> Begun:
         """Bind the queue, and return the connection and the binding for a call that changes tasks: `open` is for looks.
@@ -87,7 +95,7 @@ class Executor(Transactions):
         first call of all does so too, and checks the installation. `reviews`: review it, as no thread may do. Raises
         NotInstalled.
         """
-        if reviews and time.monotonic() > self._review_at:
+        if reviews and (last := self.binding) is not None and time.monotonic() > last.installation.review_at:
             self.review()
         connection, binding = self.store.ready(), self.binding
         if binding is None or binding.database() is not connection.database():
@@ -106,24 +114,29 @@ class Executor(Transactions):
         """
         fresh = self.bound is None
         _, binding = self.begin(locks=True)
-        if fresh or (records is None and time.monotonic() <= self._review_at):
+        installation = binding.installation
+        if fresh or (records is None and time.monotonic() <= installation.review_at):
             return
         within = self.store.in_transaction()
         try:
             # On PostgreSQL a failed statement aborts the transaction: use a savepoint.
             saves = within and self.store.driver.errors_end_transactions
             with self.store.bookkeeping(), self.store.atomic() if saves else nullcontext():
-                as_it_was = binding.installation.is_unchanged(records, schemas)
+                as_it_was = installation.is_unchanged(records, schemas, self.only_puts)
         except Exception as error:
             kind = self.store.classify(error)
             undone = within and kind is ErrorKind.CONFLICT  # the whole transaction: raise this to its owner
             if undone or kind in OUTCOME_UNKNOWN:
                 raise
             as_it_was = False  # the table of records is gone
-        if not as_it_was and (lacking := binding.installation.not_installed()):
+        if not as_it_was and (lacking := self.lacking(installation)):
             self.close()
             raise lacking
-        self._review_at = time.monotonic() + REVIEW
+        installation.review_at = time.monotonic() + REVIEW
+
+    def lacking(self, installation: Installation) -> NotInstalled | None:
+        """Return why calls must not go on; None if the queue is installed as they need it."""
+        return installation.not_installed()
 
     def is_installed(self) -> bool:
         """Return whether the queue is installed in the model's current database."""
@@ -139,10 +152,15 @@ class Executor(Transactions):
 
     def close(self) -> None:
         """Drop the binding: the next call checks the installation and registers the sessions anew."""
-        self.binding = None
-        self._bindings.clear()
+        self.unbind()
+        if self.puts:
+            self.puts.unbind()
         if self.sessions is not None:
             self.sessions.forget_listed()
+
+    def unbind(self) -> None:
+        self.binding = None
+        self._bindings.clear()
 
     @property
     def dialect(self) -> Dialect:
@@ -262,7 +280,7 @@ class Executor(Transactions):
         # After these a check would wait for the same lock again, or query within a rolled back transaction.
         if self.store.classify(error) not in (ErrorKind.LOCKED, ErrorKind.CONFLICT, *REFUSALS, *OUTCOME_UNKNOWN):
             try:
-                lacking = self.installation.not_installed()
+                lacking = self.lacking(self.installation)
             except Exception as another:
                 if self.store.classify(another) is ErrorKind.NOT_DATABASE:
                     raise
@@ -295,3 +313,44 @@ class Executor(Transactions):
     @property
     def session(self) -> Session:
         return self.open().sessions.current()
+
+
+class Puts(Executor):
+    """What a queue's puts are run by: they go on beside a newer definition, if its puts write the same."""
+
+    only_puts = True
+
+    def __init__(self, queue: Executor) -> None:
+        super().__init__(queue.store, queue.definition, queue.clock, queue.observers)
+        self.queue = queue
+        queue.puts = self
+        self._logged: list[Row] | None = None  # the record of the newer definition
+
+    def open(self, *, installed: bool = True) -> Binding:
+        binding = self.binding
+        if binding is None or binding.database() is not self.store.database:
+            binding, lacking = self.queue.bound, None
+            if binding is None:
+                binding, lacking = self.queue.bind(installed)
+            if lacking and not self._go_on(binding.installation, lacking):
+                raise lacking
+            if installed:
+                self.binding = binding
+        return binding
+
+    def lacking(self, installation: Installation) -> NotInstalled | None:
+        lacking = installation.not_installed()
+        return None if lacking and self._go_on(installation, lacking) else lacking
+
+    def close(self) -> None:
+        self.queue.close()
+
+    def _go_on(self, installation: Installation, lacking: NotInstalled) -> bool:
+        """Return whether puts go on, and other calls no longer by this binding. Log it once."""
+        if installation.puts_beside is None:
+            return False
+        self.queue.unbind()
+        if self._logged != installation.puts_beside:
+            self._logged = installation.puts_beside
+            log.warning("the queue %s: this process is of an older definition: %s", self.store.name, lacking)
+        return True

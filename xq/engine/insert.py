@@ -17,7 +17,7 @@ from xq.core.machine import ABSENT, MANAGED, REMEMBERED, ROLE_DEFAULTS, TAKEN, G
 from xq.core.options import NONE, Spans, seconds_of
 from xq.core.values import New, Parts, Tasks, check_role, named
 from xq.engine.dependants import Dependants
-from xq.engine.executor import Begun
+from xq.engine.executor import Begun, Puts
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
 
@@ -49,7 +49,7 @@ class Inserts(Generic[T]):
     """Put tasks into one queue."""
 
     def __init__(self, tasks: Tasks[T], steps: Steps) -> None:
-        self.executor = steps.executor
+        self.executor = Puts(steps.executor)
         self.tasks = tasks
         self.steps = steps
         self.machine = steps.machine

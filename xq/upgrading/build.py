@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xq.adapters.databases.dialects import DIALECTS
-from xq.adapters.databases.installer.findings import DURATIONS
+from xq.adapters.databases.installer.findings import DURATIONS, PUTS
 from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.api import Queue
 from xq.core.clock import Clock
+from xq.core.compile import puts
 from xq.core.connections import Store
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import Field, T, Table, own_name
@@ -242,6 +243,7 @@ def _define(
             "states": {state: words[state] for state in machine.states},
             "transitions": _digest(machine.structure),
             DURATIONS: timed,
+            PUTS: {options: _digest(text) for options, text in puts(machine, table, words).items()},
             **({BROUGHT: own} if own else {}),
         },
         features=features,

@@ -183,7 +183,7 @@ class Guard:
 
     def _failed(self, context: Any) -> Duplicate | None:
         """Return what is raised in place of the database's refusal of a unique value."""
-        unique, binding = self.machine.guard("unique"), self.executor.binding
+        unique, binding = self.machine.guard("unique"), self.parts.inserts.executor.binding
         refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and unique and binding
         is_mine = refused and binding.dialect.moves.is_duplicate(unique, str(context.original_exception))
         return Duplicate(self.store.name) if is_mine else None

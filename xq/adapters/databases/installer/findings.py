@@ -23,6 +23,9 @@ from xq.core.words import PLAIN, Wording
 # The digest over all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
 DURATIONS: Final = "durations"  # the part with the features' durations, for programs that have no definition
+PUTS: Final = "puts"  # the part with digests of what puts write, by their options (xq.core.compile.puts)
+UNCOMPARED: Final = {OWN: None, DURATIONS: None, PUTS: None}
+GOES_ON: Final = "; its puts go on meanwhile, since they write what the newer program's do"
 
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
@@ -50,6 +53,9 @@ class Findings:
         self.wording = wording
         self.values = values  # each statement's named values
         self._seen_schema: Any = None  # in which `not_installed` has found nothing missing
+        self.review_at = 0.0  # the monotonic time of the next check (Executor.review)
+        # The record of a newer definition beside which the puts of this one go on, as `not_installed` has found it.
+        self.puts_beside: list[Row] | None = None
         self.fingerprint = json.dumps(structure, sort_keys=True, default=str)
         self._look: ContextVar[Mapping[str, str] | None] = ContextVar("xq_look", default=None)
 
@@ -167,15 +173,20 @@ class Findings:
         """Return a message for each missing thing that the queue needs; empty if it is installed. Fast."""
         return self.missing_columns() or self.missing_objects()
 
-    def is_unchanged(self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None) -> bool:
+    def is_unchanged(
+        self, records: list[Row] | None = None, schemas: dict[str, Any] | None = None, puts: bool = False
+    ) -> bool:
         """Return whether the record equals this definition and layout, and nothing can have been dropped. Fast.
 
-        `records`: what the query `installed` has found. `schemas`: what queues that look together have found.
+        `records`: what the query `installed` has found. `schemas`: what queues that look together have found. `puts`:
+        whether only puts follow, which go on beside a newer definition.
         """
         with self.store.bookkeeping():
             found = self.store.execute(self.dialect.records.installed) if records is None else records
             if self._schema({} if schemas is None else schemas) != self._seen_schema:
                 return False
+        if puts and found == self.puts_beside:
+            return True
         return found == [(self.dialect.layout, self.fingerprint)] or not self._differences(found)
 
     def _schema(self, known: dict[str, Any]) -> Any:
@@ -224,8 +235,10 @@ class Findings:
                     return None
                 missing, older = self._lost() + missing, self.older()
                 lacks_history = self._lacks_history(self.existing())
+                self.puts_beside = self._same_puts() if older else None
+                self._seen_schema = schema if self.puts_beside else None
         deployed = "end this process, or start the newer program in its place (docs/howto/deploy.md): it is older, as "
-        advice = f"{deployed}{older}" if older else self.store.installs
+        advice = f"{deployed}{older}{GOES_ON * bool(self.puts_beside)}" if older else self.store.installs
         return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
 
     def older(self) -> str:
@@ -244,6 +257,14 @@ class Findings:
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
                     return f"this definition was installed here before, and another one has replaced it ({at})"
         return ""
+
+    def _same_puts(self) -> list[Row] | None:
+        """Return the record if the installed definition puts the rows that this one puts, by the same calls."""
+        here, records = json.loads(self.fingerprint)[PUTS], self._records() or []
+        for version, there in records:
+            alike = version == self.dialect.layout and here.items() <= json.loads(there).get(PUTS, {}).items()
+            return records if alike and not self.missing_own() else None
+        return None
 
     def _is_made_anew(self) -> bool:
         existing = self.existing()
@@ -328,7 +349,7 @@ class Findings:
     def differences(self, there: Mapping[str, Any]) -> list[str]:
         """Return a message for each difference between another structure and this one; empty if they are equal."""
         here = json.loads(self.fingerprint)
-        if {**there, OWN: None, DURATIONS: None} == {**here, OWN: None, DURATIONS: None}:
+        if {**there, **UNCOMPARED} == {**here, **UNCOMPARED}:
             return []
         features, roles, statuses = (
             [
@@ -345,7 +366,7 @@ class Findings:
         if there.get("transitions") != here["transitions"] and not features and not roles:
             on = ", ".join(here["features"])
             features = [f"its transitions are others there than here, where its features are {on}"]
-        known = {"features", OWN, DURATIONS, "roles", "transitions", "statuses", "states"}
+        known = {"features", *UNCOMPARED, "roles", "transitions", "statuses", "states"}
         others = [
             f"its {name} are {there.get(name)!r} there and {here.get(name)!r} here"
             for name in sorted({*there, *here} - known)
@@ -362,6 +383,8 @@ class Findings:
         missing = self.missing()
         unfit = self.installer.unfit(self.store) or self.hidden()
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
+        if missing and (older := self.older()):
+            missing = [f"this process is older, as {older}{GOES_ON * bool(self._same_puts())}", *missing]
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy

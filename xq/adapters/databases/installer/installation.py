@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from xq.adapters.databases.installer.findings import DURATIONS, Findings
+from xq.adapters.databases.installer.findings import DURATIONS, PUTS, Findings
 from xq.adapters.databases.installer.online import MANY, Installing
 from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
@@ -112,7 +112,8 @@ class Installation(Findings):
         self.check_statuses()
         self.installer.prepare(self.store)
         if self.is_whole():
-            if self._recorded().get(DURATIONS) == json.loads(self.fingerprint)[DURATIONS]:
+            there, here = self._recorded(), json.loads(self.fingerprint)
+            if all(there.get(part) == here[part] for part in (DURATIONS, PUTS)):
                 return
             with self.installer.installing(self.store):
                 if self.is_whole():  # else another process has uninstalled it since
