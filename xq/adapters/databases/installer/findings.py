@@ -384,7 +384,7 @@ class Findings:
         unfit = self.installer.unfit(self.store) or self.hidden()
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
         if missing and (older := self.older()):
-            missing = [f"this process is older, as {older}{GOES_ON * bool(self._same_puts())}", *missing]
+            yield [f"this process is older, as {older}{GOES_ON * bool(self._same_puts())}"], "start the newer program"
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy
