@@ -11,12 +11,13 @@ from collections import Counter
 import pytest
 
 from tests.conftest import SERVERS
-from tests.steps import elsewhere, isolate
+from tests.steps import elsewhere, isolate, next_release
 from tests.support.trips import (
     awaited_ack,
     counter_of,
     guarded,
     idle,
+    late,
     many,
     measured,
     minute,
@@ -128,6 +129,24 @@ def test_each_path_sends_what_the_table_says(shared_db, request, monkeypatch):
         for name, queue in of_peewee(shared_db).items()
     }
     assert table(found) == EXPECTED[request.node.callspec.params["shared_db"]].strip("\n")
+
+
+@pytest.mark.parametrize("shared_db", [*EXPECTED], indirect=True)
+def test_a_put_beside_a_newer_definition_sends_what_one_beside_its_own_sends(shared_db, monkeypatch):
+    shared_db.close()
+    counter, queue = counter_of(monkeypatch), of_peewee(shared_db)["a table"]
+
+    def sent():
+        put = late(queue).put
+        with counter.counting() as trips:
+            put({})
+        return str(trips)
+
+    queue.put({})
+    beside_its_own = sent()
+    next_release(queue.model, features={**queue.parts.definition.features, "max_takes": {"n": 3, "to": "X"}}).install()
+    sent()  # it looks what the newer definition is
+    assert [sent(), sent()] == [beside_its_own] * 2
 
 
 LISTS = """

@@ -13,6 +13,7 @@ from sqlalchemy import orm
 from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 from tests.contract.test_otel import Traced
 from tests.sqlalchemy.maker import engine_of as engine
+from tests.steps import a_second_passes
 from xq.adapters.sqlalchemy import upgrade
 from xq.testing import Clock
 
@@ -407,3 +408,27 @@ def test_merge_of_an_instance_whose_row_is_gone_is_refused(desk, session):
     orders.ack(stale)
     with pytest.raises(xq.NotFound, match="put\\(\\) puts a new one"):
         session.merge(stale)
+
+
+def test_a_session_of_an_older_process_goes_on_to_add_and_put_orders(desk, session, shared_db, monkeypatch):
+    orders = desk.queue(keep=True, delayed=True, unique=True, roles={"unique": "number"})
+    newer = Desk(shared_db)
+    newer.queue(**KEEPS, unique=True, max_takes=3, roles={"unique": "number"})
+    a_second_passes(monkeypatch)
+    session.add(desk.Order(state="open", number="one"))
+    session.commit()
+    orders.put(desk.Order(number="two"), on=session)
+    session.commit()
+    session.add(desk.Order(state="open", number="two"))
+    with pytest.raises(xq.Duplicate):
+        session.commit()
+    session.rollback()
+    with pytest.raises(xq.NotInstalled, match="its puts go on"):
+        orders.take()
+    third = Desk(shared_db)
+    third.queue(**KEEPS, roles={"unique": "number"})
+    a_second_passes(monkeypatch)
+    session.add(desk.Order(state="open", number="three"))
+    with pytest.raises(xq.NotInstalled):
+        session.commit()
+    assert (third.orders.stats().counts["R"], third.orders.check()) == (2, [])

@@ -218,7 +218,7 @@ def calls(queue: Any) -> dict[str, Callable[[], Callable[[], object]]]:
 
 def late(queue: Any) -> Any:
     """A queue whose installation was looked at more than a second ago."""
-    queue.parts.executor.open().installation.review_at = 0.0
+    queue.parts.inserts.executor.open().installation.review_at = 0.0
     return queue
 
 

@@ -104,6 +104,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {  # what both r
     "a lifetime without a default": ({}, {"lifetime": True}, True),
     "a limit, and a state that it counts": ({"limit": 50}, {"limit": 50, "buried": True}, False),
     "a unique value, and states without it": ({"unique": True}, {"unique": True, "buried": True, "keep": True}, True),
+    "a unique value, and a state with it": ({"unique": True, "delayed": None}, {"unique": True}, False),
     "a unique value in more states": ({"unique": True, "buried": True}, {"unique": "WRTB", "buried": True}, False),
     "less that no put writes": ({"buried": True, "keep": True, "ttr": 60}, {"delayed": True}, True),
     "no delayed": ({"keep": True}, {"keep": True, "delayed": None}, False),
@@ -138,7 +139,8 @@ def test_an_older_process_says_once_that_it_is_one(make, monkeypatch, caplog):
             Old.take()
         a_second_passes(monkeypatch)
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "this process is of an older definition" in line and "'keep' is on there and off here" in line
+    assert "this process is of an older definition" in line
+    assert "'keep' is on there and off here" in line
     assert [("its puts go on" in each, "older" in each) for each in Old.xq.check()] == [(True, True), (False, False)]
     assert [("its puts go on" in what, do) for what, do in Old.xq.doctor()] == [(True, "start the newer program")]
     assert New.xq.check() == []
