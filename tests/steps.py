@@ -24,6 +24,7 @@ from pymysql.constants import CLIENT
 import xq
 from tests.factories import task
 from tests.timing import in_sequence, timed
+from xq.core import time as clocks
 from xq.upgrading.build import build
 from xq.upgrading.verbs import VERBS
 
@@ -54,8 +55,8 @@ def eventually(condition: Callable[[], Any], within: float = STUCK) -> Any:
 
 def a_second_passes(patch: pytest.MonkeyPatch) -> None:
     """Set the monotonic clock, by which xq looks at an installation once a second."""
-    now = time.monotonic
-    patch.setattr("xq.core.time.monotonic", lambda: now() + 2)
+    now = clocks.monotonic
+    patch.setattr(clocks, "monotonic", lambda: now() + 2)
 
 
 def install_anew(Task: Any, features: Mapping[str, Any], **options: Any) -> None:

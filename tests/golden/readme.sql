@@ -117,15 +117,17 @@ UPDATE "page_xq_wait"
 END;
 
 -- install: record
-DELETE FROM xq_generation
-    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
-    WHERE name = 'page');
-
--- install: record
 INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
     WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_queue
-    WHERE name = 'page';
+    WHERE name = 'page' AND (version, fingerprint) NOT IN (SELECT version, definition FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition');
+
+-- install: record
+UPDATE xq_generation
+    SET at_us = CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER)
+    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
 
 -- install: record
 DELETE FROM xq_queue

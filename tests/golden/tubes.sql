@@ -191,15 +191,17 @@ UPDATE "mail_xq_count"
 END;
 
 -- install: record
-DELETE FROM xq_generation
-    WHERE queue = 'mail' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
-    WHERE name = 'mail');
-
--- install: record
 INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
     WHERE queue = 'mail' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER) FROM xq_queue
-    WHERE name = 'mail';
+    WHERE name = 'mail' AND (version, fingerprint) NOT IN (SELECT version, definition FROM xq_generation
+    WHERE queue = 'mail' AND kind = 'definition');
+
+-- install: record
+UPDATE xq_generation
+    SET at_us = CAST(ROUND(COALESCE(:now, (julianday('now') - 2440587.5) * 86400.0) * 1000000.0) AS INTEGER)
+    WHERE queue = 'mail' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'mail');
 
 -- install: record
 DELETE FROM xq_queue

@@ -541,6 +541,7 @@ class OrmModel(ABC, Generic[M]):
     key: tuple[str, ...]
     installs = merged = ""
     downgrades = "run xq install --downgrade, or call install(downgrade=True)"
+    forwards = "run xq install, or call install(forward=True)"
     unit: Unit | None = None
 
     @cached_property

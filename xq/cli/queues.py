@@ -180,7 +180,7 @@ def install(
     views: o.Views = False,
 ) -> Answer:
     """Create what the queue lacks in the database."""
-    if steps := queue.install(online=online, plan=plan, downgrade=downgrade, views=views):
+    if steps := queue.install(online=online, plan=plan, downgrade=downgrade, forward=True, views=views):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 

@@ -457,6 +457,7 @@ class TaskModel(Protocol[T]):
     key: tuple[str, ...]
     installs: str  # how the latter does, where the table is there; "" for by Queue.install()
     downgrades: str  # how an older definition comes back
+    forwards: str  # how one that a downgrade has withdrawn does
     merged: str  # in a migration: what to do where one of another branch has added what its definition lacks
     needed: Mapping[str, str]  # by role, what fields the ORM has for it
 

@@ -352,5 +352,5 @@ class Puts(Executor):
         self.queue.unbind()
         if self._logged != installation.puts_beside:
             self._logged = installation.puts_beside
-            log.warning("the queue %s: this process is of an older definition: %s", self.store.name, lacking)
+            log.warning("puts into %s go on beside another definition: %s", self.store.name, lacking)
         return True

@@ -197,9 +197,9 @@ class Doctor(Inspection):
         """Return each problem with its remedy. It reads the whole table."""
         binding = self.executor.open(installed=False)
         if lacking := binding.installation.not_installed():
-            older = binding.installation.older()
-            first = "mend the column, then " * bool(binding.installation.missing_columns())
-            yield Finding(str(lacking), "start the newer program" if older else f"{first}xq install {self.target}")
+            here, replaced = binding.installation, binding.installation.replaced()
+            first = "mend the column, then " * bool(here.missing_columns())
+            yield Finding(str(lacking), here.instead(replaced) if replaced else f"{first}xq install {self.target}")
             return
         for lines, remedy in retried(self.executor.store, lambda: [*binding.installation.problems()]):
             yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)

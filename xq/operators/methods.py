@@ -222,6 +222,7 @@ class Operators(Generic[T]):
         lock_timeout: float | timedelta = 1,
         plan: bool = False,
         downgrade: bool = False,
+        forward: bool = False,
         views: bool = False,
     ) -> str | None:
         """Create what the queue needs in the database; does nothing if it is there. Sets SQLite files to WAL.
@@ -232,7 +233,9 @@ class Operators(Generic[T]):
         the status column refuses a status (a CHECK, a length).
 
         A definition or xq version that was installed and has been replaced since is older: its install() raises
-        ConfigurationError. With `downgrade` it becomes the newest, and so do its schedules when its workers start.
+        ConfigurationError. `downgrade` goes back to it, and to its schedules when its workers start; what it replaces is
+        withdrawn. Install() of a withdrawn definition raises ConfigurationError, too, unless `forward`: for the script
+        of a deploy, not for each start. `xq install` and Django's `migrate` go forward by themselves.
 
         With `online`, the table's writers go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation
@@ -249,10 +252,11 @@ class Operators(Generic[T]):
         installation = self.parts.executor.installation
         if plan:
             with installation.making_views(views):
-                return installation.plan(online)
+                return installation.plan(online, downgrade, forward)
         with self.parts.store.on_one_connection():
             retried(
-                self.parts.store, lambda: installation.install(drop_history, online, seconds or 0, downgrade, views)
+                self.parts.store,
+                lambda: installation.install(drop_history, online, seconds or 0, downgrade, views, forward),
             )
         if downgrade:
             retried(self.parts.store, lambda: self.parts.store.execute(installation.dialect.records.forget_schedules))

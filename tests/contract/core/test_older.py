@@ -139,7 +139,7 @@ def test_an_older_process_says_once_that_it_is_one(make, monkeypatch, caplog):
             Old.take()
         a_second_passes(monkeypatch)
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "this process is of an older definition" in line
+    assert "it is older, as this definition was installed here before" in line
     assert "'keep' is on there and off here" in line
     assert [("its puts go on" in each, "older" in each) for each in Old.xq.check()] == [(True, True), (False, False)]
     assert [("its puts go on" in what, do) for what, do in Old.xq.doctor()] == [(True, "start the newer program")]
@@ -191,3 +191,55 @@ def test_an_installation_of_an_earlier_version_of_xq_does_not_say_what_its_puts_
     assert New.xq.check() == []
     New.xq.install()
     assert Old.put({}).status == "R"
+
+
+# back and forward again
+
+
+def test_a_release_that_was_rolled_back_comes_again_by_a_deploy_and_not_by_a_start(make, monkeypatch):
+    features = [{"keep": True}, {"keep": True, "ttr": 60}, {"keep": True, "ttr": 60, "guard": True}]
+    A, B, C = (release(make, each) for each in features)
+    make.create(A)
+
+    def standing(Task: Any) -> str:
+        """What a process that puts, takes and starts again hears of its definition."""
+        a_second_passes(monkeypatch)
+        Task.put({})
+        try:
+            taken = Task.take()
+        except xq.NotInstalled as error:
+            (why,) = re.findall(r"\): it is (\w+), as", str(error))
+            with pytest.raises(xq.ConfigurationError, match=f"it is {why}, as"):
+                Task.xq.install()
+            assert ("It is refused" in Task.xq.install(plan=True, forward=True)) == (why == "older")
+            return why
+        Task.xq.install()
+        return "installed" if taken.ack().status == "D" else ""
+
+    def all_standing() -> str:
+        return " ".join(map(standing, (A, B, C)[: 2 + known_c]))
+
+    known_c = False
+    B.xq.install()
+    for forward in ({"forward": True}, {"downgrade": True}):  # A, B, A, B, A, B
+        assert all_standing() == "older installed"
+        for options in ({}, {"forward": True}):
+            with pytest.raises(xq.ConfigurationError, match="it is older"):
+                A.xq.install(**options)
+        A.xq.install(downgrade=True)
+        assert all_standing() == "installed withdrawn"
+        B.xq.install(**forward)
+    known_c = True
+    C.xq.install()
+    assert all_standing() == "older older installed"
+    A.xq.install(downgrade=True)
+    assert all_standing() == "installed withdrawn withdrawn"
+    C.xq.install(forward=True)
+    assert all_standing() == "older older installed"
+    A.xq.install(downgrade=True)
+    B.xq.install(forward=True)
+    assert all_standing() == "older installed withdrawn"
+    Other = release(make, {"keep": True, "groups": True})
+    Other.xq.install()  # another way from there
+    assert all_standing() == "older older older"
+    assert Other.xq.check() == []

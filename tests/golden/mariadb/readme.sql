@@ -136,15 +136,17 @@ END IF;
 END;
 
 -- install: record
-DELETE FROM xq_generation
-    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
-    WHERE name = 'page');
-
--- install: record
 INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
     WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED) FROM xq_queue
-    WHERE name = 'page';
+    WHERE name = 'page' AND (version, fingerprint) NOT IN (SELECT version, CONVERT(definition USING utf8mb4) COLLATE utf8mb4_nopad_bin FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition');
+
+-- install: record
+UPDATE xq_generation
+    SET at_us = CAST(ROUND(COALESCE(:now, (@@timestamp * 1e0)) * 1000000) AS SIGNED)
+    WHERE queue = 'page' AND kind = 'definition' AND (version, CONVERT(definition USING utf8mb4) COLLATE utf8mb4_nopad_bin) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
 
 -- install: record
 DELETE FROM xq_queue

@@ -194,15 +194,17 @@ CREATE TRIGGER "page_xq_update" AFTER UPDATE ON "page" FOR EACH ROW WHEN (OLD."s
 END $xqxx$;
 
 -- install: record
-DELETE FROM xq_generation
-    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
-    WHERE name = 'page');
-
--- install: record
 INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
     WHERE queue = 'page' AND kind = 'definition'), version, fingerprint, CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint) FROM xq_queue
-    WHERE name = 'page';
+    WHERE name = 'page' AND (version, fingerprint) NOT IN (SELECT version, definition FROM xq_generation
+    WHERE queue = 'page' AND kind = 'definition');
+
+-- install: record
+UPDATE xq_generation
+    SET at_us = CAST(ROUND(COALESCE(CAST(:now AS float8), CAST(extract(epoch FROM statement_timestamp()) AS float8)) * 1000000) AS bigint)
+    WHERE queue = 'page' AND kind = 'definition' AND (version, definition) = (SELECT version, fingerprint FROM xq_queue
+    WHERE name = 'page');
 
 -- install: record
 DELETE FROM xq_queue

@@ -18,8 +18,9 @@ class Records:
     installed = Sql()
     generations = Sql()
     objects = Sql()
-    forget_noted = Sql()
     note_installed = Sql()
+    note_replaced = Sql()
+    note_durations = Sql()
     note_schedules = Sql()
     forget_schedules = Sql()
     forget = Sql()
@@ -80,6 +81,7 @@ class Records:
             **terms.shared.holes,
             "queue": terms.literal(terms.source_name),
             "waits": terms.waits,
+            "exact_definition": terms.exact_text("definition"),
             "parts": ", ".join(parts),
             "values": ", ".join(f":{part}" for part in parts),
             "this_key": " AND ".join(f"{part} = :{part}" for part in parts),
@@ -93,10 +95,10 @@ class Records:
         return filled_in(texts(TEXTS)[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        """Return SQL that records this queue as installed, in place of an earlier record, and as the newest."""
+        """Return SQL that records this queue as installed, in place of an earlier record, and as the newest if it is new."""
         values = {"version": self.terms.literal(version), "fingerprint": self.terms.in_any_mode(fingerprint)}
-        noted = self.forget_noted, self.note_installed  # also of the earlier one, which may not be noted yet
-        return *noted, self.forget, self.text("recorded", **values), *noted
+        earlier = self.note_installed, self.note_replaced  # it may not be noted yet
+        return *earlier, self.forget, self.text("recorded", **values), self.note_installed
 
     @property
     def forget_all(self) -> dict[str, str]:

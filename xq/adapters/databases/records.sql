@@ -2,8 +2,8 @@ The texts about what one queue has in xq's own tables, for every database. {queu
 other words are those of shared.sql.
 
 xq_queue has the installed queues, xq_object what install() has made, xq_pause the paused queues (whole = 1, tube ''),
-tubes and groups (whole = 2), xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions and the sets of
-schedules that were the newest of their queue in turn. {waits} is the queue's table of the callers that wait for a task.
+tubes and groups (whole = 2), xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions of a queue in
+the order of their first installation, and the sets of schedules that were the newest in turn. {waits} is the queue's table of the callers that wait for a task.
 
 --: installed
 -- The layout and the fingerprint of this queue, if it is installed.
@@ -18,19 +18,25 @@ INSERT INTO xq_queue (name, version, fingerprint) VALUES ({queue}, {version}, {f
 DELETE FROM xq_queue WHERE name = {queue}
 
 --: generations
--- What was the newest of a kind in turn, the last one now: the text, the layout, and the microseconds of its end.
-SELECT definition, version, at_us FROM xq_generation WHERE queue = {queue} AND kind = :kind ORDER BY generation
-
---: forget_noted
--- Forget where the installed definition stands among those that were the newest in turn.
-DELETE FROM xq_generation WHERE queue = {queue} AND kind = 'definition'
-    AND (version, definition) = (SELECT version, fingerprint FROM xq_queue WHERE name = {queue})
+-- What was new of a kind in turn: the text, the layout, its place, and the microseconds when another one replaced it.
+SELECT definition, version, generation, at_us FROM xq_generation WHERE queue = {queue} AND kind = :kind ORDER BY generation
 
 --: note_installed
--- Note the installed definition as the newest.
+-- Note the installed definition as the newest, unless it was installed before: a downgrade leaves it in its place.
 INSERT INTO xq_generation (queue, kind, generation, version, definition, at_us)
     SELECT name, 'definition', (SELECT COALESCE(MAX(generation), 0) + 1 FROM xq_generation
         WHERE queue = {queue} AND kind = 'definition'), version, fingerprint, {now_us} FROM xq_queue WHERE name = {queue}
+        AND (version, fingerprint) NOT IN (SELECT version, {exact_definition} FROM xq_generation
+            WHERE queue = {queue} AND kind = 'definition')
+
+--: note_replaced
+-- Note when the installed definition is replaced.
+UPDATE xq_generation SET at_us = {now_us} WHERE queue = {queue} AND kind = 'definition'
+    AND (version, {exact_definition}) = (SELECT version, fingerprint FROM xq_queue WHERE name = {queue})
+
+--: note_durations
+-- Note a definition with other durations in the place of what it had before.
+UPDATE xq_generation SET definition = :definition WHERE queue = {queue} AND kind = 'definition' AND generation = :generation
 
 --: note_schedules
 -- Note a set of declared schedules as the newest. Another process may have, at this moment.

@@ -19,7 +19,7 @@ SETTINGS = "xq_setting"  # the settings of `configure`
 QUEUES = "xq_queue"  # the installed queues and their configurations
 PAUSES = "xq_pause"  # the paused queues (whole = 1, tube ''), tubes (0) and groups (2)
 SCHEDULES = "xq_schedule"  # the schedules of all queues
-GENERATIONS = "xq_generation"  # the definitions, and the sets of schedules, that were the newest of a queue in turn
+GENERATIONS = "xq_generation"  # a queue's definitions, first installed in this order, and its sets of schedules
 OBJECTS = "xq_object"  # what install() has made for each queue, and the hash of each index and trigger
 SLOTS = "xq_slot"  # the slots of xq.Concurrency, by name and number, and the session that each belongs to
 LEASES = "xq_lease"  # on a server, the tokens whose ttr does not pass before a time

@@ -51,10 +51,10 @@ def after_migrate(
         if queue is None or (here := queue.parts.executor.installation).missing_columns():
             continue
         if any(planned):  # the program goes back
-            here.forget_generations()
+            here.forget_schedules()
         if (missing := here.missing()) and verbosity:
             (stdout or sys.stdout).write(f"  Installing the queue {queue.model._meta.label} ({missing[0]})\n")
-        may_go_back = _is_of_a_test(connections[using])  # another branch's may be there
+        may_go_back = _is_of_a_test(connections[using]) or any(planned)  # another branch's may be there
         # an old host has no migration to apply
         install(queue, using, False, may_go_back or bool(planned and defined is None))
         if flushed:

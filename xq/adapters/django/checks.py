@@ -127,11 +127,11 @@ def _missing(queue: Queue[Any], alias: str) -> Iterator[checks.CheckMessage]:
     for refused in here.refused_words():
         yield checks.Warning(refused, hint=here.remedy, obj=queue.model, id="xq.W009")
     if missing := here.missing():
-        older = here.older()
+        replaced = here.replaced()
         # A warning: an error would prevent migrate from fixing it.
         yield checks.Warning(
             f"{meta.label} is not installed in the database {alias!r} as it is defined: {'; '.join(missing)}",
-            hint=f"This program is older, as {older}: start the newer one in its place" if older else CHANGED,
+            hint=f"This program is {replaced.why}: {here.instead(replaced)}" if replaced else CHANGED,
             obj=queue.model,
             id="xq.W003",
         )

@@ -234,7 +234,7 @@ def install(queue: Queue[Any], using: str, online: bool, downgrade: bool) -> Non
     before = here.installed_words()
     is_changed = bool(online and before and here.missing())
     with here.change_online(downgrade) if is_changed else nullcontext():
-        queue.install(online=online and not is_changed, downgrade=downgrade)
+        queue.install(online=online and not is_changed, downgrade=downgrade, forward=True)
     words = {state: word for state, word in here.dialect.words.items() if word not in before.values()}
     counts = {state: n for state, n in queue.stats().counts.items() if n and state in words}
     if counts:

@@ -126,6 +126,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
                 "from an abstract model, or refer to the other one by a OneToOneField"
             )
         DjangoConnections.__init__(self, model.__name__, model, using)
+        self.forwards = "run manage.py migrate with it"
         self.downgrades = f"run manage.py xq install {meta.label} --downgrade with it"
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from xq.adapters.databases.dialect import Dialect
 from xq.adapters.databases.shared import OBJECTS
@@ -25,10 +25,17 @@ OWN: Final = "own"
 DURATIONS: Final = "durations"  # the part with the features' durations, for programs that have no definition
 PUTS: Final = "puts"  # the part with digests of what puts write, by their options (xq.core.compile.puts)
 UNCOMPARED: Final = {OWN: None, DURATIONS: None, PUTS: None}
-GOES_ON: Final = "; its puts go on meanwhile, since they write what the newer program's do"
+GOES_ON: Final = "; its puts go on meanwhile, since they write what those of the installed definition write"
 
 # What no column name in a CHECK is: texts and PostgreSQL's types.
 NO_COLUMN: Final = re.compile(r"'[^']*'|::\w+")
+
+
+class Replaced(NamedTuple):
+    """Another definition is installed than this one, which may not replace it by itself."""
+
+    why: str  # "older, as ..." or "withdrawn, as ..."
+    is_withdrawn: bool = False  # a downgrade has replaced it
 
 
 class Findings:
@@ -233,30 +240,48 @@ class Findings:
                 if not missing:
                     self._seen_schema = schema
                     return None
-                missing, older = self._lost() + missing, self.older()
+                missing, replaced = self._lost() + missing, self.replaced()
                 lacks_history = self._lacks_history(self.existing())
-                self.puts_beside = self._same_puts() if older else None
+                self.puts_beside = self._same_puts() if replaced else None
                 self._seen_schema = schema if self.puts_beside else None
-        deployed = "end this process, or start the newer program in its place (docs/howto/deploy.md): it is older, as "
-        advice = f"{deployed}{older}{GOES_ON * bool(self.puts_beside)}" if older else self.store.installs
-        return NotInstalled(self.store.name, missing, self._keeps_history() if lacks_history and not older else advice)
+        advice = self._keeps_history() if lacks_history else self.store.installs
+        if replaced:
+            goes_on = GOES_ON * bool(self.puts_beside)
+            advice = (
+                f"end this process, or {self.instead(replaced)} (docs/howto/deploy.md): it is {replaced.why}{goes_on}"
+            )
+        return NotInstalled(self.store.name, missing, advice)
 
-    def older(self) -> str:
-        """Return why the installed definition or version is newer than this one, as a clause; "" if it is not."""
+    def instead(self, replaced: Replaced) -> str:
+        """Return what to do where this definition is replaced."""
+        forward = f"start the older program, or, to go forward to this one again, {self.store.forwards}"
+        return forward if replaced.is_withdrawn else "start the newer program"
+
+    def replaced(self) -> Replaced | None:
+        """Return why the installed definition or version counts as newer than this one; None if it does not."""
         mine = self.dialect.layout
         for version, there in self._records() or ():
             if int(version) > int(mine):
-                return f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
+                newer = f"a newer version of xq has installed the queue (layout {version}, this is {mine})"
+                return Replaced(f"older, as {newer}")
             changed, rows = self._is_unlike(there), list[Row]()
             if changed or version != mine:
                 rows = self._generations()
-            if rows and (tuple(rows[-1][:2]) != (there, version) or self._is_made_anew()):
-                return ""  # a version of xq that notes no generations has installed it since, or the table was dropped
-            for definition, layout, at_us in rows:
+            places = {(definition, layout): place for definition, layout, place, _ in rows}
+            if (there, version) not in places or self._is_made_anew():
+                return (
+                    None  # a version of xq that notes no generations has installed it since, or the table was dropped
+                )
+            for definition, layout, place, at_us in reversed(rows):
                 if not self._is_unlike(definition) and (changed or layout == mine):
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
-                    return f"this definition was installed here before, and another one has replaced it ({at})"
-        return ""
+                    if place > places[there, version]:
+                        return Replaced(
+                            f"withdrawn, as a downgrade has replaced this definition by an older one ({at})", True
+                        )
+                    before = "this definition was installed here before, and another one has replaced it"
+                    return Replaced(f"older, as {before} ({at})")
+        return None
 
     def _same_puts(self) -> list[Row] | None:
         """Return the record if the installed definition puts the rows that this one puts, by the same calls."""
@@ -383,8 +408,9 @@ class Findings:
         missing = self.missing()
         unfit = self.installer.unfit(self.store) or self.hidden()
         columns = not self.missing_columns() and (self.dialect.is_local or not unfit)  # else as in install()
-        if missing and (older := self.older()):
-            yield [f"this process is older, as {older}{GOES_ON * bool(self._same_puts())}"], "start the newer program"
+        if missing and (replaced := self.replaced()):
+            told = f"this process is {replaced.why}{GOES_ON * bool(self._same_puts())}"
+            yield [told], self.instead(replaced)
         yield missing, "xq install TARGET"
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy

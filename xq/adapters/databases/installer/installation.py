@@ -80,19 +80,20 @@ class Installation(Findings):
         lock_timeout: float = 1,
         downgrade: bool = False,
         views: bool = False,
+        forward: bool = False,
     ) -> None:
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
         Raises ConfigurationError if the rows or the recorded definition do not fit, or if there is a history with rows
-        that this definition lacks, unless `drop_history`, or if it is older, unless `downgrade`; NotInstalled without
-        the table. With `online` it runs beside writers. None waits for longer than `lock_timeout` seconds.
+        that this definition lacks, unless `drop_history`, or if it is older, unless `downgrade`, or withdrawn, unless also `forward`;
+        NotInstalled without the table. With `online` it runs beside writers. None waits for longer than `lock_timeout` seconds.
         """
         if online and drop_history:
             raise ConfigurationError("install(online=True) has no drop_history=: leave one of them out")
         if online and self.store.in_transaction():
             raise InTransaction("install(online=True)", ", or leave online= out")
         with self.making_views(views):
-            self._install(drop_history, online, lock_timeout, downgrade)
+            self._install(drop_history, online, lock_timeout, downgrade, forward)
 
     @contextmanager
     def making_views(self, wanted: bool) -> Iterator[None]:
@@ -106,7 +107,7 @@ class Installation(Findings):
         finally:
             self.makes_views = False
 
-    def _install(self, drop_history: bool, online: bool, lock_timeout: float, downgrade: bool) -> None:
+    def _install(self, drop_history: bool, online: bool, lock_timeout: float, downgrade: bool, forward: bool) -> None:
         self._check_table()
         self.installer.refuse(self.store)  # first: an enum cannot even be compared with a status that it lacks
         self.check_statuses()
@@ -135,7 +136,7 @@ class Installation(Findings):
                 if self.is_whole():  # another process was faster
                     return
                 with self.one_look():
-                    self.admit(drop_history, downgrade)
+                    self.admit(drop_history, downgrade, forward)
                     is_new = not self._recorded()
                 self.create()
                 self._warn(is_new)
@@ -160,7 +161,7 @@ class Installation(Findings):
         An error, also of the block, removes them: a unique one would refuse rows of the program that goes on.
         Raises what install() raises; it does nothing on MariaDB.
         """
-        self.refuse_all(downgrade=downgrade)
+        self.refuse_all(downgrade=downgrade, forward=True)
         there, left = self.existing(), [*Installing(self, True, self._count).left()]
         steps = [step for step in left if step.kind == "index" and step.makes[0].name not in there]
         steps, is_noted = steps if self.installer.transactional_ddl else [], self._made() is not None
@@ -176,33 +177,33 @@ class Installation(Findings):
                     self.store.execute(step.undo)
                 raise
 
-    def plan(self, online: bool) -> str:
+    def plan(self, online: bool, downgrade: bool = False, forward: bool = False) -> str:
         """Return the steps that install() would run, as text. Raises as `install` does without a table."""
         self._check_table()
         self.installer.refuse(self.store)
         steps = Installing(self, online and not self.dialect.is_local, self._count)
         try:
-            self.refuse_all(steps.online)
+            self.refuse_all(steps.online, downgrade, forward)
         except ConfigurationError as error:
             return f"{steps.plan()}\nIt is refused: {error}"
         return steps.plan()
 
-    def refuse_all(self, online: bool = False, downgrade: bool = False) -> None:
+    def refuse_all(self, online: bool = False, downgrade: bool = False, forward: bool = False) -> None:
         """Raise ConfigurationError for all that install() refuses before it changes anything."""
         self._refuse_user()
-        self._refuse_definition(online, downgrade)
+        self._refuse_definition(online, downgrade, forward)
 
     def _refuse_user(self) -> None:
         if denied := self.installer.denied(self.store):
             raise ConfigurationError(f"{self.store.name} cannot be installed: {denied}")
 
-    def _refuse_definition(self, online: bool = False, downgrade: bool = False) -> None:
+    def _refuse_definition(self, online: bool = False, downgrade: bool = False, forward: bool = False) -> None:
         self.check_statuses()
         self.refuse()
         if online:
             self._refuse_online()
         else:
-            self.admit(downgrade=downgrade)
+            self.admit(downgrade=downgrade, forward=forward)
 
     def refuse_if_reached(self) -> list[str]:
         """Raise what install() raises, and return SQL that drops what an earlier definition had, or had otherwise.
@@ -221,12 +222,15 @@ class Installation(Findings):
                 raise
             return []
 
-    def admit(self, drop_history: bool = False, downgrade: bool = False) -> None:
+    def admit(self, drop_history: bool = False, downgrade: bool = False, forward: bool = False) -> None:
         """Raise ConfigurationError if this definition may not replace the installed one."""
-        if not downgrade and (older := self.older()):
+        replaced = None if downgrade else self.replaced()
+        if replaced and not (forward and replaced.is_withdrawn):
+            back = f"Install it from the newer program; or, to go back to this one, {self.store.downgrades}"
+            forth = f"A program that starts leaves it so: to go forward to it again, {self.store.forwards}"
             raise ConfigurationError(
-                f"{self.store.name} cannot be installed as this process defines it: {older}. Install it from the newer "
-                f"program; or, to go back to this one, {self.store.downgrades}"
+                f"{self.store.name} cannot be installed as this process defines it: it is {replaced.why}. "
+                f"{forth if replaced.is_withdrawn else back}"
             )
         refused = [*self._left_open(), *([] if drop_history else filter(None, [self._lost_history()]))]
         # All at once: else the application changes rows first, for an installation that is refused anyway.
@@ -360,13 +364,18 @@ class Installation(Findings):
 
     def record(self) -> None:
         """Record this definition as installed."""
+        noted = [(place, definition, layout) for definition, layout, place, _ in self._generations()]
+        mine = [each for each in noted if each[2] == self.dialect.layout and not self._is_unlike(each[1])]
+        if mine and all(definition != self.fingerprint for _, definition, _ in mine):
+            values = {"definition": self.fingerprint, "generation": mine[-1][0]}
+            self.dialect.execute(self.store, self.dialect.records.note_durations, values)
         for sql in self._recording:
             self.dialect.execute(self.store, sql, self.values())
 
-    def forget_generations(self) -> None:
-        """Forget which definitions or schedule sets were the newest in turn: none is older any more."""
+    def forget_schedules(self) -> None:
+        """Forget which sets of schedules were the newest in turn: none is older any more."""
         if GENERATIONS in self.existing():
-            self.store.execute(self.dialect.records.forget_all[GENERATIONS])
+            self.store.execute(self.dialect.records.forget_schedules)
 
     def _count(self) -> None:
         self.recount()
