@@ -39,6 +39,7 @@ DEFINITION = """
 class Order("""
 NEW = OLD.replace('["draft", ', '["packing", "later", "draft", ').replace("\nclass Order(", DEFINITION)
 NEW = f"from xq.adapters.django import queue\n{NEW}"
+NEWER = NEW.replace('"guard": True', '"guard": True, "events": True, "max_takes": {"n": 3, "to": "X"}')
 JOBS = """
 from pathlib import Path
 from shop.models import Order
@@ -92,7 +93,8 @@ class Version:
 
 @pytest.fixture
 def versions(django_db, tmp_path):
-    found = [Version(tmp_path / "old", django_db, OLD), Version(tmp_path / "new", django_db, NEW, APP)]
+    texts = {"old": (OLD,), "new": (NEW, APP), "newer": (NEWER, APP)}
+    found = [Version(tmp_path / name, django_db, *given) for name, given in texts.items()]
     for version in found:
         version.serve()
     yield found
@@ -102,7 +104,7 @@ def versions(django_db, tmp_path):
 
 
 def test_a_rolling_deploy_ships_each_order_once_beside_an_old_process_that_goes_on(versions):
-    old, new = versions
+    old, new, _ = versions
 
     def order(version):
         customer = f"customer {len(customers)}"
@@ -144,3 +146,27 @@ def test_a_rolling_deploy_ships_each_order_once_beside_an_old_process_that_goes_
     assert sorted(shipped) == sorted([*customers, "put"])
     assert new.do("assert {*Order.objects.values_list('state', flat=True)} == {'shipped'}") == "done"
     assert new.do("assert Order.objects.get(note='by hand').customer == 'customer 0'") == "done"
+
+
+A_SECOND_PASSES = "from xq.core import time as clocks; clocks.monotonic = lambda now=clocks.monotonic: now() + 2"
+
+
+def test_processes_of_each_release_go_on_to_put_while_one_is_deployed_taken_back_and_deployed_again(versions):
+    _, new, newer = versions
+    assert new.do("call_command('makemigrations', 'shop'); call_command('migrate')") == "done"
+    shutil.copytree(new.migrations, newer.migrations, dirs_exist_ok=True)
+    assert newer.do("call_command('makemigrations', 'shop')") == "done"
+    for each in (new, newer):
+        each.do("Order.put({'customer': 'a'})")
+    back = ("xq", "install", "shop.Order", "--downgrade")
+    for version, command in ((newer, ["migrate"]), (new, back), (newer, ["xq", "install", "shop.Order"]), (new, back)):
+        assert version.start("-m", "django", *command).wait(STUCK) == 0
+        other = new if version is newer else newer
+        for each, took, installed in ((version, "done", "done"), (other, "NotInstalled", "ConfigurationError")):
+            assert each.do(A_SECOND_PASSES) == "done"
+            assert each.do("Order.put({'customer': 'b'})") == "done"
+            assert each.do("Order.take().ack()") == took
+            assert each.do("Order.xq.install()") == installed
+    assert new.start("-m", "django", "migrate").wait(STUCK) == 0
+    assert newer.start("-m", "django", "migrate").wait(STUCK) == 0
+    assert newer.do("assert Order.xq.check() == []") == "done"

@@ -322,6 +322,47 @@ def test_an_older_program_cannot_put_the_definition_of_the_day_back(app):
     assert f"{app.label}_order_xq_history" in of_xq()
 
 
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # as above
+@pytest.mark.parametrize("first", [begin, begin_undefined], ids=["definitions", "the definition of the day"])
+def test_migrate_goes_forward_again_to_a_release_that_xq_install_has_taken_back(app, first):
+    one, two = order(), order({**FIRST, "ttr": 60})
+    first(app, one)
+    app.models(two)
+    app.run("makemigrations", app.label)
+    app.migrate()
+    for _ in range(2):  # from the first to the second release, and back
+        app.models(one)
+        with pytest.raises(xq.NotInstalled, match="it is older"):
+            app.Order.take()
+        app.Order.xq.install(downgrade=True)
+        app.models(two)
+        app.Order.put({})
+        with pytest.raises(xq.NotInstalled, match="it is withdrawn"):
+            app.Order.take()
+        with pytest.raises(xq.ConfigurationError, match="it is withdrawn, as .* run manage.py migrate"):
+            app.Order.xq.install()
+        app.migrate()
+        assert app.Order.xq.check() == []
+        assert app.Order.take().kill()
+
+
+def test_a_process_of_a_release_whose_migration_is_undone_goes_on_to_put(app):
+    one, two = order(), order({**FIRST, "ttr": 60})
+    begin(app, one)
+    app.models(two)
+    app.run("makemigrations", app.label)
+    app.migrate()
+    app.migrate(app.written[-2])
+    app.Order.put({})
+    with pytest.raises(xq.NotInstalled, match="it is withdrawn"):
+        app.Order.take()
+    app.models(one)
+    assert app.Order.take()
+    app.models(two)
+    app.migrate()
+    assert app.Order.xq.check() == []
+
+
 def test_migrate_installs_no_queue_where_tasks_would_be_stranded(migrated):
     Order = migrated.Order
     Order.put({})

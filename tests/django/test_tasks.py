@@ -103,6 +103,20 @@ def test_a_task_adds_tasks_to_its_group(django_db):
     upgrade_for_this_database()
 
 
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)  # the others have names as Django's test databases
+def test_migrate_goes_forward_again_to_options_that_were_taken_back(django_db):
+    for then, migrates in ((False, True), (True, True), (False, False), (True, True)):
+        with backend(OPTIONS={"then": then}):
+            upgrade_for_this_database()
+            if migrates:
+                django_db.migrate("xq_tasks")
+            else:
+                Task.xq.install(downgrade=True)
+            assert Task.xq.check() == []
+            assert jobs.note.enqueue("a").id
+    upgrade_for_this_database()
+
+
 def test_a_group_needs_its_option(tasks):
     with pytest.raises(xq.ConfigurationError, match='"then": True in OPTIONS'), task_backends["default"].group("news"):
         pass

@@ -19,6 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tests.sqlalchemy.in_loop import ASYNCHRONOUS
 from tests.sqlalchemy.in_loop import engine as engine_in_loop
 from tests.sqlalchemy.maker import engine_of as engine
+from tests.steps import a_second_passes
 from xq.adapters.sqlalchemy import upgrade
 
 ENV = """
@@ -170,6 +171,28 @@ def test_a_change_is_a_revision_whose_way_back_installs_the_definition_before(pr
     command.downgrade(project.config, "base")
     project.migrate()  # what an old revision installs is as it was then
     assert project.models(MORE, SECOND).check() == []
+
+
+def test_a_change_that_was_taken_back_comes_again_and_puts_go_on_meanwhile(project, monkeypatch):
+    old, new = (project.models(FIELDS, features) for features in (FIRST, {**FIRST, "max_takes": 3}))
+    project.models(FIELDS, FIRST)
+    project.revise()
+    project.migrate()
+    project.models(FIELDS, {**FIRST, "max_takes": 3})
+    project.revise()
+    for _ in range(2):
+        project.migrate()
+        a_second_passes(monkeypatch)
+        assert (old.put({}).state, new.put({}).state, new.ack(new.take()).state) == ("R", "R", "D")
+        with pytest.raises(xq.NotInstalled, match="it is older"):
+            old.take()
+        command.downgrade(project.config, "-1")
+        a_second_passes(monkeypatch)
+        assert (old.put({}).state, old.ack(old.take()).state) == ("R", "D")
+        with pytest.raises(xq.NotInstalled, match="run alembic upgrade .*it is withdrawn"):
+            new.put({})  # whose column is gone
+        with pytest.raises(xq.ConfigurationError, match="it is withdrawn"):
+            new.install()
 
 
 def test_rows_that_become_tasks_by_a_change_are_counted(project):

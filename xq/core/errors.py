@@ -80,7 +80,8 @@ class NotInstalled(Error):
 
     The first call that needs the database raises it. Call `Page.xq.install()`, or run the migrations, before the
     program starts. If processes define the queue differently, give all of them the same definition, then install it.
-    `missing` lists what is missing or different; `Page.xq.check()` returns it as well.
+    A put of an older definition that writes what one of the installed definition writes does not raise it, see
+    docs/howto/deploy.md. `missing` lists what is missing or different; `Page.xq.check()` returns it as well.
     """
 
     def __init__(self, queue: str, missing: Iterable[str], advice: str = "") -> None:

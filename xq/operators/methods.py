@@ -233,9 +233,9 @@ class Operators(Generic[T]):
         the status column refuses a status (a CHECK, a length).
 
         A definition or xq version that was installed and has been replaced since is older: its install() raises
-        ConfigurationError. `downgrade` goes back to it, and to its schedules when its workers start; what it replaces is
-        withdrawn. Install() of a withdrawn definition raises ConfigurationError, too, unless `forward`: for the script
-        of a deploy, not for each start. `xq install` and Django's `migrate` go forward by themselves.
+        ConfigurationError. With `downgrade` it replaces the newer ones, which are withdrawn, and so do its schedules
+        when its workers start. With `forward` a withdrawn one is installed again: in the script of a deploy, not at
+        each start of a program. `xq install` and Django's `migrate` go forward by themselves.
 
         With `online`, the table's writers go on: on PostgreSQL and MariaDB each step waits for its lock for at most
         `lock_timeout` seconds (MariaDB: whole ones), pauses, and tries again without end. An interrupted installation

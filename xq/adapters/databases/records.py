@@ -95,7 +95,7 @@ class Records:
         return filled_in(texts(TEXTS)[name], (), holes)
 
     def record(self, version: str, fingerprint: str) -> tuple[str, ...]:
-        """Return SQL that records this queue as installed, in place of an earlier record, and as the newest if it is new."""
+        """Return SQL that records this queue as installed, in place of an earlier record; a new one as the newest."""
         values = {"version": self.terms.literal(version), "fingerprint": self.terms.in_any_mode(fingerprint)}
         earlier = self.note_installed, self.note_replaced  # it may not be noted yet
         return *earlier, self.forget, self.text("recorded", **values), self.note_installed

@@ -75,6 +75,7 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
 
     adds_columns = True
     offers: Collection[str] = ()
+    forwards = "run alembic upgrade or xq install with it, or call install(forward=True)"
     needed: Mapping[str, str] = {
         "runat": "a Double or BigInteger (seconds since 1970), or a DateTime (UTC; on PostgreSQL with timezone=True)",
     }

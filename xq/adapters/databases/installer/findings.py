@@ -285,9 +285,9 @@ class Findings:
 
     def _same_puts(self) -> list[Row] | None:
         """Return the record if the installed definition puts the rows that this one puts, by the same calls."""
-        here, records = json.loads(self.fingerprint)[PUTS], self._records() or []
+        here, records = json.loads(self.fingerprint).get(PUTS), self._records() or []
         for version, there in records:
-            alike = version == self.dialect.layout and here.items() <= json.loads(there).get(PUTS, {}).items()
+            alike = here and version == self.dialect.layout and here.items() <= json.loads(there).get(PUTS, {}).items()
             return records if alike and not self.missing_own() else None
         return None
 

@@ -85,8 +85,9 @@ class Installation(Findings):
         """Create what is missing; do nothing if all is there. Any number of processes may call it at once.
 
         Raises ConfigurationError if the rows or the recorded definition do not fit, or if there is a history with rows
-        that this definition lacks, unless `drop_history`, or if it is older, unless `downgrade`, or withdrawn, unless also `forward`;
-        NotInstalled without the table. With `online` it runs beside writers. None waits for longer than `lock_timeout` seconds.
+        that this definition lacks, unless `drop_history`, or if it is older, unless `downgrade`, or withdrawn, unless
+        also `forward`; NotInstalled without the table. With `online` it runs beside writers. None waits for longer than
+        `lock_timeout` seconds.
         """
         if online and drop_history:
             raise ConfigurationError("install(online=True) has no drop_history=: leave one of them out")
