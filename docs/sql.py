@@ -57,7 +57,7 @@ The tables beside `page`, which [databases.md](databases.md#tables-in-the-databa
 
 - xq_queue has the definition of each installed queue.
 - xq_object has what install() has made, each index and trigger with its hash.
-- xq_generation has the definitions of each queue in the order of first installation, and digests of its sets of schedules.
+- xq_generation has the definitions of each queue, in the order of first installation, and digests of its schedules.
 - xq_session has the open sessions, their processes, and the queues in which each may own tasks.
 - xq_setting has the settings of `configure` and, for a minute, the tasks that were cancelled while they were taken.
 - xq_pause has the pauses, and xq_schedule the schedules of `every`.

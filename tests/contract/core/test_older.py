@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -197,49 +198,55 @@ def test_an_installation_of_an_earlier_version_of_xq_does_not_say_what_its_puts_
 
 
 def test_a_release_that_was_rolled_back_comes_again_by_a_deploy_and_not_by_a_start(make, monkeypatch):
-    features = [{"keep": True}, {"keep": True, "ttr": 60}, {"keep": True, "ttr": 60, "guard": True}]
+    features: list[dict[str, Any]] = [{"keep": True}, {"keep": True, "ttr": 60}, {"keep": True, "events": True}]
     A, B, C = (release(make, each) for each in features)
-    make.create(A)
 
     def standing(Task: Any) -> str:
-        """What a process that puts, takes and starts again hears of its definition."""
+        """What a process that puts, takes and starts again is told of its definition."""
         a_second_passes(monkeypatch)
         Task.put({})
         try:
-            taken = Task.take()
+            Task.ack(Task.take())
+            why = "installed"
         except xq.NotInstalled as error:
             (why,) = re.findall(r"\): it is (\w+), as", str(error))
-            with pytest.raises(xq.ConfigurationError, match=f"it is {why}, as"):
-                Task.xq.install()
-            assert ("It is refused" in Task.xq.install(plan=True, forward=True)) == (why == "older")
-            return why
-        Task.xq.install()
-        return "installed" if taken.ack().status == "D" else ""
+        with pytest.raises(xq.ConfigurationError, match=f"it is {why}, as") if why != "installed" else nullcontext():
+            Task.xq.install()
+        assert ("It is refused" in Task.xq.install(plan=True, forward=True)) == (why == "older")
+        return why
 
-    def all_standing() -> str:
-        return " ".join(map(standing, (A, B, C)[: 2 + known_c]))
-
-    known_c = False
+    make.create(A)
     B.xq.install()
-    for forward in ({"forward": True}, {"downgrade": True}):  # A, B, A, B, A, B
-        assert all_standing() == "older installed"
-        for options in ({}, {"forward": True}):
-            with pytest.raises(xq.ConfigurationError, match="it is older"):
-                A.xq.install(**options)
+    for again in ({"forward": True}, {"downgrade": True}):  # A, B, A, B, A, B
+        assert [*map(standing, (A, B))] == ["older", "installed"]
+        with pytest.raises(xq.ConfigurationError, match="it is older"):
+            A.xq.install(forward=True)
         A.xq.install(downgrade=True)
-        assert all_standing() == "installed withdrawn"
-        B.xq.install(**forward)
-    known_c = True
+        assert [*map(standing, (A, B))] == ["installed", "withdrawn"]
+        B.xq.install(**again)
     C.xq.install()
-    assert all_standing() == "older older installed"
-    A.xq.install(downgrade=True)
-    assert all_standing() == "installed withdrawn withdrawn"
-    C.xq.install(forward=True)
-    assert all_standing() == "older older installed"
-    A.xq.install(downgrade=True)
-    B.xq.install(forward=True)
-    assert all_standing() == "older installed withdrawn"
-    Other = release(make, {"keep": True, "groups": True})
-    Other.xq.install()  # another way from there
-    assert all_standing() == "older older older"
-    assert Other.xq.check() == []
+    back, forward = {"downgrade": True}, {"forward": True}
+    for Task, how, then in (
+        (C, {}, ["older", "older", "installed"]),
+        (A, back, ["installed", "withdrawn", "withdrawn"]),
+        (C, forward, ["older", "older", "installed"]),
+        (A, back, ["installed", "withdrawn", "withdrawn"]),
+        (B, forward, ["older", "installed", "withdrawn"]),
+        (release(make, {"keep": True, "groups": True}), {}, ["older", "older", "older"]),  # another way from there
+    ):
+        Task.xq.install(**how)
+        assert [*map(standing, (A, B, C))] == then
+        assert Task.xq.check() == []
+
+
+def test_other_durations_are_no_other_release(make, monkeypatch):
+    One, Two, Newer = (release(make, each) for each in ({"ttr": 5}, {"ttr": 7}, {"ttr": 7, "keep": True}))
+    make.create(One)
+    Newer.xq.install()
+    Two.xq.install(downgrade=True)  # as it was, but for the seconds
+    with pytest.raises(xq.ConfigurationError, match="it is withdrawn"):
+        Newer.xq.install()
+    Newer.xq.install(forward=True)
+    for Task in (One, Two):
+        with pytest.raises(xq.ConfigurationError, match="it is older"):
+            Task.xq.install(forward=True)
