@@ -116,7 +116,7 @@ class Queue(Operators[T]):
 
     @clock.setter
     def clock(self, clock: Clock | None) -> None:
-        self.parts.executor.clock = clock
+        self.parts.executor.clock = self.parts.inserts.executor.clock = clock
 
     @cached_property
     def aio(self) -> Aio[T]:

@@ -26,6 +26,7 @@ class PlainStore(BaseStore):
     """What moving tasks and installing need from `xq.core.connections.Store`, for one thread. Close it after use."""
 
     installs = merged = ""
+    forwards = "install it by its own program"
     adds_columns = False
 
     def __init__(self, name: str, address: Address) -> None:
