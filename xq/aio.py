@@ -477,9 +477,10 @@ class Aio(Generic[T]):
                 f"aio takes on=, an AsyncSession or an AsyncConnection: a call that is part of {shown(given)} is "
                 f"that of the queue itself, as {store.name}'s put(task, on=...) without aio"
             )
-        if self._queue.parts.executor.bound is None:
+        executor = self._queue.parts.inserts.executor  # which is bound for puts, even beside a newer definition
+        if executor.bound is None:
             with suppress(NotInstalled):  # it may be installed by the same transaction
-                await self._call(self._queue.parts.executor.open)
+                await self._call(executor.open)
 
         def run(on: object) -> R:
             return work(**{**options, "on": on})

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from tests.factories import task
 from tests.sqlalchemy.in_loop import engine as engine_of
-from tests.steps import STUCK
+from tests.steps import STUCK, a_second_passes
 from xq.adapters.sqlalchemy import upgrade
 from xq.adapters.sqlalchemy.asynchronous import engine_beside, parameters_of
 
@@ -117,6 +117,24 @@ async def test_a_put_is_part_of_the_session_with_all_features(shared_db, driver)
             await session.commit()
         assert await made.counts() == {"R": 1, "W": 1}
         assert seen == [("a", "put"), ("b", "put")]
+
+
+@on_each_driver
+@in_a_loop
+async def test_an_older_process_goes_on_to_put_in_its_sessions(shared_db, driver):
+    async with shop(shared_db, driver, FEATURES) as made:
+        await made.aio.put({})
+        async with shop(shared_db, driver, {**FEATURES, "events": True}) as newer:
+            with pytest.MonkeyPatch.context() as patch:
+                a_second_passes(patch)
+                async with AsyncSession(made.engine) as session:
+                    await made.aio.put(made.Order(name="a"), on=session)
+                    session.add(made.Order(name="b", xq_status="R"))
+                    await session.commit()
+                await made.aio.put_many([{"name": "c"}])
+                with pytest.raises(xq.NotInstalled, match="its puts go on"):
+                    await made.aio.take()
+            assert (await newer.counts(), await newer.aio.check()) == ({"R": 4}, [])
 
 
 @on_each_driver

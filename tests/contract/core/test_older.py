@@ -239,11 +239,13 @@ def test_a_release_that_was_rolled_back_comes_again_by_a_deploy_and_not_by_a_sta
         assert Task.xq.check() == []
 
 
-def test_other_durations_are_no_other_release(make, monkeypatch):
+def test_other_durations_are_no_other_release(make):
     One, Two, Newer = (release(make, each) for each in ({"ttr": 5}, {"ttr": 7}, {"ttr": 7, "keep": True}))
     make.create(One)
     Newer.xq.install()
     Two.xq.install(downgrade=True)  # as it was, but for the seconds
+    One.xq.install()
+    Two.xq.install()
     with pytest.raises(xq.ConfigurationError, match="it is withdrawn"):
         Newer.xq.install()
     Newer.xq.install(forward=True)

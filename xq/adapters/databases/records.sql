@@ -2,8 +2,9 @@ The texts about what one queue has in xq's own tables, for every database. {queu
 other words are those of shared.sql.
 
 xq_queue has the installed queues, xq_object what install() has made, xq_pause the paused queues (whole = 1, tube ''),
-tubes and groups (whole = 2), xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions of a queue in
-the order of their first installation, and the sets of schedules that were the newest in turn. {waits} is the queue's table of the callers that wait for a task.
+tubes and groups (whole = 2), xq_schedule the schedules, xq_rate the token buckets. xq_generation has the definitions of
+a queue in the order of their first installation, and the sets of schedules that were the newest in turn. {waits} is the
+queue's table of the callers that wait for a task.
 
 --: installed
 -- The layout and the fingerprint of this queue, if it is installed.

@@ -268,17 +268,15 @@ class Findings:
             if changed or version != mine:
                 rows = self._generations()
             places = {(definition, layout): place for definition, layout, place, _ in rows}
+            # Else a version of xq that notes no generations has installed it since, or the table was dropped.
             if (there, version) not in places or self._is_made_anew():
-                return (
-                    None  # a version of xq that notes no generations has installed it since, or the table was dropped
-                )
+                return None
             for definition, layout, place, at_us in reversed(rows):
                 if not self._is_unlike(definition) and (changed or layout == mine):
                     at = f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
                     if place > places[there, version]:
-                        return Replaced(
-                            f"withdrawn, as a downgrade has replaced this definition by an older one ({at})", True
-                        )
+                        back = "a downgrade has replaced this definition by an older one"
+                        return Replaced(f"withdrawn, as {back} ({at})", is_withdrawn=True)
                     before = "this definition was installed here before, and another one has replaced it"
                     return Replaced(f"older, as {before} ({at})")
         return None

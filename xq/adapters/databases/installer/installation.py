@@ -365,13 +365,17 @@ class Installation(Findings):
 
     def record(self) -> None:
         """Record this definition as installed."""
-        noted = [(place, definition, layout) for definition, layout, place, _ in self._generations()]
-        mine = [each for each in noted if each[2] == self.dialect.layout and not self._is_unlike(each[1])]
-        if mine and all(definition != self.fingerprint for _, definition, _ in mine):
-            values = {"definition": self.fingerprint, "generation": mine[-1][0]}
-            self.dialect.execute(self.store, self.dialect.records.note_durations, values)
         for sql in self._recording:
+            if sql == self.dialect.records.forget:  # what was installed is noted
+                self._note_durations()
             self.dialect.execute(self.store, sql, self.values())
+
+    def _note_durations(self) -> None:
+        """Leave this definition in its place among those that were installed, if only its durations are new."""
+        alike = [row for row in self._generations() if row[1] == self.dialect.layout and not self._is_unlike(row[0])]
+        if alike and all(definition != self.fingerprint for definition, *_ in alike):
+            values = {"definition": self.fingerprint, "generation": alike[-1][2]}
+            self.dialect.execute(self.store, self.dialect.records.note_durations, values)
 
     def forget_schedules(self) -> None:
         """Forget which sets of schedules were the newest in turn: none is older any more."""
