@@ -89,11 +89,12 @@ class Model:
     def plain(self, key: Any, values: Row) -> None:
         """Another program's UPDATE, which knows nothing of owners."""
         source, target = self.state(self.rows[key]), self.state(self.rows[key] | values)
-        if source in "TDZ" and source != target:
+        if source != target and (source == "T" or (source in "DZ" and target != "X")):
             if self.on.get("guard") is True:
                 raise Refused("IntegrityError", "OperationalError")
             self.seen["by others", f"{source}-{target}"] += 1
-        self.write(key, self.rows[key] | values)
+        timeless = dict.fromkeys({"runat", "deadline"}.intersection(self.roles)) if source != target == "X" else {}
+        self.write(key, self.rows[key] | values | timeless)
 
     def enter(self, key: Any, row: Row, to: str, given: Options) -> Row:
         """What a state that is entered writes, whatever the road that led there. Returns the task as it then is."""

@@ -38,6 +38,17 @@ def test_each_move_that_is_committed_sends_the_signal_moved(make):
         assert moved.disconnect(receiver, sender=Task)
 
 
+def test_save_with_a_word_that_no_state_has_takes_a_finished_row_out_of_the_queue(make):
+    Task = make({**FEATURES, "guard": True})
+    Task(name="draft", status="draft").save()
+    Task.put({"name": "paid"})
+    done = Task.take().ack()
+    done.status = "refunded"
+    done.save()
+    assert [Task.stats().transition[move] for move in ("X-R", "D-X")] == [1, 1]
+    assert Task.xq.check() == Task.xq.doctor() == []
+
+
 def test_a_group_has_instances_as_members_and_its_block_is_part_of_a_transaction(make):
     Task = make({"groups": True})
     queue, then = Task.xq, {"name": "then", "size": 7}

@@ -69,7 +69,7 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update";
 CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status" ON "page" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
     INSERT INTO "page_xq_count"
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
-    WHERE (OLD."status" = 'T' OR OLD."status" = 'D') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
+    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'D') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
     INSERT INTO "page_xq_count"
@@ -89,7 +89,7 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update_task";
 CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id" ON "page" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) BEGIN
     INSERT INTO "page_xq_count"
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
-    WHERE (OLD."status" = 'T' OR OLD."status" = 'D') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
+    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'D') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
     INSERT INTO "page_xq_count"
@@ -114,6 +114,15 @@ CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" WHEN (OLD."status" = 'R' 
 UPDATE "page_xq_wait"
     SET event = printf('write'), target = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
+END;
+
+-- install: the trigger page_xq_left
+DROP TRIGGER IF EXISTS "main"."page_xq_left";
+
+-- install: the trigger page_xq_left
+CREATE TRIGGER "page_xq_left" AFTER UPDATE OF "status" ON "page" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D'), FALSE) BEGIN UPDATE "page"
+    SET "runat" = NULL
+    WHERE "id" = NEW."id";
 END;
 
 -- install: record

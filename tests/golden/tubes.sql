@@ -76,7 +76,7 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
     INSERT INTO "mail_xq_count"
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
-    WHERE (OLD."status" = 'T' OR OLD."status" = 'Z') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
+    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'Z') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "mail_xq_wait"
@@ -93,7 +93,7 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_update_task";
 CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN
     INSERT INTO "mail_xq_count"
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
-    WHERE (OLD."status" = 'T' OR OLD."status" = 'Z') AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
+    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'Z') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "mail_xq_count"
@@ -188,6 +188,15 @@ UPDATE "mail_xq_count"
     SET n = COALESCE((SELECT MAX(id) FROM "mail_xq_history"
     WHERE id < OLD.id), 0)
     WHERE tube = '' AND source = '' AND target = '' AND n = OLD.id;
+END;
+
+-- install: the trigger mail_xq_left
+DROP TRIGGER IF EXISTS "main"."mail_xq_left";
+
+-- install: the trigger mail_xq_left
+CREATE TRIGGER "mail_xq_left" AFTER UPDATE OF "status" ON "mail" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) BEGIN UPDATE "mail"
+    SET "runat" = NULL
+    WHERE "id" = NEW."id";
 END;
 
 -- install: record

@@ -270,7 +270,7 @@ def test_a_second_task_with_a_unique_value_is_refused_at_flush(desk, session):
         session.flush()
 
 
-@pytest.mark.parametrize("word", ["opne", "sending", "later"])
+@pytest.mark.parametrize("word", ["Open", " open", "r", "sending", "later"])
 def test_a_word_that_makes_no_task_is_refused(desk, session, word):
     desk.queue(**KEEPS)
     session.add(desk.Order(state=word))
@@ -280,9 +280,50 @@ def test_a_word_that_makes_no_task_is_refused(desk, session, word):
 
 def test_rows_that_are_no_task_and_ended_tasks_are_added_as_they_are(desk, session):
     orders = desk.queue(**KEEPS, limit=1)
-    session.add_all([desk.Order(), desk.Order(), desk.Order(state="sent")])
+    session.add_all([desk.Order(), desk.Order(state="archived"), desk.Order(state="sent")])
     session.commit()
     assert orders.stats().counts == {"R": 0, "T": 0, "W": 0, "B": 0, "D": 1}
+
+
+# what leaves the queue
+
+
+@pytest.mark.parametrize("word", ["archived", None])
+@pytest.mark.parametrize("state", ["R", "W", "B", "D"])
+def test_an_order_leaves_the_queue_by_a_word_that_no_state_has(desk, state, word):
+    orders = desk.queue(**KEEPS, ttl=60, guard=True)
+    order = orders.put({}, **({"delay": 5} if state == "W" else {}))
+    if state in "BD":
+        order = (orders.bury if state == "B" else orders.ack)(orders.take())
+    with Session(desk.engine, expire_on_commit=False) as session:
+        order = session.get(desk.Order, order.id)
+        order.state = word
+        session.commit()
+        assert (order.state, order.xq_runat, orders.stats().transition[f"{state}-X"]) == (word, None, 1)
+        desk.clock.tick(100)
+        order.state = "open"
+        session.commit()
+        assert (orders.take().id, orders.check()) == (order.id, [])
+
+
+@pytest.mark.parametrize("word", ["archived", "Sent"])
+def test_a_taken_order_stays_and_a_finished_one_with_a_misspelt_word(desk, session, word):
+    orders = desk.queue(**KEEPS)
+    order = orders.put(desk.Order(), on=session)
+    session.commit()
+    read = order.state
+    orders.take()
+    if word == "archived":
+        order.state = word  # as it was when the session read it
+        with pytest.raises(xq.BadValue, match="is taken by now: cancel"):
+            session.flush()
+        session.rollback()
+    else:
+        orders.ack(order.id)
+        session.refresh(order)
+    with pytest.raises(xq.BadValue, match="which only the queue writes"):
+        order.state = word
+    assert (read, orders.stats().counts["D" if word == "Sent" else "T"]) == ("open", 1)
 
 
 # what moves no task

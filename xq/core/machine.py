@@ -24,7 +24,7 @@ ABSENT: Final = "X"
 ELSEWHERE: Final = "S"
 TAKEN: Final = "T"
 READY: Final = "R"
-GUARDED: Final = (TAKEN, "D", "Z")  # the states that no other program's write should leave: see the feature guard
+GUARDED: Final = (TAKEN, "D", "Z")  # what no other program's write should make another state: see the feature guard
 
 # Seconds; this is about 300 years. math.inf means never.
 LONGEST: Final = 10_000_000_000.0
@@ -43,6 +43,9 @@ REMEMBERED: Final = ("ttl", "ttr")
 
 # Roles that only xq writes. The application may write the others; xq only reads those.
 MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts", "after", "lost")
+
+# What roles hold in a row that has left the queue. A worker reads in `owner` that SQL has ended its task.
+LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0}
 
 ENDED: Final = ("D", "Z")  # the states that end a task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 NAMES: Final[Mapping[str, str]] = {
     "R": "Ready",
@@ -26,6 +26,17 @@ def plain(word: str | int) -> str | int:
 def name_of(letter: str, names: Mapping[str, str] = NAMES) -> str:
     """Return a state's name: for R, "ready"; for X, "deleted"; for a state in a user's own feature, its letter."""
     return {**names, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
+
+
+def alike(words: Mapping[Any, str]) -> dict[str, str]:
+    """Return the states by what a status that is spelt like theirs is, without case and blanks at its ends.
+
+    That is a word, or a letter, unless an own word is so short. Another status is the application's.
+    """
+    meant = {str(word).casefold(): state for word, state in words.items()}
+    if all(len(str(word)) > 1 for word in words):
+        meant |= {state.casefold(): state for state in words.values()}
+    return meant
 
 
 def lasting(seconds: float) -> str:

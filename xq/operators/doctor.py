@@ -66,7 +66,7 @@ class Doctor(Inspection):
         state, task, now = self.executor.dialect.state(row), self.tasks.returned(tuple(row)), self.moment()
         if state is None:
             status = shown(self.tasks.in_role(task, "status"))
-            return [f"its status {status} is not one of this queue's: no call moves it"]
+            return [f"its status {status} is not one of this queue's: it is no task, and no call moves it"]
         if state == TAKEN:
             return [*self._running(task, token or "", now)]
         if state == "W" and self.tasks.in_role(task, "after"):

@@ -61,9 +61,12 @@ class Questions:
         )
 
     def by_keys(self, states: Collection[str], conditions: Sequence[str]) -> Walk:
-        """Return the walk along the key, or along some keys."""
+        """Return the walk along the key, or along some keys. X among the states: also rows that are no tasks."""
         rows, condition = f"{self.terms.table_in_schema}{self.terms.by_primary}", " AND ".join(conditions or ["TRUE"])
-        test = self.terms.in_states(states) if states else "FALSE"
+        test = self.terms.in_states(states) if states and ABSENT not in states else "FALSE"
+        if ABSENT in states:
+            letters = ", ".join(f"'{state}'" for state in states)
+            test = f"{self.terms.letter(self.terms.roles['status'])} IN ({letters})"
         return Walk("", rows, condition if states else "FALSE", self.terms.keys, self._newest_first, test)
 
     @property

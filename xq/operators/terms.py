@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from xq.core.errors import BadType, FeatureOff, shown
 from xq.core.kinds import NUMBERS, Field
-from xq.core.machine import TAKEN, Machine
+from xq.core.machine import ABSENT, TAKEN, Machine
 from xq.core.schema import ROLES
 from xq.core.values import Parts, Tasks
 from xq.engine.executor import Executor
@@ -34,7 +34,8 @@ class Meant:
         self.executor, self.tasks, self.since = executor, tasks, since
         self.text, self.machine, self.states = filter, machine, machine.states
         roles = {role: field for role, field in tasks.table.roles.items() if role not in OF_XQ}
-        self.fields = {field.name: field for field in tasks.table.fields} | roles
+        status = tasks.table.roles["status"]
+        self.fields = {"status": status} | {field.name: field for field in tasks.table.fields} | roles
         self.fields["session"] = tasks.table.roles["owner"]
         self.keys: list[str] = []  # conditions on the keys that terms name
         self.of_tube = False  # whether the value `tube` is the only one that is meant
@@ -44,7 +45,10 @@ class Meant:
         self.with_error = False  # whether the checks want the errors
         self.checks: list[Check] = []
         special = {"": self._word, "state": self._state, "key": self._key, "age": self._age, "failure": self._failure}
-        for term in sorted(parse(filter), key=lambda term: term.name == "age"):  # which goes by the states
+        terms = sorted(parse(filter), key=lambda term: term.name == "age")  # which goes by the states
+        if any(self.fields.get(each.name) is status and not each.negated for each in terms if each.name not in special):
+            self.states = (*self.states, ABSENT)  # it may be the application's word: also rows that are no tasks
+        for term in terms:
             special.get(term.name, self._field)(term)
 
     def test(self, conditions: Sequence[str], negated: bool) -> None:

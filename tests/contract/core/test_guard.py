@@ -45,7 +45,7 @@ def test_a_stale_save_is_refused_also_in_the_transaction_of_a_call(make, more):
         assert refused(stale.save)
         taken.ack()
         assert refused(stale.save)
-    stale.status = "no task's"
+    stale.status = "B"
     assert refused(stale.save)
     assert Plain.get_by_id(key).status == "D"
     assert Task.xq.check() == Task.xq.doctor() == []

@@ -99,7 +99,7 @@ CREATE OR REPLACE TRIGGER `page_xq_update` AFTER UPDATE ON `page` FOR EACH ROW B
 DECLARE new_state CHAR(1) CHARACTER
     SET ascii DEFAULT CASE CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END;
 DECLARE other_key BOOLEAN DEFAULT NOT (BINARY OLD.`id` <=> BINARY NEW.`id`);
-IF (OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
+IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'D')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`xq_owner` = CONCAT('-', OLD.`xq_owner`)) IS NOT TRUE AND IF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 2), '', -1) = 'page' AND SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write') = 'write' THEN
@@ -132,6 +132,12 @@ IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `page_xq_wait`) THEN U
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = 'X'
     WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
+END;
+
+-- install: the trigger page_xq_left
+CREATE OR REPLACE TRIGGER `page_xq_left` BEFORE UPDATE ON `page` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) THEN
+    SET NEW.`runat` = NULL;
 END IF;
 END;
 

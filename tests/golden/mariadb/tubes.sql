@@ -153,7 +153,7 @@ DECLARE by_actor VARCHAR(255) CHARACTER
 DECLARE by_reason VARCHAR(1000) CHARACTER
     SET utf8mb4 COLLATE utf8mb4_nopad_bin DEFAULT IF(event_name <> 'write', NULLIF(SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 4), '', -1), ''), NULL);
-IF (OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write' THEN
+IF ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') OR ((OLD.`status` IN ('T', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('T', 'Z')) AND (NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')))) AND NOT (BINARY OLD.`status` <=> BINARY NEW.`status`) AND ((OLD.`status` = 'T' AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin = 'T') AND NEW.`owner` = CONCAT('-', OLD.`owner`)) IS NOT TRUE AND event_name = 'write' THEN
     INSERT INTO `mail_xq_count` (tube, source, target, n)
     VALUES (CONCAT(old_state, '-', new_state, ' write'), 'S', 'S', 1);
 END IF;
@@ -231,6 +231,12 @@ IF old_state IN ('R', 'T', 'W') AND EXISTS (SELECT 1 FROM `mail_xq_wait`) THEN U
     SET utf8mb4) COLLATE utf8mb4_bin, '', 6), '', -1) = CAST((@@timestamp * 1e0) AS CHAR), SUBSTRING_INDEX(SUBSTRING_INDEX(CAST(@xq_context AS CHAR CHARACTER
     SET utf8mb4) COLLATE utf8mb4_bin, '', 1), '', -1), 'write'), target = 'X'
     WHERE k0 = OLD.`id` AND event IS NULL;
+END IF;
+END;
+
+-- install: the trigger mail_xq_left
+CREATE OR REPLACE TRIGGER `mail_xq_left` BEFORE UPDATE ON `mail` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) THEN
+    SET NEW.`runat` = NULL;
 END IF;
 END;
 

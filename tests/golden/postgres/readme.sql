@@ -165,9 +165,13 @@ DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 
 -- install: the trigger page_xq_update
 DO $xqxx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xqx$ #variable_conflict use_variable
-BEGIN IF (OLD."status" IN (''T'', ''D'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
+BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''D'') AND NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''))) AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE)) THEN UPDATE "@here@"."page"
+    SET "runat" = NULL
+    WHERE "id" = NEW."id";
 END IF;
 IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)

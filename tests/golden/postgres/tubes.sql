@@ -172,9 +172,13 @@ DROP TRIGGER IF EXISTS "mail_xq_update" ON "mail";
 -- install: the trigger mail_xq_update
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
-BEGIN IF (OLD."status" IN (''T'', ''Z'') AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."owner" = ''-'' || OLD."owner") IS NOT TRUE AND event_name = ''write'') THEN
+BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''Z'') AND NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''))) AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."owner" = ''-'' || OLD."owner") IS NOT TRUE AND event_name = ''write'') THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN UPDATE "@here@"."mail"
+    SET "runat" = NULL
+    WHERE "id" = NEW."id";
 END IF;
 IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)

@@ -13,8 +13,9 @@ from sqlalchemy.orm import attributes
 
 from xq.core.errors import BadType, BadValue, Duplicate, NotFound, shown
 from xq.core.kinds import Field
-from xq.core.machine import MANAGED, READY, TAKEN
+from xq.core.machine import LEFT, MANAGED, READY, TAKEN
 from xq.core.tokens import TOKEN_ATTRIBUTE
+from xq.core.words import alike
 
 INSTEAD: Final = ("ack", "release", "bury", "dig", "restart")  # the calls that move a task as an application would
 
@@ -27,6 +28,7 @@ class Guard:
         self.tasks, self.machine, self.executor = self.parts.tasks, self.parts.definition.machine, self.parts.executor
         self.roles: Mapping[str, Field] = self.tasks.table.roles
         self.letters = {word: letter for letter, word in self.parts.definition.words.items()}
+        self.alike = alike(self.letters)
         self.asked: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()  # by `Unit.put`
         # What puts wrote for their options: it is not the application's own where they were rolled back.
         self.by_option: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -62,6 +64,14 @@ class Guard:
         except Exception:  # an Enum has no such member
             return None
 
+    def _is_foreign(self, word: Any) -> bool:
+        """Return whether a status is the application's word: that of no state, nor spelt like one."""
+        try:
+            word = self.roles["status"].to_database(word)
+        except Exception:
+            return False
+        return word is None or str(word).strip().casefold() not in self.alike
+
     def state_of(self, task: Any) -> str | None:
         """Return the state that an instance was read in; None if its row is no task."""
         name = self.roles["status"].name
@@ -85,13 +95,17 @@ class Guard:
             # Also the same value: it may be old, and would not be written.
             if (state := sa.inspect(task)).key is None:
                 return
-            new, event = self._letter(value) if role == "status" else None, ""
+            new, old, event = self._letter(value) if role == "status" else None, "", ""
             # A coroutine cannot load it here: a row in an AsyncSession counts as a task.
             if status in state.dict or state.async_session is None:
                 if (old := self.state_of(task)) is None:
                     return
                 event = "" if new is None else self.machine.usual_event(old, new)
-            calls = [call for call in INSTEAD if (event not in INSTEAD or call == event) and self.machine.sources(call)]
+            leaves = role == "status" and new is None and self._is_foreign(value)
+            if leaves and old != TAKEN:
+                return
+            known = (*INSTEAD, "cancel") if leaves else INSTEAD
+            calls = [call for call in known if (event not in INSTEAD or call == event) and self.machine.sources(call)]
             queue = f"{self.store.name}.xq" if state.async_session is None else f"await {self.store.name}.xq.aio"
             raise BadValue(
                 f"{name!r} is the queue's {role}, which only the queue writes in a task: in place of {shown(value)} "
@@ -115,14 +129,25 @@ class Guard:
     # what a flush puts
 
     def _updating(self, mapper: object, connection: sa.Connection, task: Any) -> None:
-        """Put a row that was no task, as its new status says. Raises BadValue if it is a task by now."""
+        """Put a row that was no task, as its new status says, or empty one that leaves. Raises BadValue.
+
+        That is if it is a task by now, and if a row that is to leave is taken.
+        """
         state, columns, name = sa.inspect(task), self.store.mapper.columns, self.roles["status"].name
         added = state.attrs[name].history.added
-        if not added or self._letter(added[0]) is None:
+        if not added or isinstance(added[0], sa.ClauseElement):
             return
         key = zip(self.store.mapper.primary_key, state.identity, strict=True)
         row = sa.select(columns[name]).where(*(column == value for column, value in key)).with_for_update()
-        if self._letter(word := connection.scalar(row)) is not None:
+        old = self._letter(word := connection.scalar(row))
+        if self._letter(added[0]) is None:
+            if old == TAKEN:
+                raise BadValue(f"{shown(task)} is taken by now: cancel() or kill() it before it is {shown(added[0])}")
+            for field, value in [(self.roles[role], LEFT[role]) for role in LEFT if old and role in self.roles]:
+                state.dict[field.name] = value
+                attributes.flag_modified(task, field.name)
+            return
+        if old is not None:
             raise BadValue(
                 f"{shown(task)} has become a task since the session read it, with {shown(word)} in {name!r}, and is "
                 f"not put again by {shown(added[0])}: roll back, and read it anew"
@@ -160,9 +185,9 @@ class Guard:
         default = self.store.declared_defaults().get(name, getattr(column.server_default, "arg", None))
         word = values[name] if name in values else default() if callable(default) else default
         letter = self._letter(word)
-        if letter is None and not (word in (None, default) or isinstance(column.type, sa.Enum)):
+        if not (letter or word in (None, default) or isinstance(column.type, sa.Enum) or self._is_foreign(word)):
             words = ", ".join(map(str, self.letters))
-            raise BadValue(f"{shown(word)} is no status of {self.store.name}: there are {words}; NULL for no task")
+            raise BadValue(f"{shown(word)} is no status of {self.store.name}, but spelt like one: there are {words}")
         if letter != READY and letter in self.machine.pending:
             by = "take()" if letter == TAKEN else "put(task, on=session, delay=...)"
             raise BadValue(f"a task has {shown(word)} in {name!r} by {by}, which also says when that ends")

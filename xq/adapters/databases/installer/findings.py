@@ -17,7 +17,7 @@ from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, Row
 from xq.core.machine import READY, TAKEN
-from xq.core.words import PLAIN, Wording
+from xq.core.words import PLAIN, Wording, alike
 
 # A structure's part with a digest for each feature that the application wrote. It only names the feature that differs.
 # The digest over all transitions, the only one that version 0.1 recorded, decides whether one does.
@@ -445,11 +445,8 @@ class Findings:
         """Yield a message for each status meant as a state but the word of none, and SQL that mends it."""
         dialect, there = self.dialect, [json.loads(text).get("states", {}) for text, *_ in self._generations()]
         earlier = {word: state for states in there for state, word in states.items()}
-        words, column = dialect.letters, dialect.roles["status"]
+        words, column, meant = dialect.letters, dialect.roles["status"], alike(dialect.letters)
         exactly = dialect.exact(column, dialect.kind("status"))
-        meant = {str(word).casefold(): state for word, state in words.items()}
-        if all(len(str(word)) > 1 for word in words):  # else a letter may be a word of the application
-            meant |= {state.casefold(): state for state in words.values()}
         # What was taken is taken anew. A state that exists no more may be for finished tasks: the operator decides.
         back = {state: dialect.literal(dialect.words[READY if state == TAKEN else state]) for state in words.values()}
         for word, n in self.store.execute(self.installer.statuses_in_use):

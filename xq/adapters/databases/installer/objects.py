@@ -14,11 +14,12 @@ from xq.adapters.databases.links import Links
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import ELSEWHERE, GUARDED, READY, TAKEN
+from xq.core.machine import ELSEWHERE, GUARDED, LEFT, READY, TAKEN
 
 REFUSAL: Final = (
     "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
-    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL"
+    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL; a "
+    "finished one may leave the queue by a status that is none of its words"
 )
 
 
@@ -194,7 +195,7 @@ class Objects(ABC):
         words["fair"] = self.groups and self.groups.fair
         words |= {"after": self.links, "delayed": self.links and self.terms.machine.choose("W", "after", ["delay"])}
         words |= {"members": self.terms.members, "floors": self.terms.floors}
-        words["refuses"] = self.terms.machine.settings.guard is True
+        words |= {"refuses": self.terms.machine.settings.guard is True, "emptied": LEFT.keys() & self.terms.roles}
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -235,6 +236,8 @@ class Objects(ABC):
             "other_status": self.differ(self.terms.roles["status"]),
             "other_key": " OR ".join(map(self.differ, self.terms.keys)),
             "its_wait": self.terms.same_wait("", "OLD"),
+            "its_row": " AND ".join(f"{key} = NEW.{key}" for key in self.terms.keys),
+            "emptied": self.emptied(),
             "elsewhere": ELSEWHERE,
             "refusal": self.terms.literal(REFUSAL),
         }
@@ -242,8 +245,15 @@ class Objects(ABC):
             known |= {"other_group": self.differ(members.role), "its_group": members.role}
         # SQL that ends a task by its token records this: see docs/howto/plain-sql.md.
         by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.terms.ended(known['old_owner'])}"
-        known["is_stale"] = f"{known['was_guarded']} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
+        stays = f"({known['was_taken']} OR ({known['was_guarded']} AND {known['is']}))"
+        known["is_stale"] = f"{stays} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
+        known["has_left"] = f"NOT {known['surely_is']} AND {known['surely_was']}"
         return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
+
+    def emptied(self, row: str = "") -> str:
+        """Return the assignments that empty a row which leaves the queue."""
+        values = {column: LEFT[role] for role, column in self.terms.roles.items() if role in LEFT}
+        return ", ".join(f"{row}{column} = {self.terms.literal(value)}" for column, value in values.items())
 
     def differ(self, column: str) -> str:
         """Return the condition that an update changes a column."""

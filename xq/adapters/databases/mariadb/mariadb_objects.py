@@ -103,7 +103,7 @@ class MariadbObjects(Objects):
 
     def triggers(self) -> list[Object]:
         found, utubes = [], self.groups
-        for event in ("insert", "update", "delete"):
+        for event in ("insert", "update", "delete", *["left"] * ("emptied" in self._words())):
             changes = utubes.changes_of(event) if utubes else []
             known = self.in_triggers() | {
                 "name": self.terms.side(event),
@@ -125,6 +125,7 @@ class MariadbObjects(Objects):
         return {
             **self.names_beside(""),
             **change,
+            "emptied": self.emptied("NEW."),
             "table": self.terms.table_in_schema,
             **{name: self.terms.side(name) for name in ("count", "wait", "history", "group")},
             "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),

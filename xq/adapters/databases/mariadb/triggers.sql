@@ -39,7 +39,7 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
     DECLARE new_state CHAR(1) CHARACTER SET ascii DEFAULT {new};
     DECLARE other_key BOOLEAN DEFAULT {other_key};
 --= declared
-    -- Another program takes a task out of taken or out of a finished state.
+    -- Another program takes a task out of taken, or out of a finished state into another one.
     IF {is_stale} AND {event_name} = 'write' THEN
 --? refuses
         SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 4025, MESSAGE_TEXT = {refusal};
@@ -102,6 +102,14 @@ CREATE OR REPLACE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW BEGIN
 --? groups
     {groups}
 --? end
+END
+
+--: left
+-- A row that leaves the queue keeps no timer, which a later entry would have.
+CREATE OR REPLACE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW BEGIN
+    IF {has_left} THEN
+        SET {emptied};
+    END IF;
 END
 
 --: delete

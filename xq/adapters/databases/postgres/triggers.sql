@@ -208,7 +208,7 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
 --: update_body
 --= declared
 BEGIN
-    -- Another program takes a task out of taken or out of a finished state.
+    -- Another program takes a task out of taken, or out of a finished state into another one.
     IF ({is_stale} AND {event_name} = 'write') THEN
 --? refuses
         RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {refusal};
@@ -218,6 +218,13 @@ BEGIN
             VALUES ({old} || '-' || {new} || ' write', '{elsewhere}', '{elsewhere}', 1);
 --? end
     END IF;
+--? emptied
+    -- A row that leaves the queue keeps no timer, which a later entry would have. A BEFORE trigger, called or not, would
+    -- lock each row that is updated once more.
+    IF ({has_left}) THEN
+        UPDATE {table} SET {emptied} WHERE {its_row};
+    END IF;
+--? end
     IF ({old} <> {new}) THEN
         INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
     END IF;

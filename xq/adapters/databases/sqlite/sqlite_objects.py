@@ -69,6 +69,7 @@ class SqliteObjects(Objects):
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
         wanted |= {"after_update": bool(self.links), "update_group": bool(self.terms.members)}
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
+        wanted["left"] = "emptied" in self._words()
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
             if groups:

@@ -20,7 +20,7 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} WHEN {is} BEGIN
 END
 
 --: stale
--- Another program takes a task out of taken or out of a finished state. The counter is that of xq.core.counters.counter_of.
+-- Another program takes a task out of taken, or out of a finished state into another one. The counter is that of xq.core.counters.counter_of.
 --? refuses
     SELECT RAISE(ABORT, {refusal}) WHERE {is_stale} AND {event} = 'write';
 --? not refuses
@@ -92,6 +92,12 @@ CREATE TRIGGER {name} AFTER UPDATE OF {identity} ON {table} WHEN ({other_task}) 
 --? history_counts
     INSERT INTO {count} VALUES ('', '', '', {newest});
 --? end
+END
+
+--: left
+-- A row that leaves the queue keeps no timer, which a later entry would have.
+CREATE TRIGGER {name} AFTER UPDATE OF {status} ON {table} WHEN {has_left} BEGIN
+    UPDATE {table} SET {emptied} WHERE {its_row};
 END
 
 --: update_utube
