@@ -1,4 +1,4 @@
-"""The feature `guard`: refuse what other programs write over a taken or finished task."""
+"""The feature `guard`: refuse the states that other programs write over a taken or finished task."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from xq.core.machine import Feature, On, Settings
 
 
 def guard(on: On | Literal["log"] = True) -> Feature:
-    """Have the database refuse a status write from T, D or Z unless xq makes it.
+    """Have the database refuse a status write out of T, or out of D or Z to another state, unless xq makes it.
 
-    With "log" it goes through, and the maintenance threads log how many there were.
+    A word that no state has takes a finished row out of the queue. With "log" such a write goes through, and the
+    maintenance threads log how many there were.
     """
     return Feature("guard", settings=Settings(guard=on), structure=on)

@@ -116,15 +116,3 @@ def test_find_shows_rows_that_have_left_by_their_word_and_act_moves_none(make):
         assert Task.xq.find(filter).tasks == []
     assert Task.xq.act("kill", "status:archived").preview.n == 0
     assert "'archived'" in Task.xq.why(gone)[0]
-
-
-@pytest.mark.of_peewee("a session of SQLAlchemy's has its own tests")
-def test_the_orm_writes_such_words_as_well(make):
-    Task = make({**KEEPS, "guard": True})
-    done = bring(Task, "D")
-    done.status = "refunded"
-    done.save()
-    Task.create(status="draft")
-    assert (Task.stats().transition["D-X"], sum(Task.stats().counts.values())) == (1, 0)
-    with pytest.raises(xq.BadValue):
-        Task.put({"status": "draft"})

@@ -95,7 +95,7 @@ class Guard:
             # Also the same value: it may be old, and would not be written.
             if (state := sa.inspect(task)).key is None:
                 return
-            new, old, event = self._letter(value) if role == "status" else None, "", ""
+            new, old, event = self._letter(value) if role == "status" else None, None, ""
             # A coroutine cannot load it here: a row in an AsyncSession counts as a task.
             if status in state.dict or state.async_session is None:
                 if (old := self.state_of(task)) is None:
@@ -104,7 +104,7 @@ class Guard:
             leaves = role == "status" and new is None and self._is_foreign(value)
             if leaves and old != TAKEN:
                 return
-            known = (*INSTEAD, "cancel") if leaves else INSTEAD
+            known = ("ack", "cancel", "kill") if leaves else INSTEAD
             calls = [call for call in known if (event not in INSTEAD or call == event) and self.machine.sources(call)]
             queue = f"{self.store.name}.xq" if state.async_session is None else f"await {self.store.name}.xq.aio"
             raise BadValue(
@@ -129,9 +129,9 @@ class Guard:
     # what a flush puts
 
     def _updating(self, mapper: object, connection: sa.Connection, task: Any) -> None:
-        """Put a row that was no task, as its new status says, or empty one that leaves. Raises BadValue.
+        """Put a row that was no task, as its new status says, or empty a row that leaves the queue.
 
-        That is if it is a task by now, and if a row that is to leave is taken.
+        Raises BadValue if the first is a task by now, or the other one is taken.
         """
         state, columns, name = sa.inspect(task), self.store.mapper.columns, self.roles["status"].name
         added = state.attrs[name].history.added
