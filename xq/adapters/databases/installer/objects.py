@@ -237,7 +237,7 @@ class Objects(ABC):
             "other_key": " OR ".join(map(self.differ, self.terms.keys)),
             "its_wait": self.terms.same_wait("", "OLD"),
             "its_row": " AND ".join(f"{key} = NEW.{key}" for key in self.terms.keys),
-            "emptied": self.emptied(),
+            "emptied": self.emptied("{} = {}"),
             "elsewhere": ELSEWHERE,
             "refusal": self.terms.literal(REFUSAL),
         }
@@ -247,13 +247,15 @@ class Objects(ABC):
         by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.terms.ended(known['old_owner'])}"
         stays = f"({known['was_taken']} OR ({known['was_guarded']} AND {known['is']}))"
         known["is_stale"] = f"{stays} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
-        known["has_left"] = f"NOT {known['surely_is']} AND {known['surely_was']}"
+        # A finished row has nothing to empty: many that are archived at once are written once.
+        full = self.terms.differ("NEW.{}", "{}")
+        known["has_left"] = f"NOT {known['surely_is']} AND {known['surely_was']} AND ({self.emptied(full, ' OR ')})"
         return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
 
-    def emptied(self, row: str = "") -> str:
-        """Return the assignments that empty a row which leaves the queue."""
+    def emptied(self, text: str, between: str = ", ") -> str:
+        """Return a text with each column that is emptied in a row which leaves the queue, and with its new value."""
         values = {column: LEFT[role] for role, column in self.terms.roles.items() if role in LEFT}
-        return ", ".join(f"{row}{column} = {self.terms.literal(value)}" for column, value in values.items())
+        return between.join(text.format(column, self.terms.literal(value)) for column, value in values.items())
 
     def differ(self, column: str) -> str:
         """Return the condition that an update changes a column."""

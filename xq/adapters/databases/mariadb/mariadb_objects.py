@@ -125,7 +125,7 @@ class MariadbObjects(Objects):
         return {
             **self.names_beside(""),
             **change,
-            "emptied": self.emptied("NEW."),
+            "emptied": self.emptied("NEW.{} = {}"),
             "table": self.terms.table_in_schema,
             **{name: self.terms.side(name) for name in ("count", "wait", "history", "group")},
             "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),
