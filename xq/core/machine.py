@@ -46,6 +46,7 @@ MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts"
 
 # What roles hold in a row that has left the queue. A worker reads in `owner` that SQL has ended its task.
 LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0}
+ONWARD: Final = "-"  # what SQL writes into `owner` of a task that is to keep these under a word of the next definition
 
 ENDED: Final = ("D", "Z")  # the states that end a task
 

@@ -586,20 +586,27 @@ def test_rows_with_a_renamed_word_and_finished_ones_that_an_ack_deletes_have_sta
     assert (Next.xq.check(), Next.xq.count()) == ([], 2)
 
 
-def test_the_guard_refuses_the_statements_of_finished_tasks_until_the_definition_before_logs_only(make):
-    Task = make({"zombie": 30, "guard": True})
-    bring(Task, "Z")
+def test_the_guard_refuses_the_statements_of_taken_tasks_until_the_definition_before_logs_only(make):
+    words = {"R": "new", "T": "busy", "W": "later", "Z": "ended", "B": "failed"}
+    features = {"zombie": 30, "buried": True, "delayed": True, "ttr": 60}
+    Task = make(features | {"guard": True}, statuses=words)
+    keys = [bring(Task, state).id for state in "ZBW"]
+    Next = upgraded(make, make.model(), features, statuses={state: f"{word}!" for state, word in words.items()})
+    with pytest.raises(xq.ConfigurationError, match=r"What is installed counts it:\n"):  # the guard lets these go
+        Next.xq.install()
+    keys.append(bring(Task, "T").id)
     with pytest.raises(xq.ConfigurationError, match="install the earlier definition with 'guard': 'log' first") as told:
-        install_anew(Task, {"keep": True, "guard": True})
+        Next.xq.install()
     with pytest.raises(Exception, match="feature guard"):
         run_script(make.db, str(told.value).partition("\n")[2])
-    install_anew(Task, {"zombie": 30, "guard": "log"})
-    install_after_the_statements(Task, {"keep": True, "guard": True})
-    install_anew(Task, {"keep": True, "guard": True, "buried": True})
-    bring(Task, "B")
-    with pytest.raises(xq.ConfigurationError, match=r"What is installed counts it:\n"):  # the guard lets buried ones go
-        install_anew(Task, {"keep": True, "guard": True}, downgrade=True)
-    assert (Task.xq.count("D"), is_exact(Task)) == (1, True)
+    install_anew(Task, features | {"guard": "log"})
+    run_script(make.db, str(told.value).partition("\n")[2])
+    Next.xq.install()
+    Next.xq.sweep()
+    rows, now = [row(Next, key) for key in keys], make.clock.now  # each has its time, but that the ttr begins anew
+    times = [("ended!", now + 30), ("failed!", None), ("later!", now + 5), ("busy!", now + 60)]
+    assert [(each.status, each.runat) for each in rows] == times
+    assert Next.xq.stats().counts == {"R": 0, "T": 1, "W": 1, "B": 1, "Z": 1}
 
 
 def test_other_features_leave_the_indexes_that_they_do_not_change(make):

@@ -14,7 +14,7 @@ from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, FeatureOff, InTransaction, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
-from xq.core.machine import ABSENT, ENDED, GUARDED, READY
+from xq.core.machine import ABSENT, ENDED, ONWARD, READY, TAKEN
 from xq.core.words import Wording
 
 log = logging.getLogger("xq")
@@ -282,7 +282,7 @@ class Installation(Findings):
             counts = {state: n for state, _, n in full}
             old = Wording({state: word for state, word, _ in full if word != state})
             exactly = self.dialect.exact(status, self.dialect.kind("status"))
-            is_guarded = there["features"].get("guard") is True and not counts.keys().isdisjoint(GUARDED)
+            is_guarded = there["features"].get("guard") is True and TAKEN in counts
             literal, guarded = self.dialect.literal, UNGUARDED * is_guarded
             moving = [f"{self._moving(state)} WHERE {exactly} = {literal(word)};" for state, word, _ in full]
             raise ConfigurationError(
@@ -301,7 +301,11 @@ class Installation(Findings):
         values, there = {"status": dialect.literal(dialect.words[target])}, self.installer.table_columns(self.store)
         if target != state:
             goes_on = ["deadline"] * (machine.timer(target, "deadline") is not None)
-            values |= dict.fromkeys({"runat", "deadline", "owner"} - {*goes_on}, "NULL")
+            values |= dict.fromkeys({"runat", "deadline"} - {*goes_on}, "NULL")
+        if target != TAKEN:
+            values["owner"] = dialect.literal(ONWARD)  # the triggers empty what leaves their queue, under a new word
+        elif self.queries.times_unowned:
+            values["owner"] = "NULL"  # so the ttr begins anew
         known = {role: field for role, field in dialect.source.roles.items() if field.column in there}
         written = ", ".join(f"{dialect.roles[role]} = {values[role]}" for role in known if role in values)
         return f"UPDATE {dialect.table_in_schema} SET {written}"

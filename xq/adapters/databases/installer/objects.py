@@ -14,7 +14,7 @@ from xq.adapters.databases.links import Links
 from xq.adapters.databases.rows import Rows
 from xq.adapters.databases.shared import TUBES
 from xq.adapters.databases.sql_file import filled_in, statements, texts
-from xq.core.machine import ELSEWHERE, GUARDED, LEFT, READY, TAKEN
+from xq.core.machine import ELSEWHERE, GUARDED, LEFT, ONWARD, READY, TAKEN
 
 REFUSAL: Final = (
     "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
@@ -249,7 +249,8 @@ class Objects(ABC):
         known["is_stale"] = f"{stays} AND {known['other_status']} AND ({by_token}) IS NOT TRUE"
         # A finished row has nothing to empty: many that are archived at once are written once.
         full = self.terms.differ("NEW.{}", "{}")
-        known["has_left"] = f"NOT {known['surely_is']} AND {known['surely_was']} AND ({self.emptied(full, ' OR ')})"
+        left = f"NOT {known['surely_is']} AND {known['surely_was']} AND ({self.emptied(full, ' OR ')})"
+        known["has_left"] = f"{left} AND ({known['new_owner']} = '{ONWARD}') IS NOT TRUE"
         return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
 
     def emptied(self, text: str, between: str = ", ") -> str:
