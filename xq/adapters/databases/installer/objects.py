@@ -255,8 +255,8 @@ class Objects(ABC):
 
     def emptied(self, text: str, between: str = ", ") -> str:
         """Return a text with each column that is emptied in a row which leaves the queue, and with its new value."""
-        values = {column: LEFT[role] for role, column in self.terms.roles.items() if role in LEFT}
-        return between.join(text.format(column, self.terms.literal(value)) for column, value in values.items())
+        mine = [(self.terms.roles[role], value) for role, value in LEFT.items() if role in self.terms.roles]
+        return between.join(text.format(column, self.terms.literal(value)) for column, value in mine)
 
     def differ(self, column: str) -> str:
         """Return the condition that an update changes a column."""
