@@ -14,7 +14,7 @@ from xq.adapters.databases.shared import GENERATIONS, TUBES
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, FeatureOff, InTransaction, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
-from xq.core.machine import ABSENT, ENDED, ONWARD, READY, TAKEN
+from xq.core.machine import ABSENT, ENDED, LEFT, ONWARD, READY, TAKEN
 from xq.core.words import Wording
 
 log = logging.getLogger("xq")
@@ -302,9 +302,9 @@ class Installation(Findings):
         if target != state:
             goes_on = ["deadline"] * (machine.timer(target, "deadline") is not None)
             values |= dict.fromkeys({"runat", "deadline"} - {*goes_on}, "NULL")
-        if target != TAKEN:
+        if target != TAKEN and LEFT.keys() & dialect.roles:
             values["owner"] = dialect.literal(ONWARD)  # the triggers empty what leaves their queue, under a new word
-        elif self.queries.times_unowned:
+        elif target == TAKEN and self.queries.times_unowned:
             values["owner"] = "NULL"  # so the ttr begins anew
         known = {role: field for role, field in dialect.source.roles.items() if field.column in there}
         written = ", ".join(f"{dialect.roles[role]} = {values[role]}" for role in known if role in values)
