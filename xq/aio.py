@@ -301,6 +301,8 @@ class Aio(Generic[T]):
     restart = twin(Queue[T].restart)
     switch = twin(Queue[T].switch)
     pauses = twin(Queue[T].pauses)
+    set_limit = twin(Queue[T].set_limit)
+    limits = twin(Queue[T].limits)
     kill = twin(Queue[T].kill)
     cancel = twin(Queue[T].cancel)
     kill_many = twin(Queue[T].kill_many)

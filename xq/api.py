@@ -18,6 +18,7 @@ from xq.core.options import Moves, PutManyOptions, PutOptions, Span, Times, coun
 from xq.core.tokens import checked
 from xq.database.sessions import Session
 from xq.engine.binding import Definition
+from xq.engine.limits import Limit
 from xq.engine.observers import Callback
 from xq.engine.several import Update
 from xq.engine.stats import Stats
@@ -554,6 +555,33 @@ class Queue(Operators[T]):
     def paused(self) -> list[str | None]:
         """Return the pauses: None for the whole queue, then the names of tubes."""
         return self.parts.pauses.listed()
+
+    # limits
+
+    def set_limit(
+        self, feature: str, limit: Any, value: Any = None, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """Change a limit of the feature utube or rate for all processes, at once and until it is set again.
+
+        `set_limit("utube", 10)` is the queue's, for each value without one of its own, and
+        `set_limit("rate", "1000/m", value="acme")` that of one utube (or tube). `limit` is as in `features=`, whose
+        numbers are the defaults; None removes what was set. A limit below what is taken takes nothing back: tasks of
+        that value are taken again once fewer are. `actor` and `reason` stand in `limits` and in the log. Raises
+        FeatureOff, and BadValue, also for a value of a rate that has no "by".
+        """
+        by = By.of(actor, reason)
+        named = self.parts.limits.change(feature, limit, value, by)
+        if by:
+            what = "the default" if limit is None else limit
+            log_act(self.parts.store, by, f"limit {feature} to {what}{'' if named is None else f' for {named}'}")
+
+    def limits(self) -> list[Limit]:
+        """Return the limits as (feature, value, limit, default, since, actor, reason); `value` None: the queue's.
+
+        `since` is in seconds since 1970, and None where the default of `features=` applies, as the latest `install()`
+        has stored it.
+        """
+        return self.parts.limits.all()
 
     # schedules
 

@@ -15,6 +15,7 @@ from xq.engine.executor import Executor
 from xq.engine.history import History
 from xq.engine.in_doubt import InDoubtTakes
 from xq.engine.insert import Inserts
+from xq.engine.limits import Limits
 from xq.engine.members import Members
 from xq.engine.observers import Observers
 from xq.engine.one import NamedMoves
@@ -52,6 +53,7 @@ class Parts(Generic[T]):
         self.history = History(self.executor, self.tasks)
         self.waiters = Waiters(self.executor, self.tasks)  # the callers that wait
         self.pauses = Pauses(self.executor, self.waiters.takers.wake_first)
+        self.limits = Limits(self.executor, self.waiters.takers.wake_first)
         steps = Steps(self.executor, self.tasks)
         if machine.settings.groups:
             self.members = Members(steps, self.pauses)  # the groups of tasks

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import Enum, auto
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 from annotated_types import Interval
@@ -31,6 +31,7 @@ LONGEST: Final = 10_000_000_000.0
 # Stored for math.inf among a task's own seconds, since not every database has infinity. A power of two, so that a
 # single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
+LIMITED: Final = ("utube", "rate")  # the features whose limits may be changed while programs run
 MOST_SINGLE: Final = 1_000  # values that have limits of their own
 Lasts = Annotated[timedelta, Interval(gt=timedelta(0), le=timedelta(seconds=LONGEST))]
 Seconds = Annotated[float, Interval(gt=0, le=LONGEST)] | Lasts
@@ -151,6 +152,14 @@ class Column:
     undone: Any = field(default=KEEP, repr=False)
 
 
+class LimitValue(NamedTuple):
+    """A limit of a feature, as the table of limits has it."""
+
+    n: int  # how many tasks, or the microseconds between two
+    slack: int  # microseconds
+    given: Any  # as the caller wrote it; JSON can hold it
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A condition that the database checks when tasks are put or taken. `name` identifies it to the dialect."""
@@ -161,6 +170,8 @@ class Guard:
     and_before: bool = False  # also in those from which timers lead into them
     value: Any = None
     in_the_way: str = ""  # the states in which a task may prevent another one from being taken
+    limits: Mapping[str | None, LimitValue] = field(default_factory=dict)  # the defaults: the queue's (None), single values'
+    limit: Callable[[Any], LimitValue] | None = None  # reads one; raises ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -194,7 +205,8 @@ class Feature:
     # role, or "key" -> function with which put makes a missing value from the task
     fill: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     settings: Settings = Settings()
-    structure: Any = True  # what must be equal in every process; durations and callables need not be
+    structure: Any = True  # what must be equal in every process; durations, limits and callables need not be
+    given: Any = None  # what features= has, for programs without the definition, if the structure lacks its limits
     # name -> function of a take's token that makes the value which the SQL of `columns` has under this name
     brings: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     # the feature's methods; its options -> the methods with this option

@@ -46,7 +46,7 @@ class Takes(Generic[T]):
         self.pauses = pauses
         self.unmovable = Unmovable(timers.unattended)
         utubes = self.machine.guard("utube")
-        self.fair = utubes is not None and utubes.value[-1]
+        self.fair = utubes is not None and bool(utubes.value)
         self.floors = timers.floors
         self._key_at = self.tasks.table.fields.index(self.tasks.table.key[0])
         self._maintenance = maintenance  # the `QueueMaintenance`: what is taken must come back

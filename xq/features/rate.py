@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xq.core.errors import ConfigurationError, is_integer, shown
-from xq.core.machine import Feature, Guard, single
+from xq.core.machine import Feature, Guard, LimitValue, single
 
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
 RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
@@ -27,6 +27,7 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     begins with a burst has up to 119. A limit of more than 1,000 a second is finer than a clock: its burst is what
     comes in 20 ms, or more. "of": {"acme": "1000/m", "free": {"limit": "10/m", "burst": 5}} gives single
     values limits of their own, and the others the common one; each has the common burst and window if it names none.
+    The limits are defaults: `set_limit` changes them while programs run.
     """
     given: Mapping[str, Any] = {"limit": limit} if isinstance(limit, str) else limit
     if unknown := given.keys() - {*KNOWN, "by", "of"}:
@@ -35,23 +36,25 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     by = given.get("by")
     if by not in (None, *BY):
         raise ConfigurationError(f"feature 'rate' limits by {' or by '.join(BY)}, not by {shown(by)}")
-    common = {name: given[name] for name in given.keys() & KNOWN}
-    (interval, slack), canonical = _bucket(common, {})
-    of, singles = {}, {}
-    for value, own in single(given.get("of"), "rate").items():
-        own = {"limit": own} if isinstance(own, str) else own
-        if not isinstance(own, Mapping) or own.keys() - KNOWN:
-            raise ConfigurationError(f"feature 'rate': of {shown(value)} is a limit or limit, burst and window")
-        of[value], singles[value] = _bucket(own, common)
+    common = {name: given[name] for name in KNOWN if name in given}
+    of = single(given.get("of"), "rate")
     if of and not by:
         raise ConfigurationError('feature \'rate\': of needs "by": "utube" or "tube", the role that has these values')
-    guard = Guard("rate", role=by or "", value=(interval, slack, of))
-    structure = canonical | ({"by": by} if by else {}) | ({"of": singles} if of else {})
-    return Feature("rate", needs=(by,) if by else (), guards=(guard,), structure=structure)
+
+    def limit(own: Any) -> LimitValue:
+        own = {"limit": own} if isinstance(own, str) else own
+        if not isinstance(own, Mapping) or own.keys() - KNOWN:
+            raise ConfigurationError(f"feature 'rate': {shown(own)} is no limit, nor limit, burst and window")
+        return _bucket(own, common)
+
+    guard = Guard("rate", by or "", limits={value: limit(own) for value, own in {None: common, **of}.items()}, limit=limit)
+    structure = {"by": by} if by else {}
+    whole = common | structure | ({"of": of} if of else {})
+    return Feature("rate", needs=(by,) if by else (), guards=(guard,), structure=structure or True, given=whole)
 
 
-def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Return the microseconds between two tasks, those of slack, and the structure; what it lacks is as in `common`."""
+def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> LimitValue:
+    """Return a limit; what it lacks is as in `common`."""
     text, window = given.get("limit"), given.get("window", common.get("window", True))
     found = RATE.fullmatch(text) if isinstance(text, str) else None
     span = int(found[2] or 1) * SPANS[found[3]] * 1_000_000 if found else 0
@@ -68,5 +71,4 @@ def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[tuple[
     interval = -(-span // (most - at_once + 1 if window else most))  # see token_buckets.py
     if at_once * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
-    canonical = {"limit": text, "burst": burst} | ({} if window else {"window": False})
-    return (interval, interval * (at_once - 1)), canonical
+    return LimitValue(interval, interval * (at_once - 1), text if given.keys() == {"limit"} else dict(given))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from xq.core.errors import ConfigurationError, is_integer, shown
-from xq.core.machine import READY, TAKEN, Feature, Guard, On, single
+from xq.core.machine import READY, TAKEN, Feature, Guard, LimitValue, On, single
 
 MOST = 1_000_000  # tasks of one utube that may be taken at a time
 
@@ -16,9 +16,9 @@ MOST = 1_000_000  # tasks of one utube that may be taken at a time
 def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -> Feature:
     """Let workers take at most one task per value of the role `utube` at a time, or `on` tasks, in their order.
 
-    Tasks without a value are not limited. With {"n": 4, "of": {"acme": 10}} single values have other limits. With
-    {"n": 4, "fair": True} each take goes to the utube that was served longest ago: a new one first, and priorities
-    count within a utube only. Tasks without a value are one utube then, which has no limit. A utube that has become
+    Tasks without a value are not limited. With {"n": 4, "of": {"acme": 10}} single values have other limits. The
+    numbers are defaults: `set_limit` changes them while programs run. With {"n": 4, "fair": True} each take goes to the
+    utube that was served longest ago: a new one first, and priorities count within a utube only. Tasks without a value are one utube then, which has no limit. A utube that has become
     empty keeps its turn until each other one with tasks has been served since.
     """
     given: Mapping[str, Any] = on if isinstance(on, Mapping) else {"n": on}
@@ -26,11 +26,16 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
         raise ConfigurationError(f"feature 'utube' knows n, fair and of, not {shown(min(map(str, unknown)))}")
     most, fair, of = given.get("n", 1), given.get("fair", False), single(given.get("of"), "utube")
     most = 1 if most is True else most
-    for n in (most, *of.values()):
-        if not is_integer(n) or not 0 < n <= MOST:
-            raise ConfigurationError(f"feature 'utube' takes a number of 1 to {MOST:,} tasks, not {shown(n)}")
+    limits = {value: _limit(n) for value, n in {None: most, **of}.items()}
     if not isinstance(fair, bool):
         raise ConfigurationError(f"feature 'utube': fair is True or False, not {shown(fair)}")
-    guard = Guard("utube", role="utube", states=TAKEN, value=(most, of, fair), in_the_way=READY + TAKEN)
-    structure = {"n": most} | ({"fair": True} if fair else {}) | ({"of": of} if of else {})
-    return Feature("utube", needs=("utube",), guards=(guard,), structure=structure if fair or of else most)
+    structure = {"fair": True} if fair else {}
+    guard = Guard("utube", "utube", TAKEN, value=fair, in_the_way=READY + TAKEN, limits=limits, limit=_limit)
+    given = {"n": most, **structure} | ({"of": of} if of else {})
+    return Feature("utube", needs=("utube",), guards=(guard,), structure=structure or True, given=given)
+
+
+def _limit(n: Any) -> LimitValue:
+    if not is_integer(n) or not 0 < n <= MOST:
+        raise ConfigurationError(f"feature 'utube' takes a number of 1 to {MOST:,} tasks, not {shown(n)}")
+    return LimitValue(n, 0, n)

@@ -150,8 +150,8 @@ class Doctor(Inspection):
         guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
             takers = self._run(self.questions.takers, **key)
-            most, of, _ = guard.value
-            if len(takers) >= of.get(str(utube), most):
+            ((most,),) = self._run(self.questions.limit_of_utube, **key)
+            if len(takers) >= most:
                 keys = ", ".join(shown(self.tasks.app_key(tuple(row))) for row in takers[:LISTED])
                 yield f"its utube {shown(utube)} is busy with task{'s' * (len(takers) > 1)} {keys}"
         if guard is not None:

@@ -218,6 +218,14 @@ class Questions:
         return f"SELECT source, COALESCE(dur_us, least_us), {longer} FROM ({spent}) AS spent WHERE source <> '{ABSENT}'"
 
     @property
+    def limit_of_utube(self) -> str:
+        """A query for how many tasks of a task's utube may be taken."""
+        groups, terms = self.objects.groups, self.terms
+        assert groups
+        its = f"SELECT {groups.head(terms.table)} AS utube FROM {terms.table_in_schema} WHERE {terms.by_key()}"
+        return f"SELECT {groups.limit('xq_its.utube')} FROM ({its}) AS xq_its"
+
+    @property
     def bucket_left(self) -> str:
         """A query for the microseconds until a task's bucket has a token."""
         buckets = self.terms.buckets

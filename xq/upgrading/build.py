@@ -226,6 +226,7 @@ def _define(
     given = {f.name: (f, features.get(f.name)) for f in chosen}
     timed = {name: seconds(on) for name, (_, on) in given.items() if isinstance(on, timedelta)}
     timed |= {name: on for name, (f, on) in given.items() if f.structure is True and type(on) in (int, float)}
+    timed |= {f.name: f.given for f in chosen if f.given is not None}
     check_key(table, machine.settings.id)
     words = stored_words(machine, table.roles["status"], statuses)
     named = {letter: word for letter, word in statuses.items() if letter != word}

@@ -192,7 +192,7 @@ def test_a_table_with_rows_becomes_such_a_queue_unless_too_many_are_taken(make):
 def test_heads_that_are_wrong_are_found_and_repaired(queue):
     put(queue, "a0", "a1", "b0")
     a0 = queue.take()
-    queue._meta.database.execute_sql("DELETE FROM task_xq_utube_1")
+    queue._meta.database.execute_sql("DELETE FROM task_xq_heads")
     assert [line for line in queue.xq.check() if "2 heads" in line]
     queue.xq.recount()
     assert is_exact(queue)

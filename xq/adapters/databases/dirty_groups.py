@@ -111,12 +111,16 @@ class ServerGroups(Groups):
         found = f"SELECT DISTINCT {utube}, {self.me} {rows}" if rows else f"VALUES ({utube}, {self.me})"
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
-    def dirties(self, taken: str, utube: str) -> str:
-        """Return the condition that a change makes its group dirty by adding `taken`."""
-        # A group whose only place is taken is full, so its head needs no first task.
-        if self.plain:
-            return f"{taken} <= 0" if self.most == 1 else "TRUE"
-        return f"({taken} <= 0 OR {self.most_of(utube)} > 1)"
+    def relimit(self, store: Connections, value: str) -> None:
+        # The next take refreshes them. It waits for none that has locked a head.
+        found = self.terms.execute(store, f"SELECT utube FROM {self.heads} WHERE {self.meant}", {"value": value})
+        for some in (found[i : i + MANY] for i in range(0, len(found), MANY)):
+            utubes = [utube for (utube,) in some]
+            self.terms.execute(store, self.mark_again(utubes), {"utubes": utubes})
+
+    def may_have_room(self, of: str = "") -> str:
+        """Return the condition that a head has room, or gets it with the limit from the table, or loses it."""
+        return f"({self.has_room(of)} OR {of}taken < {self.limit(f'{of}utube')})"
 
     # refreshing
 
@@ -146,13 +150,13 @@ class ServerGroups(Groups):
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:
             others = partial(self._refresh_each, store, partial(within, False))
-            unknown = self._of_head(f"k0 IS NULL AND {self.has_room()}", "TRUE")
+            unknown = self._of_head(f"k0 IS NULL AND {self.may_have_room('xq_h.')}", "TRUE")
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        head = self._of_head(f"CASE WHEN {self.has_room()} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
+        head = self._of_head(f"CASE WHEN {self.may_have_room('xq_h.')} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
         after: int | None = -1
         while after is not None:
             query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
@@ -205,7 +209,7 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE {self.has_room()}{and_so}{self.terms.skip}"
+        which = f"WHERE {self.may_have_room('xq_o.')}{and_so}{self.terms.skip}"
         found = self.terms.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 

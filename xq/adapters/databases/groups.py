@@ -1,7 +1,8 @@
 """Group heads: all tasks in one utube are a group. Its head holds how many are taken, and the next task.
 
 A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
-whichever program writes, and the table's CHECK rejects one too many.
+whichever program writes, and the table's CHECK rejects one too many. A head has its group's limit from the table of
+limits (limits.py); if more are taken than a lowered limit allows, it has their number, and goes down with it.
 
 SQLite has one writer at a time: its triggers also write the first task into the head (sqlite_groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
@@ -13,12 +14,11 @@ deletes it after each utube with tasks has been served since: then one without a
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from hashlib import md5
 from typing import NamedTuple, Self
 
+from xq.adapters.databases.limits import Limits
 from xq.adapters.databases.rows import Rows
 from xq.core.compile import Selector
 from xq.core.connections import Connections, Runs
@@ -48,24 +48,18 @@ class Groups(ABC):
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
         self.terms, self.guard = terms, guard
-        self.most, self.of, self.fair = guard.value
-        self.plain = not self.of and not self.fair
+        self.fair: bool = guard.value
         self.role = terms.roles[guard.role]
         # With `fair` the tasks without a utube are a group, too.
         self.may_be_none = terms.source.roles[guard.role].null and not self.fair
-        # The numbers are in the table's CHECK, and its columns are the order's: each combination has its table.
-        kind = "_fair" * self.fair + (f"_{md5(json.dumps(self.of).encode()).hexdigest()[:8]}" if self.of else "")
-        self.suffix = f"utube_{self.most}{kind}{'' if terms.source.ordered_by else '_key'}"
+        # Its columns are the order's: each combination has its table.
+        self.suffix = f"heads{'_fair' * self.fair}{'' if terms.source.ordered_by else '_key'}"
         self.heads = terms.side(self.suffix)
         self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
         # A utube's first task: the columns in its head, and the corresponding columns in the table.
         self.columns = [*terms.source.ordered_by, *terms.parts]
         self.mine = [f"{terms.table}.{column}" for column in terms.ordered]
         self.wanted = ", ".join(FIRST + column for column in terms.ordered)
-        # The limits of single groups, by the key that their heads have as SQL.
-        self.limits = {self.literal_of(f"={utube}"): n for utube, n in self.of.items()}
-        if self.fair:
-            self.limits[self.literal_of("")] = UNLIMITED
 
     def in_schema(self, schema: str) -> Self:
         """Return a copy as `Terms.in_schema`."""
@@ -77,12 +71,30 @@ class Groups(ABC):
     def called(self, column: str) -> str:
         """Return the head's key, as SQL, for a row with its utube in `column`. Utubes compare byte by byte.
 
-        With `fair` or `of` it is a text, "" without a utube, so that no utube can have that key.
+        With `fair` it is a text, "" without a utube, so that no utube can have that key.
         """
 
-    def literal_of(self, key: str) -> str:
-        """Return the literal that is equal to a head's key."""
-        return self.terms.literal(key)
+    def key_of_limit(self, utube: str) -> str:
+        """Return the key of a group's limit, as SQL, from its head's key."""
+        return self.terms.as_text(utube) if self.fair else self.terms.of_limit(self.terms.value_of("utube", utube))
+
+    def limit(self, utube: str) -> str:
+        """Return how many tasks of a group may be taken by the table of limits, as SQL."""
+        limit = Limits(self.terms).of("utube", self.key_of_limit(utube))
+        return f"CASE {utube} WHEN '' THEN {UNLIMITED} ELSE {limit} END" if self.fair else limit
+
+    def most_of(self, utube: str, taken: str) -> str:
+        """Return the limit that a head has with so many tasks taken, as SQL."""
+        return self.terms.greatest(taken, self.limit(utube))
+
+    @abstractmethod
+    def relimit(self, store: Connections, value: str) -> None:
+        """Bring a changed limit to the heads that are there: of the group with the key `value`, or ("") all."""
+
+    @property
+    def meant(self) -> str:
+        """The condition for the heads of the groups with the key `:value`."""
+        return f"(:value = '' OR {self.key_of_limit(f'{self.name}.utube')} = :value)"
 
     now_served = ""  # with `fair`: the moment or number, as SQL, that a head has which is served now
 
@@ -118,11 +130,7 @@ class Groups(ABC):
 
     def has_room(self, of: str = "", taken: str = "") -> str:
         """Return the condition that a head, with so many tasks taken, has room for another."""
-        return f"{taken or f'{of}taken'} < {self.most_of(f'{of}utube')}"
-
-    def most_of(self, utube: str) -> str:
-        """Return how many tasks of a group may be taken, as SQL."""
-        return self.terms.of_single(utube, self.limits, self.most)
+        return f"{taken or f'{of}taken'} < {of}most"
 
     def in_turn(self, of: str = "") -> str:
         """Return the order in which takes go through heads. With `fair` the one served longest ago is the first."""
@@ -274,11 +282,6 @@ class Groups(ABC):
         """The ON CONFLICT clause that adds to existing heads."""
         return self.terms.on_conflict("utube", f"taken = {self.name}.taken + excluded.taken")
 
-    def count(self, utube: str, taken: str, rows: str = "") -> str:
-        """Return SQL that counts one row, or all `rows`. It orders them by utube, which avoids deadlocks."""
-        found = f"SELECT {utube}, SUM({taken}) {rows} GROUP BY 1 ORDER BY 1" if rows else f"VALUES ({utube}, {taken})"
-        return f"INSERT INTO {self.heads} (utube, taken) {found}{self.adding}"
-
     # turns
 
     @property
@@ -304,15 +307,16 @@ class Groups(ABC):
 
     # building and checking all heads
 
-    @property
-    def built(self) -> list[str]:
-        """SQL that rebuilds all heads from the table."""
+    def built(self, refuses: bool = False) -> list[str]:
+        """Return SQL that rebuilds all heads from the table; it `refuses` more taken tasks than the limits allow."""
         table = self.terms.table
+        each = f"SELECT {self.head(table)} AS xq_u, SUM({self._taken(table)}) AS xq_n"
+        each += f" FROM {self.terms.table_in_schema} WHERE {self.is_in(table)} GROUP BY 1"
+        most = self.limit("xq_u") if refuses else self.most_of("xq_u", "xq_n")
+        counted = f"SELECT xq_u, xq_n, {most} FROM ({each}) AS xq_e WHERE TRUE ORDER BY 1"
         return [
             f"DELETE FROM {self.heads}",
-            self.count(
-                self.head(table), self._taken(table), f"FROM {self.terms.table_in_schema} WHERE {self.is_in(table)}"
-            ),
+            f"INSERT INTO {self.heads} (utube, taken, most) {counted}{self.adding}",
             self.first_known,
         ]
 
@@ -325,7 +329,9 @@ class Groups(ABC):
             terms.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
             for column, mine in zip(self.columns, self.terms.ordered, strict=True)
         )
-        first = f"({self.has_room('xq_t.')} AND (xq_h.utube IS NULL OR {differ}){self.unless_dirty('xq_t.utube')})"
+        most = f"xq_h.most <> {self.most_of('xq_t.utube', 'xq_t.taken')}"
+        differs = f"xq_h.utube IS NULL OR {most} OR (xq_t.taken < xq_h.most AND ({differ}))"
+        first = f"(({differs}){self.unless_dirty('xq_t.utube')})"
         unexpected = f"NOT ({EMPTY})" if self.fair else "TRUE"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"
         return (

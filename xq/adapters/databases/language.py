@@ -73,6 +73,7 @@ class Language(ABC):
     ended = Form("'-' || {}")  # the token that SQL writes when it ends a task by its token
     elapsed = Form("at_us - {}")  # the microseconds of a history row since a time
     in_seconds = Form("({}) / 1e6")  # microseconds as seconds, with a fraction
+    greatest = Form("GREATEST({}, {})")
     whole = AS_IT_IS  # a number cast so that the driver returns an int
     varying = Form("TEXT")  # the type for text of up to so many characters in xq's tables
     quotes = '"'  # around names
@@ -155,6 +156,15 @@ class Language(ABC):
     def joined(self, texts: Sequence[str]) -> str:
         """Return several texts as one, as SQL."""
         return " || ".join(texts)
+
+    def of_limit(self, text: str) -> str:
+        """Return the key of a value's limit, as SQL, from the text of the value in xq's tables."""
+        return self.as_text(f"'=' || {text}")
+
+    @staticmethod
+    def key_of_limit(value: str) -> str:
+        """Return the key of a value's limit. That of the queue's is "", which no value has."""
+        return f"={value}"
 
     @staticmethod
     def tuple_of(parts: Sequence[str]) -> str:

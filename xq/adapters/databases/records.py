@@ -43,6 +43,10 @@ class Records:
 
     drop_full_buckets = Sql()
 
+    limits = Sql()
+    set_limit = Sql()
+    unset_limit = Sql()
+
     group = Sql()
     lock_group = Sql()
     open_group = Sql()
@@ -82,6 +86,11 @@ class Records:
             "queue": terms.literal(terms.source_name),
             "waits": terms.waits,
             "exact_definition": terms.exact_text("definition"),
+            "limits": terms.side("limit"),
+            "set_anew": terms.on_conflict(
+                "feature, value, is_set",
+                f"n = :n, slack = :slack, given = :given, since_us = {terms.now_us}, actor = :actor, reason = :reason",
+            ),
             "parts": ", ".join(parts),
             "values": ", ".join(f":{part}" for part in parts),
             "this_key": " AND ".join(f"{part} = :{part}" for part in parts),

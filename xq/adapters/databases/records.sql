@@ -128,6 +128,21 @@ DELETE FROM xq_schedule WHERE queue = {queue} AND name = :name
 -- a lock has an earlier time.
 DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
 
+-- Limits, in {limits}. `value` is the key of a value, '' for the queue; `label` is the value, `given` the limit in JSON.
+
+--: limits
+-- The defaults (is_set = 0), and what was set.
+SELECT feature, label, is_set, given, since_us, actor, reason FROM {limits} ORDER BY feature, label, is_set
+
+--: set_limit
+-- Set a limit in place of its default, or of what was set before.
+INSERT INTO {limits} (feature, value, is_set, label, n, slack, given, since_us, actor, reason)
+    VALUES (:feature, :value, 1, :label, :n, :slack, :given, {now_us}, :actor, :reason){set_anew}
+
+--: unset_limit
+-- Remove what was set: the default applies again.
+DELETE FROM {limits} WHERE feature = :feature AND value = :value AND is_set = 1
+
 -- Groups, in {group_table}. `done` is NULL until all {members} of a sealed group have ended; `killed` of them went
 -- otherwise than by an ack. With `runs` a buried one has ended. {has_ended} is the condition that none is left.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from xq.adapters.databases.floors import Floors
+from xq.adapters.databases.limits import Limits
 from xq.adapters.databases.members import Members
 from xq.adapters.databases.terms import Terms
 from xq.adapters.databases.token_buckets import TokenBuckets
@@ -23,6 +24,11 @@ class Rows(Terms):
     @cached_property
     def buckets(self) -> TokenBuckets:
         return self.buckets_kind(self)
+
+    @cached_property
+    def limits(self) -> Limits | None:
+        """The SQL of the limits that may be changed while programs run; None without such a feature."""
+        return Limits(self) if any(guard.limits for guard in self.machine.guards) else None
 
     @cached_property
     def floors(self) -> Floors | None:

@@ -139,15 +139,6 @@ class Terms(Language):
         cases = " ".join(f"WHEN {self.literal(self.words[s])} THEN '{s}'" for s in self.machine.states)
         return f"CASE {self.exact(column, self.kind('status'))} {cases} ELSE '{ABSENT}' END"
 
-    def of_single(self, value: str, of: Mapping[str, int], otherwise: int) -> str:
-        """Return SQL for the number that a value has in `of`, by its literal, else `otherwise`."""
-        by_number: dict[int, list[str]] = {}
-        for literal, number in of.items():
-            by_number.setdefault(number, []).append(literal)
-        # A list of literals is searched, and cases are tried one by one.
-        cases = (f"WHEN {value} IN ({', '.join(each)}) THEN {number}" for number, each in by_number.items())
-        return f"(CASE {' '.join(cases)} ELSE {otherwise} END)" if of else str(otherwise)
-
     def kind(self, role: str) -> Kind:
         return self.source.roles[role].kind
 

@@ -15,6 +15,7 @@ for the times in the history, even if the take then waits for a lock.
 
 from __future__ import annotations
 
+from xq.adapters.databases.limits import Limits
 from xq.adapters.databases.shared import RATES
 from xq.adapters.databases.terms import Terms
 
@@ -25,9 +26,7 @@ class TokenBuckets:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         (guard,) = (guard for guard in terms.machine.guards if guard.name == "rate")
-        self.role = guard.role
-        # The microseconds between two tasks, and how far in the future the bucket may be full at a take.
-        self.interval, self.slack, self.of = guard.value
+        self.role, self.limits = guard.role, Limits(terms)
 
     @property
     def bucket(self) -> str:
@@ -36,14 +35,17 @@ class TokenBuckets:
             return "''"
         return self.terms.as_text(self.terms.value_of(self.role, f"{self.terms.table}.{self.terms.roles[self.role]}"))
 
-    def name_of(self, value: str) -> str:
-        """Return the literal for the name of a value's bucket."""
-        return self.terms.literal(value)
+    def key_of_limit(self, bucket: str) -> str:
+        """Return the key of the limit that a bucket's value has, as SQL."""
+        return self.terms.of_limit(bucket) if self.role else "''"
 
-    def _of_single(self, bucket: str, place: int, otherwise: int) -> str:
-        """Return the interval (`place` 0) or the slack (1) of a bucket."""
-        each = {self.name_of(value): own[place] for value, own in self.of.items() if own[place] != otherwise}
-        return self.terms.of_single(bucket, each, otherwise)
+    def interval(self, bucket: str) -> str:
+        """Return the microseconds between two tasks of a bucket, as SQL."""
+        return self.limits.of("rate", self.key_of_limit(bucket))
+
+    def slack(self, bucket: str) -> str:
+        """Return how far in the future a bucket may be full at a take, in microseconds, as SQL."""
+        return self.limits.of("rate", self.key_of_limit(bucket), "slack")
 
     full_us = "full_us"  # in a query within one for tasks
 
@@ -54,27 +56,25 @@ class TokenBuckets:
     @property
     def latest(self) -> str:
         """The latest `full_us` at which a bucket of the table with buckets still admits a take."""
-        return self.latest_of(f"{RATES}.bucket")
-
-    def latest_of(self, bucket: str) -> str:
-        return f"{self.terms.now_us} + {self._of_single(bucket, 1, self.slack)}"
+        return f"{self.terms.now_us} + {self.slack(f'{RATES}.bucket')}"
 
     @property
     def first_left(self) -> str:
         """The microseconds until the first of some empty buckets has a token; NULL without any."""
-        return f"MIN(full_us - ({self.latest}))" if self.of else f"MIN(full_us) - ({self.latest})"
+        return f"MIN(full_us - ({self.latest}))"
 
     @property
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
-        full_us = f"SELECT {self.full_us} FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
-        return f" AND COALESCE(({full_us}), 0) <= {self.latest_of(self.bucket)}"
+        opens = f"{self.full_us} - {self.slack(f'{RATES}.bucket')}"
+        opens_us = f"SELECT {opens} FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
+        return f" AND COALESCE(({opens_us}), 0) <= {self.terms.now_us}"
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
-        interval = self._of_single(self.bucket, 0, self.interval)
-        return self.adding(task, interval, f"{self.charged} WHERE {RATES}.full_us <= {self.latest}")
+        added = f"({self.terms.new_value('full_us')} - {self.terms.now_us})"
+        return self.adding(task, self.interval(self.bucket), f"{self.charged(added)} WHERE {RATES}.full_us <= {self.latest}")
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""
@@ -86,8 +86,14 @@ class TokenBuckets:
         which = f"WHERE {task} AND {self.bucket} IS NOT NULL"
         return f"INSERT INTO {RATES} (queue, bucket, full_us) SELECT {mine} {which}{there}"
 
-    @property
-    def charged(self) -> str:
+    def charged(self, added: str) -> str:
         full_us = f"{RATES}.full_us"
-        interval = self._of_single(f"{RATES}.bucket", 0, self.interval)
-        return f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {interval}"
+        return f"CASE WHEN {full_us} > {self.terms.now_us} THEN {full_us} ELSE {self.terms.now_us} END + {added}"
+
+    @property
+    def refilling(self) -> str:
+        """SQL after which a limit that was raised lets the next task go: the one of the key `:value`."""
+        mine, key = f"{self.my_buckets} AND full_us > {self.latest}", self.key_of_limit(f"{RATES}.bucket")
+        own = f"SELECT 1 FROM {self.limits.table} AS xq_o WHERE xq_o.feature = 'rate' AND xq_o.value = {key}"
+        meant = f"{key} = :value OR (:value = '' AND NOT EXISTS ({own}))"  # the queue's is that of values without one
+        return f"UPDATE {RATES} SET full_us = {self.latest} WHERE {mine} AND ({meant})"

@@ -22,7 +22,7 @@ from xq.core.words import PLAIN, Wording, alike
 # A structure's part with a digest for each feature that the application wrote. It only names the feature that differs.
 # The digest over all transitions, the only one that version 0.1 recorded, decides whether one does.
 OWN: Final = "own"
-DURATIONS: Final = "durations"  # the part with the features' durations, for programs that have no definition
+DURATIONS: Final = "durations"  # the part with the features' durations and limits, for programs without a definition
 PUTS: Final = "puts"  # the part with digests of what puts write, by their options (xq.core.compile.puts)
 UNCOMPARED: Final = {OWN: None, DURATIONS: None, PUTS: None}
 GOES_ON: Final = "; its puts go on meanwhile, since they write what those of the installed definition write"

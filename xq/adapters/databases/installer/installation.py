@@ -41,7 +41,7 @@ class Installation(Findings):
 
         `stale`: what `refuse_if_reached` returns. `columns`: whether to add the columns that xq brings.
         """
-        heads = self.dialect.groups.built if self.dialect.groups else []
+        heads = self.dialect.groups.built() if self.dialect.groups else []
         filling = [self.queries.count_what_is_there, *heads, *self._timing]
         added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
         statements = [*added, *stale, *self._statements(), *filling, *self._recording]
@@ -119,6 +119,10 @@ class Installation(Findings):
                 return
             with self.installer.installing(self.store):
                 if self.is_whole():  # else another process has uninstalled it since
+                    for sql in self.dialect.limits.defaults if self.dialect.limits else ():
+                        self.store.execute(sql)
+                    if self.dialect.groups:
+                        self.dialect.groups.relimit(self.store, "")
                     self.record()
                     return
         self._refuse_user()
@@ -400,7 +404,9 @@ class Installation(Findings):
             for (tube, state), n in self._corrections().items():
                 self.add_counter(tube, "", state, n)
             utubes = self.dialect.groups
-            for sql in [*self.installer.continuing, *([utubes.alone, *utubes.built] if utubes else [])]:
+            # What a limit that was lowered since has left taken is no reason to refuse.
+            is_first = utubes is not None and "utube" not in self._recorded().get("features", {})
+            for sql in [*self.installer.continuing, *([utubes.alone, *utubes.built(is_first)] if utubes else [])]:
                 if sql:
                     self.store.execute(sql)
 

@@ -76,9 +76,12 @@ class Objects(ABC):
         utubes = self.groups
         names = ["count", "wait", *["history"] * self.terms.has_history, *["after"] * bool(self.links)]
         names += ["group"] * bool(self.terms.members) + ["back"] * bool(self.terms.floors)
+        names += ["limit"] * bool(self.terms.limits)
         texts = {**dict(zip(names, names)), **(utubes.tables if utubes else {})}
-        of_heads = {"most": utubes.most_of("utube"), **self.heads_values(utubes)} if utubes else {}
-        return [self.made("table", suffix, *self._side_table(suffix, text, of_heads)) for suffix, text in texts.items()]
+        of_heads = self.heads_values(utubes) if utubes else {}
+        rows = {"limit": [*limits.defaults]} if (limits := self.terms.limits) else {}
+        made = {suffix: self._side_table(suffix, text, of_heads) for suffix, text in texts.items()}
+        return [self.made("table", suffix, *create, *rows.get(suffix, ())) for suffix, create in made.items()]
 
     def _side_table(self, suffix: str, text: str, of_heads: Mapping[str, str]) -> tuple[str, ...]:
         keys, parts = self.terms.keys, self.terms.parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from itertools import chain
 
 from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
@@ -31,9 +30,6 @@ LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes th
 class MariadbBuckets(TokenBuckets):
     """Charges a bucket in two statements."""
 
-    def name_of(self, value: str) -> str:
-        return self.terms.literal(sha256(value.encode()).hexdigest())
-
     @property
     def full_us(self) -> str:  # type: ignore[override]
         # The server keeps the result for later rows whose columns named here are equal by their collations, which may
@@ -42,11 +38,15 @@ class MariadbBuckets(TokenBuckets):
         return f"IF({keys}, full_us, NULL)"
 
     def charging(self, task: str) -> str:
-        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it.
+        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it. Both would lock the limits that they
+        # read, and a SELECT does not.
         bucket = f"(SELECT {self.bucket} FROM {self.terms.table_in_schema} WHERE {task})"
+        of_task = f"{self.interval(self.bucket)}, {self.slack(self.bucket)}"
         return (
-            f"{self.adding(task, '0', f'{RATES}.full_us')}; UPDATE {RATES} SET full_us = {self.charged} "
-            f"WHERE {self.my_buckets} AND bucket = {bucket} AND full_us <= {self.latest}"
+            f"SELECT {of_task} INTO xq_interval, xq_slack FROM {self.terms.table_in_schema} WHERE {task}; "
+            f"{self.adding(task, '0', f'{RATES}.full_us')}; "
+            f"UPDATE {RATES} SET full_us = {self.charged('xq_interval')} WHERE {self.my_buckets} "
+            f"AND bucket = {bucket} AND full_us <= {self.terms.now_us} + xq_slack"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from xq.adapters.databases.dirty_groups import FULL, OPEN, DirtyGroup, ServerGroups
@@ -37,10 +36,10 @@ class MariadbGroups(ServerGroups):
 
     def called(self, column: str) -> str:
         called = f"CONVERT({self.terms.as_text(self.terms.value_of('utube', column))} USING ascii)"
-        return called if self.plain else f"COALESCE({called}, '')"
+        return f"COALESCE({called}, '')" if self.fair else called
 
-    def literal_of(self, key: str) -> str:
-        return self.terms.literal(sha256(key[1:].encode()).hexdigest() if key else "")
+    def key_of_limit(self, utube: str) -> str:
+        return utube
 
     now_served = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
@@ -91,15 +90,20 @@ class MariadbGroups(ServerGroups):
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
-        names = map(self.terms.literal, utubes)
-        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
-        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
-        none = [None] * len(self.columns)
-        rows = [found.get(utube, [utube, *none]) for utube in utubes]
-        values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
-        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
-        known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
-        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+        names = [f"_ascii{self.terms.literal(utube)}" for utube in utubes]
+        of_each, none = self._listed(names), ["NULL"] * len(self.columns)
+        found = [f"SELECT k, {self.limit('xq_i.k')}, {', '.join(none)} FROM {of_each}"]
+        found += [f"SELECT {name}, NULL, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names]
+        # The limits come first, and where there is a first task it follows.
+        known, rows = dict[Any, Any](), dict[Any, list[Any]]()
+        for utube, limit, *first in store.execute(AT_ONCE + " UNION ALL ".join(found)):
+            limit = known.setdefault(utube, limit)
+            rows[utube] = [utube, limit, *first]
+        values = {f"v{i}_{j}": value for i, row in enumerate(rows.values()) for j, value in enumerate(row)}
+        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows.values()))
+        known = ", ".join(f"{column} = VALUES({column})" for column in self.columns)
+        known = self.terms.on_conflict("utube", f"most = GREATEST(taken, VALUES(most)), {known}")
+        written = f"INSERT INTO {self.heads} (taken, utube, most, {', '.join(self.columns)}) VALUES {each}{known}"
         self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
@@ -144,8 +148,10 @@ class MariadbGroups(ServerGroups):
     def disowned(self, ids: Sequence[int]) -> str:
         return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
 
-    @staticmethod
-    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
+    def _joined(self, table: str, key: str, keys: Iterable[Any]) -> str:
         """Return a JOIN with the rows `xq_o` for some keys, which reads them by key."""
-        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
-        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"
+        return f"{self._listed(keys)} STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"
+
+    @staticmethod
+    def _listed(keys: Iterable[Any]) -> str:
+        return f"({' UNION ALL '.join(f'SELECT {value} AS k' for value in keys)}) AS xq_i"

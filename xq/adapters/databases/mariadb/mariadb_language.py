@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,6 +136,13 @@ class MariadbLanguage(ServerLanguage):
 
     def bound(self, kind: Kind) -> str:
         return self.moment("datetime", self.now) if kind in self.times else self.now
+
+    def of_limit(self, text: str) -> str:
+        return text
+
+    @staticmethod
+    def key_of_limit(value: str) -> str:
+        return sha256(value.encode()).hexdigest()
 
     def on_conflict(self, key: str, update: str = "") -> str:
         first = key.partition(",")[0]

@@ -75,7 +75,7 @@ class MariadbMoves(ServerMoves):
         else:
             by, chosen = terms.choice(rows)
             query = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema}{by} WHERE {chosen} LIMIT 1"
-            found = [(query, of_tasks, chosen.partition(" ORDER BY ")[0])]
+            found = [(query, of_tasks, chosen.rpartition(" ORDER BY ")[0])]
         for name, (query, join, condition) in zip(NAMES, found, strict=False):
             some = f"({query.rpartition(' LIMIT ')[0]} LIMIT :most) AS xq_c STRAIGHT_JOIN {join} WHERE {condition}"
             yield f"SELECT {self._into(rows, columns, name)} FROM {some} LIMIT {terms.limit(rows)}{terms.skip}"
@@ -212,7 +212,8 @@ class MariadbMoves(ServerMoves):
             change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
         text = "; ".join([*steps, change])
         if statement.charge:  # one time for the take, its charge and its history
-            text = f"DECLARE xq_now DOUBLE DEFAULT {self.terms.now}; {filled(text, now='xq_now', context=TIMED)}"
+            declared = f"DECLARE xq_now DOUBLE DEFAULT {self.terms.now}; DECLARE xq_interval, xq_slack BIGINT"
+            text = f"{declared}; {filled(text, now='xq_now', context=TIMED)}"
         text, values_of = self.terms.filled(_block(text))
         alone = as_transaction(text)
 

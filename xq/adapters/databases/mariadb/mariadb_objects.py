@@ -143,7 +143,7 @@ class MariadbObjects(Objects):
             "when": f"({change.when})",
             "taken": change.taken,
             "utube": change.utube,
-            "dirties": self.groups.dirties(change.taken, change.utube),
+            "limit": self.groups.limit(change.utube),
             "now_served": self.groups.now_served,
             "heads": self.groups.heads,
             "adding": self.groups.adding,

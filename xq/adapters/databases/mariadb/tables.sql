@@ -27,10 +27,18 @@ CREATE TABLE IF NOT EXISTS {name}
     (name {text} PRIMARY KEY, total BIGINT NOT NULL, killed BIGINT NOT NULL, opened DOUBLE NOT NULL, done DOUBLE,
     sealed INT NOT NULL, runs INT NOT NULL, then_sql LONGTEXT, KEY (done, name)){engine};
 
+--: limit
+-- A value's key is its digest.
+CREATE TABLE IF NOT EXISTS {name}
+    (feature {text}, value {text}, is_set INT, label LONGTEXT, n BIGINT NOT NULL, slack BIGINT NOT NULL,
+    given LONGTEXT NOT NULL, since_us BIGINT, actor {text}, reason {reason},
+    PRIMARY KEY (feature, value, is_set)){engine};
+
 --: heads
 -- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
 CREATE TABLE IF NOT EXISTS {name}
-    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= {most})
+    (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= most),
+    most BIGINT NOT NULL DEFAULT 0
 --? fair
     , served BIGINT NOT NULL DEFAULT 0
 --? end

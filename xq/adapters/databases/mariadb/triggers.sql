@@ -149,14 +149,25 @@ CREATE OR REPLACE TRIGGER {name} AFTER DELETE ON {table} FOR EACH ROW BEGIN
 END
 
 --: group_changed
-IF ({when} AND {taken} <> 0) THEN
+IF ({when}) THEN
+    BEGIN
+        -- By SELECT INTO, which locks nothing.
+        DECLARE xq_limit BIGINT DEFAULT 0;
+        IF ({taken} <> 0) THEN
+            SELECT {limit} INTO xq_limit;
 --? fair
-    INSERT INTO {heads} (utube, taken, served)
-        VALUES ({utube}, {taken}, IF({taken} > 0, {now_served}, 0)){adding};
+            INSERT INTO {heads} (utube, taken, most, served)
+                VALUES ({utube}, {taken}, xq_limit, IF({taken} > 0, {now_served}, 0)){adding};
 --? not fair
-    INSERT INTO {heads} (utube, taken) VALUES ({utube}, {taken}){adding};
+            INSERT INTO {heads} (utube, taken, most) VALUES ({utube}, {taken}, xq_limit){adding};
 --? end
-END IF;
-IF ({when} AND {dirties}) THEN
-    INSERT INTO {dirty_groups} (utube, writer) VALUES ({utube}, {me});
+        END IF;
+        -- The head of a full group needs no first task.
+        IF ({taken} > 0) THEN
+            SELECT taken < most INTO xq_limit FROM {heads} WHERE utube = {utube};
+        END IF;
+        IF ({taken} <= 0 OR xq_limit) THEN
+            INSERT INTO {dirty_groups} (utube, writer) VALUES ({utube}, {me});
+        END IF;
+    END;
 END IF;

@@ -28,7 +28,7 @@ class PostgresGroups(ServerGroups):
 
     def called(self, column: str) -> str:
         # Whatever the column's collation, and without a CHAR's blanks at its end.
-        if not self.plain:
+        if self.fair:
             return f"(COALESCE('=' || CAST({column} AS text), '') COLLATE \"C\")"
         return column if self.terms.kind("utube") in INTEGERS else f'(CAST({column} AS text) COLLATE "C")'
 
@@ -43,7 +43,7 @@ class PostgresGroups(ServerGroups):
     @property
     def kind(self) -> str:
         """The type of heads' keys."""
-        return "bigint" if self.plain and self.terms.kind("utube") in INTEGERS else "text"
+        return "bigint" if not self.fair and self.terms.kind("utube") in INTEGERS else "text"
 
     def among(self, utubes: Collection[Any]) -> str:
         return f"= ANY({self._listed()})"
@@ -79,9 +79,10 @@ class PostgresGroups(ServerGroups):
     def _looking(self, which: str) -> str:
         """Return SQL that writes the heads' first tasks. An update that changes nothing would add a row version."""
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
-        changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
-        return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
+        utube, taken = f"{self.name}.utube", f"{self.name}.taken"
+        first, most = self.first(f"ROW({self.wanted})", utube), self.most_of(utube, taken)
+        changed = f"{which} AND (ROW({known}) IS DISTINCT FROM ({first}) OR {self.name}.most <> {most})"
+        return f"UPDATE {self.heads} SET most = {most}, {self.set_first(utube)} WHERE {changed}"
 
     def mark_again(self, utubes: Collection[Any]) -> str:
         return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
@@ -122,7 +123,8 @@ class PostgresGroups(ServerGroups):
         there = "" if self.fair else f" AND (taken > 0 OR {some})"
         gone = f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1"
         steps = {
-            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
+            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} "
+            f"AND {self.may_have_room(f'{self.name}.')}{passing}",
             "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",

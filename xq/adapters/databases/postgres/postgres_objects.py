@@ -266,8 +266,7 @@ class Triggers(PostgresObjects):
                 "head": utubes.name,
                 "dirty_groups": utubes.dirty_groups,
                 "no_first_task": utubes.no_first_task,
-                "dirties": utubes.dirties("taken", "utube"),
-                "most": utubes.most_of("utube"),
+                "limit": utubes.limit("xq_c.utube"),
                 "now_served": utubes.now_served,
                 "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),
             }

@@ -333,17 +333,20 @@ END
 -- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
 xq_counted AS (
 --? fair
-    INSERT INTO {heads} (utube, taken, served)
-        SELECT utube, SUM(taken), CASE WHEN SUM(taken) > 0 THEN {now_served} ELSE 0 END
-        FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
+    INSERT INTO {heads} (utube, taken, most, served)
+        SELECT utube, taken, {limit}, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END
+        FROM xq_c WHERE taken <> 0 ORDER BY 1
         ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken,
             served = GREATEST({head}.served, excluded.served), {no_first_task}
 --? not fair
-    INSERT INTO {heads} (utube, taken) SELECT utube, SUM(taken) FROM xq_c WHERE taken <> 0 GROUP BY 1 ORDER BY 1
+    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, {limit} FROM xq_c WHERE taken <> 0 ORDER BY 1
         ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken, {no_first_task}
 --? end
+    RETURNING utube, taken < most AS has_room
 )
-INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c WHERE {dirties};
+-- The head of a full group needs no first task.
+INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c
+    WHERE taken <= 0 OR utube IN (SELECT utube FROM xq_counted WHERE has_room);
 
 --: after_update
 CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({may_end} OR {leaves}) EXECUTE FUNCTION {function}

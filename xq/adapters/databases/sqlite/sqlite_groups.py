@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xq.adapters.databases.groups import EMPTY, FIRST, GroupChange, Groups
 from xq.core.compile import Selector
+from xq.core.connections import Connections
 
 
 class SqliteGroups(Groups):
@@ -18,7 +19,7 @@ class SqliteGroups(Groups):
     def called(self, column: str) -> str:
         # Whatever the column's collation. A key that is compared with a column needs its affinity.
         value = self.terms.value_of("utube", column)
-        key = column if self.plain else f"CAST(COALESCE('=' || {value}, '') AS TEXT)"
+        key = f"CAST(COALESCE('=' || {value}, '') AS TEXT)" if self.fair else column
         return f"{key} COLLATE BINARY"
 
     @property
@@ -34,6 +35,11 @@ class SqliteGroups(Groups):
     def first_known(self) -> str:
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')}"
 
+    def relimit(self, store: Connections, value: str) -> None:
+        utube = f"{self.name}.utube"
+        changed = f"most = {self.most_of(utube, 'taken')}, {self.set_first(utube)}"
+        self.terms.execute(store, f"UPDATE {self.heads} SET {changed} WHERE {self.meant}", {"value": value})
+
     def select(self, columns: str, rows: Selector) -> str:
         both = " UNION ALL ".join(f"SELECT * FROM ({query})" for query in self.candidates(self.mine, rows))
         return f"SELECT {columns} FROM ({both}) ORDER BY {self.terms.order} LIMIT {self.terms.limit(rows)}"
@@ -47,16 +53,20 @@ class SqliteGroups(Groups):
             # Most tasks are not their group's first, so evaluate that once.
             mine = ", ".join(f"NEW.{column}" for column in self.terms.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
+            added, most = f"INSERT INTO {self.heads} (utube, taken, most", self.limit(utube)
             return [
-                f"INSERT INTO {self.heads} (utube, taken) SELECT {utube}, 1 WHERE {when} AND {taken}{self.adding};",
-                f"INSERT INTO {self.heads} (utube, taken, {', '.join(self.columns)}) SELECT {utube}, 0, {mine} "
+                f"{added}) SELECT {utube}, 1, {most} WHERE {when} AND {taken}{self.adding};",
+                f"{added}, {', '.join(self.columns)}) SELECT {utube}, 0, {most}, {mine} "
                 f"WHERE {when} AND NOT {taken} AND {key} = ({first}){self.terms.on_conflict('utube', known)};",
             ]
         # A full group needs no first task: whatever makes room in it looks for one.
         taken = f"{self.name}.taken + {taken}"
         first = self.set_first(f"{self.name}.utube", f" AND {self.has_room(f'{self.name}.', taken)}")
+        # Beyond a lowered limit it goes down with the tasks that end.
+        most = f"CASE WHEN {change.taken} < 0 THEN {self.most_of(f'{self.name}.utube', taken)} ELSE most END"
         if self.fair:
             first += f", served = CASE WHEN {change.taken} > 0 THEN {self.now_served} ELSE served END"
         mine = f"WHERE utube = {utube} AND {when}"
         emptied = f"DELETE FROM {self.heads} {mine} AND {EMPTY};"
-        return [f"UPDATE {self.heads} SET taken = {taken}, {first} {mine};", *([] if self.fair else [emptied])]
+        changed = f"UPDATE {self.heads} SET taken = {taken}, most = {most}, {first} {mine};"
+        return [changed, *([] if self.fair else [emptied])]

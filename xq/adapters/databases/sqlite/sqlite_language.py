@@ -44,6 +44,7 @@ class SqliteLanguage(Language):
     )
     begin_writing = f"UPDATE {SESSIONS} SET since = since WHERE FALSE"
     double = "REAL"
+    greatest = Form("MAX({}, {})")
     dashed = Form(
         "CASE length({0}) WHEN 32 THEN substr({0}, 1, 8) || '-' || substr({0}, 9, 4) || '-' || substr({0}, 13, 4) "
         "|| '-' || substr({0}, 17, 4) || '-' || substr({0}, 21, 12) ELSE {0} END"

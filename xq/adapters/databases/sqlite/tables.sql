@@ -32,9 +32,14 @@ CREATE TABLE IF NOT EXISTS {name}
     sealed INTEGER NOT NULL, runs INTEGER NOT NULL, then_sql TEXT) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS {name_open} ON {plain_name} (name) WHERE done IS NULL;
 
+--: limit
+CREATE TABLE IF NOT EXISTS {name}
+    (feature TEXT, value TEXT, is_set INTEGER, label TEXT, n INTEGER NOT NULL, slack INTEGER NOT NULL,
+    given TEXT NOT NULL, since_us INTEGER, actor TEXT, reason TEXT, PRIMARY KEY (feature, value, is_set)) WITHOUT ROWID;
+
 --: heads
 CREATE TABLE IF NOT EXISTS {name}
-    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= {most}),
+    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= most), most INTEGER NOT NULL,
 --? fair
     served INTEGER NOT NULL DEFAULT 0,
 --? end
