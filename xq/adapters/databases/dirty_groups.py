@@ -3,7 +3,8 @@
 A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
 trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the
 group's first. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
-they have read. A head is right as long as its group is not dirty.
+they have read. A head is right as long as its group is not dirty. A group whose limit has changed is dirty, too, by a
+row that belongs to the writer 0; its head gets the limit before it is refreshed.
 
 Two connections refreshing at once do different groups, as takes do: each skips heads that the other has
 locked. A new group has no head, and a full group's head stays unlocked: there a refresh skips locked rows.
@@ -38,14 +39,15 @@ class DirtyGroup(NamedTuple):
     head: int  # as in HEADS
 
 
-HEADS = range(3)
-MISSING, OPEN, FULL = HEADS  # no head; one from which may be taken; one from which nothing may
+HEADS = range(4)
+MISSING, OPEN, FULL, LIMITED = HEADS  # no head; one with room; a full one; one whose limit has changed
 
 
 class ServerGroups(Groups):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
+    nobody: ClassVar[str] = "0"  # the writer of rows for changed limits
     at_once = MANY  # rows to refresh in one transaction
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
@@ -74,7 +76,7 @@ class ServerGroups(Groups):
         """Write these groups' first tasks into their locked heads."""
 
     @abstractmethod
-    def mark_again(self, utubes: Collection[Any]) -> str:
+    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
         """Return SQL to make groups dirty, with rows that belong to no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
@@ -112,15 +114,27 @@ class ServerGroups(Groups):
         return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
     def relimit(self, store: Connections, value: str) -> None:
-        # The next take refreshes them. It waits for none that has locked a head.
+        # By rows, as a trigger does: this waits for no transaction that has locked a head.
         found = self.terms.execute(store, f"SELECT utube FROM {self.heads} WHERE {self.meant}", {"value": value})
         for some in (found[i : i + MANY] for i in range(0, len(found), MANY)):
             utubes = [utube for (utube,) in some]
-            self.terms.execute(store, self.mark_again(utubes), {"utubes": utubes})
+            self.terms.execute(store, self.mark_again(utubes, self.nobody), {"utubes": utubes})
 
-    def may_have_room(self, of: str = "") -> str:
-        """Return the condition that a head has room, or gets it with the limit from the table, or loses it."""
-        return f"({self.has_room(of)} OR {of}taken < {self.limit(f'{of}utube')})"
+    def _relimit(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
+        """Write the limits of these groups into the heads that can be locked, and return the rows of those.
+
+        From then on the groups are dirty as others are.
+        """
+        wanted = dict.fromkeys(one.utube for one in dirty)
+        heads = f"SELECT xq_o.utube, {self.limit('xq_o.utube')} FROM {self.heads_of(wanted)}{self.terms.skip}"
+        limits = {utube: n for utube, n in self.terms.execute(store, heads, {"utubes": list(wanted)})}
+        for utube, n in limits.items():
+            limited = f"UPDATE {self.heads} SET most = GREATEST(taken, :n) WHERE utube = :utube"
+            self.terms.execute(store, limited, {"n": n, "utube": utube})
+        if ids := {one.id for one in dirty if one.utube in limits}:
+            rows = f"id IN ({', '.join(map(str, ids))})"
+            store.change(f"UPDATE {self.dirty_groups} SET writer = NULL WHERE {rows}")
+        return ids
 
     # refreshing
 
@@ -150,13 +164,14 @@ class ServerGroups(Groups):
         refreshed = sum(map(own, unread(f"writer = {self.me}", MANY)))
         if not refreshed and not mine:
             others = partial(self._refresh_each, store, partial(within, False))
-            unknown = self._of_head(f"k0 IS NULL AND {self.may_have_room('xq_h.')}", "TRUE")
+            unknown = self._of_head(f"k0 IS NULL AND {self.has_room()}", "TRUE")
             refreshed = next(filter(None, map(others, unread(unknown, FEW))), 0)
         return refreshed
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        head = self._of_head(f"CASE WHEN {self.may_have_room('xq_h.')} THEN {OPEN} ELSE {FULL} END", f"{MISSING}")
+        cases = f"CASE WHEN xq_n.writer = {self.nobody} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} ELSE {FULL} END"
+        head = self._of_head(cases, f"{MISSING}")
         after: int | None = -1
         while after is not None:
             query = f"SELECT id, utube, {head} FROM {self.dirty_groups} AS xq_n WHERE id > :after AND {which}"
@@ -180,6 +195,10 @@ class ServerGroups(Groups):
         return self._refresh_batch(executor, [DirtyGroup(*row) for row in found])
 
     def _refresh_batch(self, executor: Runs, dirty: list[DirtyGroup]) -> int:
+        if limited := [one for one in dirty if one.head == LIMITED]:
+            done = executor.transaction(partial(self._relimit, executor.store, limited), locks=False)
+            ready = [one._replace(head=OPEN) for one in limited if one.id in done]
+            dirty = [one for one in dirty if one.head != LIMITED] + ready
         refreshed = self._refresh_each(executor.store, partial(self.refresh_heads, executor), dirty)
         for of_one in _one_by_one(dirty):
             if len(of_one) >= PILE and of_one[0].head != FULL:
@@ -209,7 +228,7 @@ class ServerGroups(Groups):
         if not wanted:
             return []
         heads = f"SELECT xq_o.utube FROM {self.heads_of(wanted)}"
-        which = f"WHERE {self.may_have_room('xq_o.')}{and_so}{self.terms.skip}"
+        which = f"WHERE {self.has_room()}{and_so}{self.terms.skip}"
         found = self.terms.execute(store, f"{heads} {which}", {"utubes": list(wanted)})
         return [utube for (utube,) in found]
 

@@ -87,6 +87,11 @@ class Groups(ABC):
         """Return the limit that a head has with so many tasks taken, as SQL."""
         return self.terms.greatest(taken, self.limit(utube))
 
+    @staticmethod
+    def most_after(added: str, limited: str, of: str = "") -> str:
+        """Return the limit of a head that was changed; `limited` if a task of a full one has ended."""
+        return f"CASE WHEN {added} < 0 AND {of}taken >= {of}most THEN {limited} ELSE {of}most END"
+
     @abstractmethod
     def relimit(self, store: Connections, value: str) -> None:
         """Bring a changed limit to the heads that are there: of the group with the key `value`, or ("") all."""

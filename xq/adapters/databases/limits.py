@@ -24,8 +24,8 @@ class Limits:
 
     def of(self, feature: str, key: str, column: str = "n") -> str:
         """Return SQL for the limit that applies to a value, by its key as SQL ('': the queue's)."""
-        found = f"(SELECT {column} FROM {self.table} AS xq_i WHERE xq_i.feature = '{feature}' AND xq_i.value = "
-        each = [f"{found}{one} ORDER BY is_set DESC LIMIT 1)" for one in dict.fromkeys([key, "''"])]
+        found = f"(SELECT xq_i.{column} FROM {self.table} AS xq_i WHERE xq_i.feature = '{feature}' AND xq_i.value = "
+        each = [f"{found}{one} ORDER BY xq_i.is_set DESC LIMIT 1)" for one in dict.fromkeys([key, "''"])]
         return f"COALESCE({', '.join(each)}, {OTHERWISE[feature]})"
 
     def key_of(self, value: str | None) -> str:

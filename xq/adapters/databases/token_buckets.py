@@ -67,14 +67,18 @@ class TokenBuckets:
     def within_rate(self) -> str:
         """What follows a condition on a table row: that its bucket is not empty."""
         # A query for one value, since the planner might make a join from EXISTS, and sort all ready tasks for it.
-        opens = f"{self.full_us} - {self.slack(f'{RATES}.bucket')}"
+        # A bucket that is full needs no look at its limit.
+        full_us, now_us = self.full_us, self.terms.now_us
+        opens = f"CASE WHEN {full_us} <= {now_us} THEN 0 ELSE {full_us} - {self.slack(f'{RATES}.bucket')} END"
         opens_us = f"SELECT {opens} FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
-        return f" AND COALESCE(({opens_us}), 0) <= {self.terms.now_us}"
+        return f" AND COALESCE(({opens_us}), 0) <= {now_us}"
 
     def charging(self, task: str) -> str:
         """Return SQL that charges the bucket for this condition's task. It changes no row if the bucket is empty."""
-        added = f"({self.terms.new_value('full_us')} - {self.terms.now_us})"
-        return self.adding(task, self.interval(self.bucket), f"{self.charged(added)} WHERE {RATES}.full_us <= {self.latest}")
+        full_us, now_us = f"{RATES}.full_us", self.terms.now_us
+        charged = self.charged(f"({self.terms.new_value('full_us')} - {now_us})")
+        admitted = f"{full_us} <= {now_us} OR {full_us} <= {self.latest}"
+        return self.adding(task, self.interval(self.bucket), f"{charged} WHERE {admitted}")
 
     def adding(self, task: str, more: str, update: str) -> str:
         """Return SQL that adds the bucket for this condition's task, full after `more`, or updates it."""

@@ -66,7 +66,10 @@ class MariadbGroups(ServerGroups):
     @property
     def adding(self) -> str:
         served = "served = GREATEST(served, VALUES(served)), " * self.fair
-        return self.terms.on_conflict("utube", f"taken = taken + VALUES(taken), {served}{self.no_first_task}")
+        # In this order: it sees what the assignments before it have written.
+        most = self.most_after("VALUES(taken)", "GREATEST(VALUES(most), taken + VALUES(taken))")
+        changed = f"most = {most}, taken = taken + VALUES(taken), {served}{self.no_first_task}"
+        return self.terms.on_conflict("utube", changed)
 
     def select(self, columns: str, rows: Selector) -> str:
         # From the heads alone: another part of the statement locks the first tasks without a utube.
@@ -83,34 +86,33 @@ class MariadbGroups(ServerGroups):
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         unless_there = self.terms.on_conflict("utube", "taken = taken")
-        rows = (f"VALUES ({self.terms.literal(utube)}, 0){unless_there}; " for utube in utubes)
-        each = "".join(f"INSERT INTO {self.heads} (utube, taken) {row}" for row in rows)
-        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {UNLESS_LOCKED}; {each}END")
+        # By SELECT INTO, which locks no limit.
+        each = "".join(
+            f"SELECT {self.limit(literal)} INTO xq_limit; "
+            f"INSERT INTO {self.heads} (utube, taken, most) VALUES ({literal}, 0, xq_limit){unless_there}; "
+            for literal in map(self.terms.literal, utubes)
+        )
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC DECLARE xq_limit BIGINT; {UNLESS_LOCKED}; {each}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
         # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
-        names = [f"_ascii{self.terms.literal(utube)}" for utube in utubes]
-        of_each, none = self._listed(names), ["NULL"] * len(self.columns)
-        found = [f"SELECT k, {self.limit('xq_i.k')}, {', '.join(none)} FROM {of_each}"]
-        found += [f"SELECT {name}, NULL, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names]
-        # The limits come first, and where there is a first task it follows.
-        known, rows = dict[Any, Any](), dict[Any, list[Any]]()
-        for utube, limit, *first in store.execute(AT_ONCE + " UNION ALL ".join(found)):
-            limit = known.setdefault(utube, limit)
-            rows[utube] = [utube, limit, *first]
-        values = {f"v{i}_{j}": value for i, row in enumerate(rows.values()) for j, value in enumerate(row)}
-        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows.values()))
-        known = ", ".join(f"{column} = VALUES({column})" for column in self.columns)
-        known = self.terms.on_conflict("utube", f"most = GREATEST(taken, VALUES(most)), {known}")
-        written = f"INSERT INTO {self.heads} (taken, utube, most, {', '.join(self.columns)}) VALUES {each}{known}"
+        names = map(self.terms.literal, utubes)
+        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
+        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
+        none = [None] * len(self.columns)
+        rows = [found.get(utube, [utube, *none]) for utube in utubes]
+        values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
+        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
+        known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
         self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
-    def mark_again(self, utubes: Collection[Any]) -> str:
-        rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
-        return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
+    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
+        rows = ", ".join(f"({self.terms.literal(utube)}, {writer})" for utube in utubes)
+        return f"INSERT INTO {self.dirty_groups} (utube, writer) VALUES {rows}"
 
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         return executor.transaction(partial(self._refresh, executor.store, dirty), locks=False)
@@ -148,10 +150,8 @@ class MariadbGroups(ServerGroups):
     def disowned(self, ids: Sequence[int]) -> str:
         return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
 
-    def _joined(self, table: str, key: str, keys: Iterable[Any]) -> str:
-        """Return a JOIN with the rows `xq_o` for some keys, which reads them by key."""
-        return f"{self._listed(keys)} STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"
-
     @staticmethod
-    def _listed(keys: Iterable[Any]) -> str:
-        return f"({' UNION ALL '.join(f'SELECT {value} AS k' for value in keys)}) AS xq_i"
+    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
+        """Return a JOIN with the rows `xq_o` for some keys, which reads them by key."""
+        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
+        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

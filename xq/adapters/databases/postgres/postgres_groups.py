@@ -21,6 +21,7 @@ class PostgresGroups(ServerGroups):
     """PostgreSQL's group heads. A take locks a head together with its task."""
 
     me = "pg_current_xact_id()"
+    nobody = "CAST('0' AS xid8)"
 
     @property
     def alone(self) -> str:  # type: ignore[override]
@@ -37,8 +38,9 @@ class PostgresGroups(ServerGroups):
     @property
     def adding(self) -> str:
         served = f"served = GREATEST({self.name}.served, excluded.served), " * self.fair
-        changed = f"taken = {self.name}.taken + excluded.taken, {served}{self.no_first_task}"
-        return self.terms.on_conflict("utube", changed)
+        name, taken = self.name, f"{self.name}.taken + excluded.taken"
+        most = self.most_after("excluded.taken", f"GREATEST(excluded.most, {taken})", f"{name}.")
+        return self.terms.on_conflict("utube", f"taken = {taken}, most = {most}, {served}{self.no_first_task}")
 
     @property
     def kind(self) -> str:
@@ -59,14 +61,15 @@ class PostgresGroups(ServerGroups):
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         # All at once, or one by one if that would wait for a lock.
-        kind, made = self.kind, f"INSERT INTO {self.heads} (utube, taken)"
+        kind, made, limit = self.kind, f"INSERT INTO {self.heads} (utube, taken, most)", self.limit("one.utube")
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
-            f"DECLARE before text := current_setting('lock_timeout'); one {kind}; "
+            f"DECLARE before text := current_setting('lock_timeout'); xq_one {kind}; "
             f"utubes {kind}[] := CAST(current_setting('xq.utubes') AS {kind}[]); "
             "BEGIN PERFORM set_config('lock_timeout', '1ms', true); "
-            f"BEGIN {made} SELECT unnest(utubes), 0 ORDER BY 1 {unless_locked} "
-            f"FOREACH one IN ARRAY utubes LOOP BEGIN {made} VALUES (one, 0) {unless_locked} END; END LOOP; "
+            f"BEGIN {made} SELECT utube, 0, {limit} FROM unnest(utubes) AS one (utube) ORDER BY 1 {unless_locked} "
+            f"FOREACH xq_one IN ARRAY utubes LOOP BEGIN {made} SELECT utube, 0, {limit} FROM (SELECT xq_one AS utube) "
+            f"AS one {unless_locked} END; END LOOP; "
             "END; PERFORM set_config('lock_timeout', before, true); END"
         )
         noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
@@ -79,13 +82,12 @@ class PostgresGroups(ServerGroups):
     def _looking(self, which: str) -> str:
         """Return SQL that writes the heads' first tasks. An update that changes nothing would add a row version."""
         known = ", ".join(f"{self.name}.{column}" for column in self.columns)
-        utube, taken = f"{self.name}.utube", f"{self.name}.taken"
-        first, most = self.first(f"ROW({self.wanted})", utube), self.most_of(utube, taken)
-        changed = f"{which} AND (ROW({known}) IS DISTINCT FROM ({first}) OR {self.name}.most <> {most})"
-        return f"UPDATE {self.heads} SET most = {most}, {self.set_first(utube)} WHERE {changed}"
+        first = self.first(f"ROW({self.wanted})", f"{self.name}.utube")
+        changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
+        return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
 
-    def mark_again(self, utubes: Collection[Any]) -> str:
-        return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
+    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
+        return f"INSERT INTO {self.dirty_groups} (utube, writer) SELECT unnest({self._listed()}), CAST({writer} AS xid8)"
 
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         if all(one.head != MISSING for one in dirty):
@@ -123,8 +125,7 @@ class PostgresGroups(ServerGroups):
         there = "" if self.fair else f" AND (taken > 0 OR {some})"
         gone = f"DELETE FROM {self.heads} WHERE taken = 0 AND {_is_in('sure')} AND {some} IS NULL RETURNING 1"
         steps = {
-            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} "
-            f"AND {self.may_have_room(f'{self.name}.')}{passing}",
+            "locked": f"SELECT utube FROM {self.heads} WHERE utube {self.among(())} AND {self.has_room()}{passing}",
             "there": f"SELECT id, utube FROM {self.dirty_groups} WHERE id = ANY(CAST(:ids AS bigint[])){passing}",
             # If another connection refreshed some meanwhile, it may have seen more than this statement does.
             "lost": f"SELECT utube FROM {rows} WHERE id NOT IN (SELECT id FROM there)",

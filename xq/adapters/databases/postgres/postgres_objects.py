@@ -263,9 +263,8 @@ class Triggers(PostgresObjects):
         if utubes:
             known |= {
                 "heads": utubes.heads,
-                "head": utubes.name,
                 "dirty_groups": utubes.dirty_groups,
-                "no_first_task": utubes.no_first_task,
+                "adding": utubes.adding,
                 "limit": utubes.limit("xq_c.utube"),
                 "now_served": utubes.now_served,
                 "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),

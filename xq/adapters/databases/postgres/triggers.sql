@@ -335,12 +335,9 @@ xq_counted AS (
 --? fair
     INSERT INTO {heads} (utube, taken, most, served)
         SELECT utube, taken, {limit}, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END
-        FROM xq_c WHERE taken <> 0 ORDER BY 1
-        ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken,
-            served = GREATEST({head}.served, excluded.served), {no_first_task}
+        FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
 --? not fair
-    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, {limit} FROM xq_c WHERE taken <> 0 ORDER BY 1
-        ON CONFLICT (utube) DO UPDATE SET taken = {head}.taken + excluded.taken, {no_first_task}
+    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, {limit} FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
 --? end
     RETURNING utube, taken < most AS has_room
 )

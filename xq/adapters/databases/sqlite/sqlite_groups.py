@@ -62,8 +62,7 @@ class SqliteGroups(Groups):
         # A full group needs no first task: whatever makes room in it looks for one.
         taken = f"{self.name}.taken + {taken}"
         first = self.set_first(f"{self.name}.utube", f" AND {self.has_room(f'{self.name}.', taken)}")
-        # Beyond a lowered limit it goes down with the tasks that end.
-        most = f"CASE WHEN {change.taken} < 0 THEN {self.most_of(f'{self.name}.utube', taken)} ELSE most END"
+        most = self.most_after(change.taken, self.most_of(f"{self.name}.utube", taken))
         if self.fair:
             first += f", served = CASE WHEN {change.taken} > 0 THEN {self.now_served} ELSE served END"
         mine = f"WHERE utube = {utube} AND {when}"
