@@ -14,6 +14,7 @@ from xq.cli.output import Answer, Verbatim, ask, moment, say, shown, spent
 from xq.cli.targets import Queue, all_of, connected, public, queue_named
 from xq.core import time
 from xq.core.errors import Error
+from xq.engine.limits import limit_in_text
 
 Change = Annotated[Literal["run", "pause", "resume"], Argument(metavar="run|pause|resume")]
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
@@ -143,6 +144,25 @@ def _paused(queue: Queue, event: str, tube: str | None, group: str | None, **by:
     getattr(queue, event)(tube, **by) if group is None else getattr(queue.group(group), event)(**by)
     told = numbers(queue)
     return Answer({"paused": told["paused"]}, [], held_up(told) or "nothing is paused")
+
+
+def limit(
+    queue: Queue,
+    feature: Annotated[str | None, Argument(metavar="[utube|rate]", help="the feature; without one all limits")] = None,
+    to: Annotated[str | None, Argument(metavar="[LIMIT]", help="as 10 or 1000/m; none: the default again")] = None,
+    value: Annotated[str | None, Option(help="For this utube or tube only.")] = None,
+    reason: o.Reason = None,
+    actor: o.Actor = None,
+) -> Answer:
+    """List the limits of utube and rate, or set one for all processes."""
+    if feature is not None and to is not None:
+        queue.set_limit(feature, limit_in_text(to), value, actor=actor, reason=reason)
+    elif value is not None:
+        raise typer.BadParameter("--value goes with a feature and a limit: xq limit TARGET utube 10 --value acme")
+    told = [each._asdict() | {"since": moment(each.since)} for each in queue.limits() if feature in (None, each.feature)]
+    texts = ("limit", "default")
+    rows = [each | {name: parser.dumps(each[name]) for name in texts if isinstance(each[name], dict)} for each in told]
+    return Answer(told, [rows], "" if told else "it has no feature with limits: utube and rate have some")
 
 
 def sweep(queue: Queue) -> Answer:

@@ -558,6 +558,11 @@ class Machine:
         """Return the guard with this name, or None."""
         return next((guard for guard in self.guards if guard.name == name), None)
 
+    @property
+    def limited(self) -> list[Guard]:
+        """The guards with limits, which may be changed while programs run."""
+        return [guard for guard in self.guards if guard.limits]
+
     def frees(self, source: str, target: str) -> bool:
         """Return whether a take may find a task after such a move that it did not find before."""
         return target == READY or (target != TAKEN and any(source in guard.in_the_way for guard in self.guards))

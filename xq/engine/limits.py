@@ -26,6 +26,16 @@ class Limit(NamedTuple):
     reason: str | None
 
 
+def limit_in_text(text: str) -> Any:
+    """Return the limit that an operator writes: a number, a rate, or JSON; None for "none" or nothing."""
+    if text.strip().lower() in ("", "none"):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
 class Limits:
     """One queue's limits. No process remembers them: the statements that need them read them."""
 
@@ -93,8 +103,8 @@ class Limits:
 
     def all(self) -> list[Limit]:
         """Return the limits that apply; those of queues before those of values."""
-        guards = [guard for guard in self.executor.definition.machine.guards if guard.limits]
-        if not guards:
+        known = {guard.name for guard in self.executor.definition.machine.limited}
+        if not known:
             return []
         with self.executor.store.bookkeeping():
             rows = self.executor.run(self.executor.dialect.records.limits)
@@ -106,5 +116,5 @@ class Limits:
                 found[feature, label] = Limit(feature, label, limit, default, at, actor, reason)
             else:
                 found[feature, label] = Limit(feature, label, limit, limit, None, None, None)
-        known = [limit for limit in found.values() if limit.feature in {guard.name for guard in guards}]
-        return sorted(known, key=lambda limit: (limit.feature, limit.value is not None, limit.value or ""))
+        mine = [limit for limit in found.values() if limit.feature in known]
+        return sorted(mine, key=lambda limit: (limit.feature, limit.value is not None, limit.value or ""))

@@ -26,7 +26,7 @@ from xq.core.errors import BadValue, shown
 log = logging.getLogger("xq.serve")
 
 VIEW: Final = "view"
-VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "run", "cancel", "kill")
+VERBS: Final = (VIEW, "dig", "release", "restart", "bury", "pause", "resume", "limit", "run", "cancel", "kill")
 """What a user of the console may do."""
 ROLES: Final[Mapping[str, frozenset[str]]] = {
     "viewer": frozenset({VIEW}),

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from xq.core import time
 from xq.core.errors import BadValue, shown
+from xq.engine.limits import limit_in_text
 from xq.serve.console import BY_FORM, OPEN, Answer, Console, Route
 from xq.serve.entries import ConsoleQueue, entries_of, on
 from xq.serve.login import LASTS, VIEW, ConsoleOptions, FromScope, Visit, address_of, log
@@ -77,6 +78,14 @@ def pause(console: Console, visit: Visit) -> Response:
     return RedirectResponse(visit.here("pauses"), 303)
 
 
+def limit(console: Console, visit: Visit) -> Response:
+    """Set a limit of utube or rate, or remove what was set."""
+    queue, by = visit.entry.queue, {"actor": visit.caller.name, "reason": visit.text("reason") or None}
+    feature, to = visit.text("feature"), limit_in_text(visit.text("limit"))
+    on(visit.entry, lambda: queue.set_limit(feature, to, visit.text("value") or None, **by))
+    return RedirectResponse(visit.here("pauses"), 303)
+
+
 def schedule(console: Console, visit: Visit) -> Response:
     """Run, pause or resume a schedule."""
     change = getattr(visit.entry.queue, f"{visit.text('verb')}_schedule", None)
@@ -109,6 +118,7 @@ PAGES: Final = (
     Route("POST", "/q/{queue}/schedule", BY_FORM, schedule),
     Route("POST", "/q/{queue}/pause", "pause", pause),
     Route("POST", "/q/{queue}/resume", "resume", pause),
+    Route("POST", "/q/{queue}/limit", "limit", limit),
 )
 
 

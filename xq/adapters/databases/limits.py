@@ -39,7 +39,7 @@ class Limits:
         rows = [
             f"('{guard.name}', {literal(self.key_of(value))}, 0, {'NULL' if value is None else literal(value)}, "
             f"{limit.n}, {limit.slack}, {literal(json.dumps(limit.given))})"
-            for guard in terms.machine.guards
+            for guard in terms.machine.limited
             for value, limit in guard.limits.items()
         ]
         yield f"DELETE FROM {self.table} WHERE is_set = 0"

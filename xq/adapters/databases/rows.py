@@ -28,7 +28,7 @@ class Rows(Terms):
     @cached_property
     def limits(self) -> Limits | None:
         """The SQL of the limits that may be changed while programs run; None without such a feature."""
-        return Limits(self) if any(guard.limits for guard in self.machine.guards) else None
+        return Limits(self) if self.machine.limited else None
 
     @cached_property
     def floors(self) -> Floors | None:

@@ -23,7 +23,7 @@ VERBS: Final = "xq.verbs"  # in the scope: all that the application may let this
 VIEW: Final = "view"
 # The console's verbs, and the permission that each needs where the model's admin has none of its own for it.
 NEEDED: Final = {VIEW: "view_or_change", "cancel": "delete", "kill": "delete", "run": "add"} | dict.fromkeys(
-    ("dig", "release", "restart", "bury", "pause", "resume"), "change"
+    ("dig", "release", "restart", "bury", "pause", "resume", "limit"), "change"
 )
 SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
