@@ -383,6 +383,20 @@ def test_a_queue_or_a_tube_is_paused_and_resumed(make, run):
     assert Task.take().id == 1
 
 
+def test_a_limit_is_set_listed_and_removed(make, run):
+    Task = make({"utube": 1, "rate": {"limit": "9/m", "by": "utube"}}, roles=("utube",))
+    assert run(Task, "limit", "utube", 10, "--value", "acme", "--actor", "ann", "--reason", "they pay").code == 0
+    assert run(Task, "limit", "rate", '{"limit": "5/m", "burst": 2}').code == 0
+    told = run(Task, "limit", "--json").json
+    assert [(each["feature"], each["value"], each["limit"], each["default"]) for each in told] == [
+        ("rate", None, {"limit": "5/m", "burst": 2}, "9/m"), ("utube", None, 1, 1), ("utube", "acme", 10, None)
+    ]  # fmt: skip
+    assert (told[-1]["actor"], told[-1]["reason"]) == ("ann", "they pay")
+    assert len(run(Task, "limit", "utube", "none", "--value", "acme", "--json").json) == 1
+    assert "1 to 1,000,000" in run(Task, "limit", "utube", "many").errors
+    assert "--value goes with" in run(Task, "limit", "utube", "--value", "acme").errors
+
+
 def test_a_group_is_paused_and_resumed(make, run):
     Task = with_roles(make, FULL | {"groups": True})
     with Task.xq.group("import 7") as group:

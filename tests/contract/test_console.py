@@ -477,6 +477,23 @@ def test_a_queue_and_a_tube_are_paused_and_resumed(pages):
         assert pages.paused() == []
 
 
+def test_a_limit_is_set_and_removed(make_shared):
+    queue = make_shared({"utube": 1, "rate": "9/m"}, roles=("utube",)).xq
+    here = browse(queue)
+    assert post(here, "limit", feature="utube", value="acme", limit="10", reason="they pay").status_code == 303
+    assert post(here, "limit", feature="rate", value="acme", limit="10/m").status_code == 400
+    shows = shown(here, "/q/Task/pauses").partition("Limit of")[2]
+    assert [row[:3] for row in cells(shows)] == [
+        ["rate", "each without its own", "9/m"],
+        ["utube", "each without its own", "1"],
+        ["utube", "acme", "10"],
+    ]
+    assert [(each.actor, each.reason) for each in queue.limits()][-1] == ("console", "they pay")
+    assert post(here, "limit", feature="utube", value="acme").status_code == 303
+    assert len(queue.limits()) == 2
+    assert post(browse(queue, read_only=True), "limit", feature="utube", limit="10").status_code == 403
+
+
 def test_a_group_is_paused_and_resumed(make_shared):
     queue = make_shared({"groups": True}).xq
     with queue.group("import 7") as group:

@@ -37,7 +37,7 @@ def test_a_raised_limit_lets_the_next_tasks_go_and_a_lowered_one_takes_nothing_b
     assert taken(Task) == {"b": 1}
     Task.xq.set_limit("utube", 1, value="a")
     assert Task.select().where(Task.status == "T", Task.utube == "a").count() == 3
-    for left in (2, 1, 0):
+    for _ in range(3):
         assert Task.take() is None
         Task.xq.sweep()
         assert Task.xq.check() == []
@@ -147,7 +147,7 @@ def test_a_value_is_of_the_utubes_type(make, kind, fair):
         (xq.BadValue, "utube and rate have limits", ("limit", 5)),
         (xq.FeatureOff, "'utube' needs the feature", ("utube", 5)),
         (xq.BadValue, "such as \"100/m\"", ("rate", "100")),
-        (xq.BadValue, "is no limit", ("rate", 100)),
+        (xq.BadValue, "is a limit or limit, burst and window", ("rate", 100)),
         (xq.BadValue, "leave value= out", ("rate", "100/m", "acme")),
     ],
     ids=["no such", "off", "no rate", "no limit", "no by"],

@@ -214,3 +214,19 @@ def test_the_list_has_the_schedules_of_the_queue_and_pauses_and_resumes_them(man
     assert client.post(site.list, {**given, "xq_change": "drop"}).status_code == 403
     Task.xq.unschedule("<often>")
     assert messages_of(client.post(site.list, given, follow=True)) == ["The schedule <often> is gone."]
+
+
+def test_the_list_has_the_limits_of_the_queue_and_sets_and_removes_them(manage):
+    _, site = manage({"rate": "9/m"}, admin=FIELDS)
+    client, reader = site.client(), site.client("view")
+
+    def limits(client: Client) -> list[list[str]]:
+        return cells(client.get(site.list).content.decode().partition("<summary>Limits")[2])
+
+    given = {"xq_limit": "rate", "xq_to": "5/m"}
+    assert reader.post(site.list, given).status_code == 403
+    assert messages_of(client.post(site.list, given, follow=True)) == ["The limit of rate was set."]
+    assert limits(reader) == [["rate", "each without its own", "5/m", "9/m", "root"]]
+    assert "leave value= out" in messages_of(client.post(site.list, {**given, "xq_value": "a"}, follow=True))[0]
+    assert messages_of(client.post(site.list, {"xq_limit": "rate"}, follow=True)) == ["The limit of rate was removed."]
+    assert limits(client) == [["rate", "each without its own", "9/m", "9/m", ""]]

@@ -176,6 +176,19 @@ def test_the_source_is_paused_and_says_where_the_queue_is(queues):
         move(source, target)
 
 
+RATED = [(*way, {"rate": {"limit": "9/h", "by": "tube"}}) for way in WAYS]
+
+
+@pytest.mark.parametrize("queues", RATED, indirect=True, ids=map("-".join, WAYS))
+def test_the_limits_that_were_set_arrive(queues):
+    source, target = queues
+    source.xq.set_limit("rate", {"limit": "3/h", "burst": 3}, value="mail", actor="ann")
+    source.xq.put_many([source(name="one", tube="mail") for _ in range(5)])
+    move(source, target)
+    assert target.xq.limits() == source.xq.limits()
+    assert len(target.xq.take_many(9)) == 3
+
+
 @both
 def test_a_pause_without_a_reason_arrives(queues):
     source, target = queues

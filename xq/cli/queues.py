@@ -159,7 +159,8 @@ def limit(
         queue.set_limit(feature, limit_in_text(to), value, actor=actor, reason=reason)
     elif value is not None:
         raise typer.BadParameter("--value goes with a feature and a limit: xq limit TARGET utube 10 --value acme")
-    told = [each._asdict() | {"since": moment(each.since)} for each in queue.limits() if feature in (None, each.feature)]
+    limits = [each for each in queue.limits() if feature in (None, each.feature)]
+    told = [each._asdict() | {"since": moment(each.since)} for each in limits]
     texts = ("limit", "default")
     rows = [each | {name: parser.dumps(each[name]) for name in texts if isinstance(each[name], dict)} for each in told]
     return Answer(told, [rows], "" if told else "it has no feature with limits: utube and rate have some")

@@ -170,7 +170,8 @@ class Guard:
     and_before: bool = False  # also in those from which timers lead into them
     value: Any = None
     in_the_way: str = ""  # the states in which a task may prevent another one from being taken
-    limits: Mapping[str | None, LimitValue] = field(default_factory=dict)  # the defaults: the queue's (None), single values'
+    # the defaults: the queue's (None), and those of single values
+    limits: Mapping[str | None, LimitValue] = field(default_factory=dict)
     limit: Callable[[Any], LimitValue] | None = None  # reads one; raises ConfigurationError
 
 

@@ -41,13 +41,14 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     if of and not by:
         raise ConfigurationError('feature \'rate\': of needs "by": "utube" or "tube", the role that has these values')
 
-    def limit(own: Any) -> LimitValue:
+    def read(own: Any, what: str = "its limit") -> LimitValue:
         own = {"limit": own} if isinstance(own, str) else own
         if not isinstance(own, Mapping) or own.keys() - KNOWN:
-            raise ConfigurationError(f"feature 'rate': {shown(own)} is no limit, nor limit, burst and window")
+            raise ConfigurationError(f"feature 'rate': {what} is a limit or limit, burst and window, not {shown(own)}")
         return _bucket(own, common)
 
-    guard = Guard("rate", by or "", limits={value: limit(own) for value, own in {None: common, **of}.items()}, limit=limit)
+    limits = {None: read(common)} | {value: read(own, f"of {shown(value)}") for value, own in of.items()}
+    guard = Guard("rate", by or "", limits=limits, limit=read)
     structure = {"by": by} if by else {}
     whole = common | structure | ({"of": of} if of else {})
     return Feature("rate", needs=(by,) if by else (), guards=(guard,), structure=structure or True, given=whole)

@@ -18,15 +18,16 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
 
     Tasks without a value are not limited. With {"n": 4, "of": {"acme": 10}} single values have other limits. The
     numbers are defaults: `set_limit` changes them while programs run. With {"n": 4, "fair": True} each take goes to the
-    utube that was served longest ago: a new one first, and priorities count within a utube only. Tasks without a value are one utube then, which has no limit. A utube that has become
-    empty keeps its turn until each other one with tasks has been served since.
+    utube that was served longest ago: a new one first, and priorities count within a utube only. Tasks without a value
+    are one utube then, which has no limit. A utube that has become empty keeps its turn until each other one with tasks
+    has been served since.
     """
     given: Mapping[str, Any] = on if isinstance(on, Mapping) else {"n": on}
     if unknown := given.keys() - {"n", "fair", "of"}:
         raise ConfigurationError(f"feature 'utube' knows n, fair and of, not {shown(min(map(str, unknown)))}")
     most, fair, of = given.get("n", 1), given.get("fair", False), single(given.get("of"), "utube")
     most = 1 if most is True else most
-    limits = {value: _limit(n) for value, n in {None: most, **of}.items()}
+    limits = {None: _limit(most)} | {value: _limit(n) for value, n in of.items()}
     if not isinstance(fair, bool):
         raise ConfigurationError(f"feature 'utube': fair is True or False, not {shown(fair)}")
     structure = {"fair": True} if fair else {}

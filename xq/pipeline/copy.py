@@ -1,4 +1,4 @@
-"""Copy a queue into another database: rows, counters, history, pauses and schedules, in one transaction there."""
+"""Copy a queue into another database: rows, counters, history, pauses, limits and schedules, in one transaction."""
 
 from __future__ import annotations
 
@@ -222,6 +222,7 @@ class Copy:
             target.add(before, 1)
             target.write(target.copies.schedules, plans, replaces=True)
             target.write(target.copies.pauses, [*self._pauses()], replaces=True)
+            self._limit()
             if self._has_changed(before, digest):
                 raise _Changed
             if target.count(self.table) != tasks:
@@ -233,6 +234,18 @@ class Copy:
         if goes_on and not installer.transactional_ddl:  # until then it goes on above the keys in the table
             target.store.execute(goes_on)
         return Moved(tasks, noted, len(plans))
+
+    def _limit(self) -> None:
+        """Write the limits that were set at the source, by the keys that the target's kind of database gives values."""
+        limits, dialect = self.target.copies.limits, self.target.dialect
+        if limits is None or dialect.limits is None or self.source.copies.limits is None:
+            return
+        rows = self.source.rows(self.source.copies.limits)
+        keyed = ([row[0], dialect.limits.key_of(row[3]), *row[2:]] for row in rows)
+        for some in chunks(keyed, BATCH):
+            self.target.write(limits, some, replaces=True)
+        if dialect.groups:
+            dialect.groups.relimit(self.target.store, "")
 
     def _has_changed(self, counters: list[Any], digest: int) -> bool:
         source = self.source

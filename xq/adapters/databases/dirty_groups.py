@@ -127,7 +127,7 @@ class ServerGroups(Groups):
         """
         wanted = dict.fromkeys(one.utube for one in dirty)
         heads = f"SELECT xq_o.utube, {self.limit('xq_o.utube')} FROM {self.heads_of(wanted)}{self.terms.skip}"
-        limits = {utube: n for utube, n in self.terms.execute(store, heads, {"utubes": list(wanted)})}
+        limits = dict(map(tuple, self.terms.execute(store, heads, {"utubes": list(wanted)})))
         for utube, n in limits.items():
             limited = f"UPDATE {self.heads} SET most = GREATEST(taken, :n) WHERE utube = :utube"
             self.terms.execute(store, limited, {"n": n, "utube": utube})
@@ -170,7 +170,8 @@ class ServerGroups(Groups):
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        cases = f"CASE WHEN xq_n.writer = {self.nobody} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} ELSE {FULL} END"
+        cases = f"CASE WHEN xq_n.writer = {self.nobody} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
+        cases += f"ELSE {FULL} END"
         head = self._of_head(cases, f"{MISSING}")
         after: int | None = -1
         while after is not None:

@@ -75,7 +75,7 @@ class MariadbMoves(ServerMoves):
         else:
             by, chosen = terms.choice(rows)
             query = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema}{by} WHERE {chosen} LIMIT 1"
-            found = [(query, of_tasks, chosen.rpartition(" ORDER BY ")[0])]
+            found = [(query, of_tasks, chosen.rpartition(" ORDER BY ")[0] or chosen)]
         for name, (query, join, condition) in zip(NAMES, found, strict=False):
             some = f"({query.rpartition(' LIMIT ')[0]} LIMIT :most) AS xq_c STRAIGHT_JOIN {join} WHERE {condition}"
             yield f"SELECT {self._into(rows, columns, name)} FROM {some} LIMIT {terms.limit(rows)}{terms.skip}"

@@ -87,7 +87,8 @@ class PostgresGroups(ServerGroups):
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
 
     def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
-        return f"INSERT INTO {self.dirty_groups} (utube, writer) SELECT unnest({self._listed()}), CAST({writer} AS xid8)"
+        found = f"SELECT unnest({self._listed()}), CAST({writer} AS xid8)"
+        return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
 
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         if all(one.head != MISSING for one in dirty):
