@@ -176,7 +176,7 @@ def test_the_source_is_paused_and_says_where_the_queue_is(queues):
         move(source, target)
 
 
-RATED = [(*way, {"rate": {"limit": "9/h", "by": "tube"}}) for way in WAYS]
+RATED = [(*way, {"history": True, "rate": {"limit": "9/h", "by": "tube"}}) for way in WAYS]
 
 
 @pytest.mark.parametrize("queues", RATED, indirect=True, ids=map("-".join, WAYS))

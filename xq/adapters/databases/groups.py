@@ -312,12 +312,20 @@ class Groups(ABC):
 
     # building and checking all heads
 
-    def built(self, refuses: bool = False) -> list[str]:
-        """Return SQL that rebuilds all heads from the table; it `refuses` more taken tasks than the limits allow."""
+    @property
+    def built(self) -> list[str]:
+        """SQL that rebuilds all heads from the table."""
+        return self._built(self.most_of("xq_u", "xq_n"))
+
+    @property
+    def built_first(self) -> list[str]:
+        """As `built`, for the first time: it refuses more taken tasks than the limits allow."""
+        return self._built(self.limit("xq_u"))
+
+    def _built(self, most: str) -> list[str]:
         table = self.terms.table
         each = f"SELECT {self.head(table)} AS xq_u, SUM({self._taken(table)}) AS xq_n"
         each += f" FROM {self.terms.table_in_schema} WHERE {self.is_in(table)} GROUP BY 1"
-        most = self.limit("xq_u") if refuses else self.most_of("xq_u", "xq_n")
         counted = f"SELECT xq_u, xq_n, {most} FROM ({each}) AS xq_e WHERE TRUE ORDER BY 1"
         return [
             f"DELETE FROM {self.heads}",

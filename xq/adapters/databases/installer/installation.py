@@ -41,7 +41,7 @@ class Installation(Findings):
 
         `stale`: what `refuse_if_reached` returns. `columns`: whether to add the columns that xq brings.
         """
-        heads = self.dialect.groups.built() if self.dialect.groups else []
+        heads = self.dialect.groups.built if self.dialect.groups else []
         filling = [self.queries.count_what_is_there, *heads, *self._timing]
         added = self.installer.add_own(self.store) if columns and self.store.adds_columns else []
         statements = [*added, *stale, *self._statements(), *filling, *self._recording]
@@ -406,7 +406,8 @@ class Installation(Findings):
             utubes = self.dialect.groups
             # What a limit that was lowered since has left taken is no reason to refuse.
             is_first = utubes is not None and "utube" not in self._recorded().get("features", {})
-            for sql in [*self.installer.continuing, *([utubes.alone, *utubes.built(is_first)] if utubes else [])]:
+            built = [utubes.alone, *(utubes.built_first if is_first else utubes.built)] if utubes else []
+            for sql in [*self.installer.continuing, *built]:
                 if sql:
                     self.store.execute(sql)
 
