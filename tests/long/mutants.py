@@ -326,9 +326,16 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "one more task of a utube is taken",
         "xq/adapters/databases/groups.py",
-        "} < {self.most_of(f'{of}utube')}",
-        "} <= {self.most_of(f'{of}utube')}",
+        "} < {of}most",
+        "} <= {of}most",
         "contract/core/test_utube.py::test_tasks_of_utubes_are_taken_as_their_story_says",
+    ),
+    Mutant(
+        "a default wins over the limit that was set",
+        "xq/adapters/databases/limits.py",
+        "is_set DESC",
+        "is_set",
+        "contract/test_limits.py::test_what_was_set_wins_over_the_defaults_of_each_release_and_they_are_one_definition",
     ),
     Mutant(
         "the newest row of the history goes to the archive",

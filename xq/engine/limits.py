@@ -88,7 +88,7 @@ class Limits:
         executor, dialect = self.executor, self.executor.dialect
         assert dialect.limits
         key = {"feature": guard.name, "value": dialect.limits.key_of(label)}
-        applies = f"SELECT {dialect.limits.of(guard.name, ':value')}"
+        applies = dialect.limits.applies(guard.name)
         ((before,),) = executor.run(applies, key)
         if limit is None:
             executor.run(dialect.records.unset_limit, key)

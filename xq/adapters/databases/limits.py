@@ -28,6 +28,10 @@ class Limits:
         each = [f"{found}{one} ORDER BY xq_i.is_set DESC LIMIT 1)" for one in dict.fromkeys([key, "''"])]
         return f"COALESCE({', '.join(each)}, {OTHERWISE[feature]})"
 
+    def applies(self, feature: str) -> str:
+        """Return a query for the limit that applies to the value with the key `:value`."""
+        return f"SELECT {self.of(feature, ':value')}"
+
     def key_of(self, value: str | None) -> str:
         """Return the key of a value, and of the queue."""
         return "" if value is None else self.terms.key_of_limit(value)
