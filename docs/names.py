@@ -46,7 +46,7 @@ SECTIONS = (
         "What methods return",
         "Besides tasks. A program does not make these itself.",
         (
-            *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause"),
+            *("Stats", "engine.stats.Numbers", "Schedule", "engine.pauses.Pause", "engine.limits.Limit"),
             *("operators.operations.Operation", "operators.operations.Preview"),
             *("operators.search.Found", "operators.failures.Failures", "operators.failures.FailureGroup"),
             *("operators.inspection.TimelineStep", "operators.inspection.Snapshot", "operators.inspection.Age"),
