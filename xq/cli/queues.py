@@ -149,7 +149,7 @@ def _paused(queue: Queue, event: str, tube: str | None, group: str | None, **by:
 def limit(
     queue: Queue,
     feature: Annotated[str | None, Argument(metavar="[utube|rate]", help="the feature; without one all limits")] = None,
-    to: Annotated[str | None, Argument(metavar="[LIMIT]", help="as 10 or 1000/m; none: the default again")] = None,
+    to: Annotated[str | None, Argument(metavar="[N|RATE]", help="as 10 or 1000/m; none: the default again")] = None,
     value: Annotated[str | None, Option(help="For this utube or tube only.")] = None,
     reason: o.Reason = None,
     actor: o.Actor = None,
