@@ -41,7 +41,9 @@ class MariadbBuckets(TokenBuckets):
         # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it. Both would lock the limits that they
         # read, and a SELECT does not.
         bucket = f"(SELECT {self.bucket} FROM {self.terms.table_in_schema} WHERE {task})"
-        of_task = f"{self.interval(self.bucket)}, {self.slack(self.bucket)}"
+        full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
+        slack = f"CASE WHEN ({full_us}) > {self.terms.now_us} THEN {self.slack(self.bucket)} ELSE 0 END"
+        of_task = f"{self.interval(self.bucket)}, {slack}"
         return (
             f"SELECT {of_task} INTO xq_interval, xq_slack FROM {self.terms.table_in_schema} WHERE {task}; "
             f"{self.adding(task, '0', f'{RATES}.full_us')}; "

@@ -151,10 +151,14 @@ END
 --: group_changed
 IF ({when}) THEN
     BEGIN
-        -- By SELECT INTO, which locks nothing.
-        DECLARE xq_limit BIGINT DEFAULT 0;
+        -- By SELECT INTO, which locks nothing. A head that is there has its limit, unless it is full and a task ends.
+        DECLARE xq_limit BIGINT;
         IF ({taken} <> 0) THEN
-            SELECT {limit} INTO xq_limit;
+            SELECT IF({taken} < 0 AND most > 1 AND taken >= most, NULL, most) INTO xq_limit
+                FROM {heads} WHERE utube = {utube};
+            IF (xq_limit IS NULL) THEN
+                SELECT {limit} INTO xq_limit;
+            END IF;
 --? fair
             INSERT INTO {heads} (utube, taken, most, served)
                 VALUES ({utube}, {taken}, xq_limit, IF({taken} > 0, {now_served}, 0)){adding};
