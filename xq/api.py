@@ -158,18 +158,18 @@ class Queue(Operators[T]):
         """Make a function the queue's worker: `run` calls it with each task, `workers` at a time.
 
         `@Page.xq.worker(workers=4)`. Options: tube, workers (1), kind ("thread"), max_attempts, backoff, timeout,
-        prefetch (1), batch, concurrency, session. With `tube` it gets this tube's tasks (role tube); a function without
-        `tube` gets all other tubes' tasks. A second function for the same tasks is a ConfigurationError.
+        prefetch (1), batch, concurrency, around, session. With `tube` it gets this tube's tasks (role tube); a function
+        without `tube` gets all other tubes' tasks. A second function for the same tasks is a ConfigurationError.
 
         `kind` is "thread", "process", or "asyncio" for an `async def`, which chooses it by itself. When the function
         returns, the task is acked; the function may also finish it itself. When it raises, or the database rejects the
         ack, the attempt has failed: the task is released, and tried again after a pause.
 
         `backoff` gives the pause in seconds: None (1 s, doubled by each attempt where the role attempts is mapped, at
-        most an hour, up to a tenth more or less), a list of pauses, or a function of the task and the exception. The
-        function may raise `xq.Retry(delay=)`, `xq.Next(tube)`, `xq.Bury(why)` and `xq.Discard`. After `max_attempts`
-        takes (role attempts, feature buried) the task is buried. The role error, if mapped, then holds `Type: message`
-        and the traceback. A task is also buried at its next take if its workers died that often.
+        most an hour, up to a tenth more or less), a number for each time, a list of pauses, or a function of the task
+        and the exception. The function may raise `xq.Retry(delay=)`, `xq.Next(tube)`, `xq.Bury(why)` and `xq.Discard`.
+        After `max_attempts` takes (role attempts, feature buried) the task is buried. The role error, if mapped, then
+        holds `Type: message` and the traceback. A task is also buried at its next take if its workers died that often.
 
         While the function runs, a heartbeat touches its task at each third of its ttr, and `xq.current()` returns the
         task's lease. An `async def` is cancelled when the lease is lost. A function that runs for longer than
@@ -184,9 +184,13 @@ class Queue(Operators[T]):
         With `concurrency=xq.Concurrency("smtp", 10)` all workers that use this name together have at most ten tasks
         taken at a time. The other tasks stay ready.
 
-        With `session`, a sessionmaker of SQLAlchemy (for an `async def` an async_sessionmaker), the function gets the
-        task and a session that has it. What the function does there, the ack and the commit are one transaction, which
-        xq ends: the function may open savepoints. `xq.after_commit(call)` comes after the commit.
+        `around=lambda task: app.app_context()` gives a context manager, or an asynchronous one for an `async def`, in
+        which each attempt runs, with its session and that session's commit. An error in it fails the attempt.
+
+        With `session`, a sessionmaker of SQLAlchemy (for an `async def` an async_sessionmaker), or a scoped_session,
+        whose scope has it for the attempt, the function gets the task and a session that has it. What the function does
+        there, the ack and the commit are one transaction, which xq ends: the function may open savepoints.
+        `xq.after_commit(call)` comes after the commit.
         """
         from xq.workers.options import Options
         from xq.workers.program import add_worker

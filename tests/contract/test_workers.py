@@ -385,6 +385,7 @@ def test_a_task_that_others_own_by_now_is_not_discarded(make_shared):
 BACKOFFS: dict[str, tuple[Any, list[float]]] = {
     "as usual": (None, [1, 2, 4]),
     "a list": ([5, 60], [5, 60, 60]),
+    "a number": (10, [10, 10, 10]),
     "a function": (lambda found, error: 7 if isinstance(error, Failed) else 1, [7, 7, 7]),
     "a function that fails": (lambda found, error: "soon", [1, 2, 4]),
 }
@@ -834,11 +835,6 @@ def test_a_signal_to_the_whole_group_lets_processes_finish_their_tasks_and_a_sec
 def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(make_shared):
     Task, seen = make_shared({"delayed": True}, roles=("runat",)), list[str]()
 
-    @Task.xq.worker
-    def work(found: Any) -> None:
-        seen.append("work")
-        raise Failed
-
     def seeing(name: str) -> Callable[[Any], Iterator[None]]:
         def around(found: Any) -> Iterator[None]:
             seen.append(f"{name} {found.id}")
@@ -850,12 +846,38 @@ def test_what_is_around_a_handler_sees_it_begin_and_end_the_first_one_outermost(
 
         return around
 
-    for name in ("outer", "inner"):
-        work.around(seeing(name))
+    @Task.xq.worker(around=seeing("outer"))
+    def work(found: Any) -> None:
+        seen.append("work")
+        raise Failed
+
+    work.around(seeing("inner"))
     put = Task.put(task())
     Task.xq.run(until_empty=True)
     assert seen == ["outer 1", "inner 1", "work", "inner failed", "outer failed"]
     assert state(Task, put) == "W"
+
+
+def test_what_fails_around_the_function_has_failed_the_attempt(make_shared):
+    Task = with_errors(make_shared)
+    Task.put(task())
+    Task.xq.worker(print, around=lambda found: 1 / 0, max_attempts=1)
+    Task.xq.run(until_empty=True)
+    assert [found.error.splitlines()[0] for found in Task.xq.by_state("B")] == ["ZeroDivisionError: division by zero"]
+
+
+def test_the_processes_of_a_worker_have_what_stands_around_its_function(make_live, tmp_path):
+    Task, pids = make_live(), tmp_path / "pids"
+
+    @contextmanager
+    def around(found: Any) -> Iterator[None]:
+        note(pids, os.getpid())
+        yield
+
+    Task.xq.worker(print, kind="process", around=around)
+    Task.put(task())
+    Task.xq.run(until_empty=True)
+    assert set(noted(pids)) - {str(os.getpid())}
 
 
 def test_an_asynchronous_manager_is_around_a_coroutine(make_shared):
@@ -1294,11 +1316,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"timeout": timeout}, "timeout is a number") for timeout in (0, "5", True, float("nan"), float("inf"))),
     ({"timeout": 5}, 'timeout= needs kind="process" or an async def'),
     *(({"workers": workers}, "workers") for workers in (0, True, "4")),
-    *(({"backoff": backoff}, "backoff") for backoff in ([], "soon", [1, -1], 5)),
+    *(({"backoff": backoff}, "backoff") for backoff in ([], "soon", [1, -1], -1, True)),
     *(({"kind": kind}, "kind") for kind in ("fiber", "asyncio")),
     *(({name: 0}, name) for name in ("prefetch", "batch")),
     ({"batch": 5, "prefetch": 2}, "batch"),
     ({"concurrency": 5}, "concurrency"),
+    ({"around": 5}, "around takes a"),
 ]
 
 

@@ -686,7 +686,7 @@ def test_a_migration_keeps_the_tracebacks_of_tasks_that_had_failed(django_db):
         ({"keep": float("nan")}, "seconds"),
         ({"keep_failed": True}, "seconds"),
         ({"max_attempts": 0}, "a number from 1 to 1,000,000"),
-        ({"backoff": []}, "a list of seconds, or a function"),
+        ({"backoff": []}, "seconds, a list of them, or a function"),
     ],
 )
 def test_options_that_are_wrong_are_refused_in_words(options, words):

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 import xq
 from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import async_scoped_session
 from tests.sqlalchemy.in_loop import engine
 from tests.sqlalchemy.shop import Shop
 from tests.steps import conflict
@@ -76,6 +77,23 @@ def test_a_coroutine_finds_the_expressions_of_its_class_loaded(shop):
     gifts.put({"cents": 3})
     asyncio.run(gifts.aio.run(until_empty=True))
     assert seen == [6]
+
+
+def test_a_scoped_session_has_one_session_for_each_attempt(shop):
+    sessions = async_scoped_session(shop.Session, asyncio.current_task)
+    seen = set[Any]()
+
+    @shop.orders.worker(session=sessions, workers=3, max_attempts=1)
+    async def pay(order: Any, session: Any) -> None:
+        seen.add(session)
+        assert sessions() is session
+        sessions.add(shop.Payment(order_id=order.id))
+        if order.id == 2:
+            raise ValueError("no money")
+
+    shop.orders.put_many([{}] * 5)
+    assert (runs(shop), shop.paid(), len(seen)) == ("DBDDD", [1, 3, 4, 5], 5)
+    assert not sessions.registry.registry
 
 
 def test_an_error_rolls_all_back(shop):

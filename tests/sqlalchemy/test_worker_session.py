@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -481,6 +483,76 @@ def test_what_only_reads_may_be_left_as_it_is(shop):
     assert runs(shop, read) == "D"
 
 
+# a scoped_session
+
+
+def test_a_scoped_session_has_one_session_for_each_attempt_and_its_acks_commit(shop):
+    sessions, seen = scoped_session(shop.Session), list[Session]()
+
+    @shop.orders.worker(session=sessions, max_attempts=1)
+    def pay(order: Any, session: Any) -> None:
+        seen.append(sessions())
+        assert sessions() is session
+        assert order in sessions
+        sessions.add(shop.Payment(order_id=order.id))
+        if order.id == 2:
+            raise ValueError("no money")
+
+    shop.orders.put_many([{}] * 3)
+    run_pending(shop.orders)
+    assert (shop.states(), shop.paid(), len({*seen})) == ("DBD", [1, 3], 3)
+    assert not sessions.registry.has()
+
+
+def test_what_stands_around_an_attempt_is_around_its_session_and_its_ack(shop):
+    """As an application's context of Flask: it has the engine, and what is written there is part of the attempt."""
+    app = ContextVar[Any]("app")
+
+    class InContext(Session):
+        def get_bind(self, *args: Any, **kwargs: Any) -> Any:
+            if app.get(None) is None:
+                raise RuntimeError("Working outside of application context.\n\nThis typically means")
+            return app.get()
+
+    sessions = scoped_session(sessionmaker(class_=InContext), scopefunc=lambda: id(app.get()))
+
+    @contextmanager
+    def context(order: Any) -> Iterator[None]:
+        token = app.set(shop.engine)
+        try:
+            sessions.add(shop.Payment(order_id=order.id))
+            sessions.flush()
+            yield
+            states.append(shop.states())
+        finally:
+            app.reset(token)
+
+    def pay(order: Any, session: Any) -> None:
+        if order.id == 2:
+            raise ValueError("no money")
+
+    states = list[str]()
+    shop.orders.worker(pay, session=sessions)
+    shop.orders.put_many([{}, {}])
+    with pytest.raises(xq.ConfigurationError, match=r"finds no engine here \(Working outside of .*around=lambda"):
+        shop.orders.run(until_empty=True)
+    shop.orders.handlers.clear()
+    shop.orders.worker(pay, session=sessions, around=context, max_attempts=1)
+    shop.orders.run(until_empty=True)
+    assert (shop.states(), shop.paid(), states) == ("DB", [1], ["DR"])
+
+
+def test_a_test_has_the_workers_scoped_session_on_its_own_connection(shop):
+    sessions = scoped_session(shop.Session)
+    shop.orders.worker(lambda order, session: sessions.add(shop.Payment(order_id=order.id)), session=sessions)
+    with shop.engine.connect() as connection, connection.begin(), Session(connection) as session, xq_session(session):
+        shop.orders.put({})
+        assert run_pending(shop.orders) == 1
+        assert list(session.scalars(sa.select(shop.Payment.order_id))) == [1]
+        connection.rollback()
+    assert (shop.states(), shop.paid()) == ("", [])
+
+
 # what fits
 
 
@@ -497,7 +569,9 @@ def test_sessions_without_an_engine_are_refused_before_a_task_is_taken(shop):
 def test_the_session_is_made_as_the_function_needs_it(shop, make):
     async def work(order: Any, session: Any) -> None: ...
 
-    for function, session in ((print, async_sessionmaker()), (work, sessionmaker()), (print, shop.engine)):
+    scoped: Any = scoped_session
+    unfit = [(print, async_sessionmaker()), (work, sessionmaker()), (print, shop.engine), (print, scoped(print))]
+    for function, session in unfit:
         with pytest.raises(xq.ConfigurationError, match="session= of .* is made by"):
             shop.orders.worker(function, session=session)
     with pytest.raises(xq.ConfigurationError, match="gets the task.* and the session"):

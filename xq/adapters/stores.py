@@ -501,7 +501,7 @@ class OrmConnections(BaseStore):
         function: Callable[[Any], Any] = worker.function
         return function
 
-    def check_session(self, maker: Any) -> None:
+    def check_session(self, maker: Any, around: bool) -> None:
         return
 
     def under_test(self, session: Any) -> AbstractContextManager[None]:

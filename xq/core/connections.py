@@ -540,8 +540,11 @@ class Store(TaskModel[T], Connections, Protocol[T]):
         ConfigurationError if the ORM has no such sessions.
         """
 
-    def check_session(self, maker: Any) -> None:
-        """Raise ConfigurationError, as workers start, if what makes their sessions has no engine."""
+    def check_session(self, maker: Any, around: bool) -> None:
+        """Raise ConfigurationError, as workers start, if what makes their sessions has no engine.
+
+        It may have one only within what is `around` each attempt.
+        """
 
 
 class Runs(Protocol):

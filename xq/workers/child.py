@@ -239,7 +239,7 @@ class Launch:
             made: BaseProcess = self.context.Process(target=_run, args=(shared, self._forked, *self._run))
             return made
         part, worker = self.part, self.part.worker
-        options = replace(part.options, backoff=None, session=None)  # which may not be pickled
+        options = replace(part.options, backoff=None, session=None, around=None)  # which may not be pickled
         make = partial(_made, _names(worker), part.sources, options, part.kind, worker.in_child, _facts(worker))
         return _Process(target=_run, args=(shared, make, *self._run))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -25,6 +26,7 @@ class ForEach(TypedDict, total=False):
     timeout: float | None
     prefetch: int
     concurrency: Concurrency | None
+    around: Callable[..., Any] | None
 
 
 class WorkerOptions(ForEach, total=False):
@@ -46,7 +48,8 @@ class Options:
     prefetch: int = 1
     batch: int | None = None
     concurrency: Concurrency | None = None
-    session: Any = None  # a sessionmaker of SQLAlchemy
+    session: Any = None  # a sessionmaker or a scoped_session of SQLAlchemy
+    around: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("workers", "max_attempts", "prefetch", "batch"):

@@ -91,18 +91,19 @@ def seconds(name: str, given: object) -> float:
 class Backoff:
     """The pauses between the attempts at a task, in seconds.
 
-    `given` is None (1 s, doubled by each attempt, at most an hour, and up to a tenth more or less), a list (the pause
-    after the first attempt, after the second ..., and the last one from then on), or a function of the task and its
-    exception. Raises ConfigurationError for anything else.
+    `given` is None (1 s, doubled by each attempt, at most an hour, and up to a tenth more or less), a number or a
+    timedelta (the same each time), a list (the pause after the first attempt, after the second ..., and the last one
+    from then on), or a function of the task and its exception. Raises ConfigurationError for anything else.
     """
 
     def __init__(self, given: object) -> None:
         self._function: Callable[..., Any] | None = given if callable(given) else None
         self._pauses: list[float] = []
+        given = [given] if is_number(given) or isinstance(given, timedelta) else given
         if given is not None and not callable(given):
             if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not given:
                 raise ConfigurationError(
-                    f"backoff is a list of seconds or a function of a task and its exception, not {shown(given)}"
+                    f"backoff is seconds, a list of them, or a function of a task and its exception, not {shown(given)}"
                 )
             self._pauses = [seconds("each pause of backoff", each) for each in given]
 

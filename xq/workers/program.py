@@ -137,7 +137,7 @@ def assignment_of(worker: Worker[Any], workers: int | None, tubes: Sequence[str]
     kind = KINDS[options.kind]
     kind.check(options)
     assignment = Assignment(worker, [source_of(worker, tube) for tube in named], options, kind)
-    store.check_session(options.session)
+    store.check_session(options.session, bool(worker._around))
     if store.no_threads:
         raise ConfigurationError(f"workers run in threads, and {store.name} is {store.no_threads}")
     threads = 1 if kind.awaits else assignment.size

@@ -89,6 +89,8 @@ class Worker(Generic[T]):
         self._around: list[Callable[..., Any]] = []
         if (around := self.moves.executor.observers.around_work) is not None:
             self.around(around)
+        if options.around is not None:
+            self.around(options.around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

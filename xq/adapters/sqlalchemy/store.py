@@ -353,9 +353,9 @@ class SqlalchemyStore(OrmModel[M], SqlalchemyConnections):
     def in_session(self, worker: Any) -> Callable[[Any], Any]:
         return run_in(self, worker)
 
-    def check_session(self, maker: Any) -> None:
+    def check_session(self, maker: Any, around: bool) -> None:
         if maker is not None:
-            prepare(self, maker)
+            prepare(self, maker, around)
 
 
 def _parsed(kind: Any, value: Any) -> Any:

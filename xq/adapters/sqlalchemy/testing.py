@@ -150,6 +150,7 @@ def under_test(store: Any, maker: Any) -> Iterator[None]:
 
     Raises ConfigurationError if the sessions would be on another database.
     """
+    maker = getattr(maker, "session_factory", maker)
     test, before = test_of(store), {} if maker is None else {**maker.kw}
     if (own := before.get("bind")) is not None and not _is_on(store, own):
         raise ConfigurationError(

@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.ext.asyncio import async_sessionmaker
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import greenlet_spawn
 
@@ -40,12 +40,16 @@ def run_in(store: Any, worker: Worker[Any]) -> Callable[[Any], Any]:
     what = f"the engine of {store.name}"
     if maker is not None:
         wanted: type[Any] = async_sessionmaker if awaits else sessionmaker
-        if not isinstance(maker, wanted):
+        scope: type[Any] = async_scoped_session if awaits else scoped_session
+        if not isinstance(maker.session_factory if isinstance(maker, scope) else maker, wanted):
             of = "an async def" if awaits else "a function that is no async def"
-            raise ConfigurationError(f"session= of {of} is made by {wanted.__name__}(engine), not {shown(maker)}")
+            made_by = f"{wanted.__name__}(engine), or by a {scope.__name__} of one"
+            raise ConfigurationError(f"session= of {of} is made by {made_by}, not {shown(maker)}")
+        made = InSession(store, worker, what)
+        if isinstance(maker, scope):
+            return partial(made.acall_in_scope if awaits else made.call_in_scope, maker)
         if maker.kw.get("bind") is not None:
             prepare(store, maker)
-        made = InSession(store, worker, what)
         return made.acall if awaits else made.call
 
     def call(task: Any) -> None:
@@ -71,15 +75,25 @@ def run_in(store: Any, worker: Worker[Any]) -> Callable[[Any], Any]:
     return acall if awaits else call
 
 
-def prepare(store: Any, maker: Any) -> None:
-    """Prepare the engine of a worker's sessions. Raises ConfigurationError if they have none for its tasks."""
-    session = maker()
+def prepare(store: Any, maker: Any, around: bool = False) -> None:
+    """Prepare the engine of a worker's sessions. Raises ConfigurationError if they have none for its tasks.
+
+    If Flask finds its engine only within the context `around` an attempt, each attempt prepares it.
+    """
+    session = getattr(maker, "session_factory", maker)()
     try:
         bind = getattr(session, "sync_session", session).get_bind(**store._of_the_model["bind_arguments"])
     except exc.UnboundExecutionError as error:
         raise ConfigurationError(
             f"session= makes sessions without an engine for {store.name}: say sessionmaker(engine), or "
             "make_session.configure(bind=engine) before its workers start"
+        ) from error
+    except RuntimeError as error:  # of Flask, outside of its application's context
+        if around:
+            return
+        raise ConfigurationError(
+            f"session= finds no engine here ({str(error).splitlines()[0]}): say worker(session=db.session, "
+            "around=lambda task: app.app_context())"
         ) from error
     check_schema(store.name, bind)
     watch(bind.engine)
@@ -95,6 +109,21 @@ class InSession:
         computed = (prop for prop in store.mapper.column_attrs if not isinstance(prop.columns[0], sa.Column))
         self._computed = [prop.key for prop in computed if not prop.deferred]  # what a coroutine cannot load later
         self._anew = {"attempts": 0} if "attempts" in worker.moves.tasks.table.roles else {}
+
+    def call_in_scope(self, scope: Any, task: Any) -> None:
+        """Call the function with the session that its scope has for this attempt, and then remove it there."""
+        try:
+            prepare(self._store, scope)
+            self.call(task)
+        finally:
+            scope.remove()
+
+    async def acall_in_scope(self, scope: Any, task: Any) -> None:
+        try:
+            prepare(self._store, scope)
+            await self.acall(task)
+        finally:
+            await scope.remove()
 
     def call(self, task: Any) -> None:
         ended = None
@@ -140,7 +169,8 @@ class InSession:
         """Begin the session's transaction, which only xq ends. Yield the job, what is given, and what is written."""
         job: Any = current()
         job.calls = []
-        session.begin()
+        if not session.in_transaction():  # what stands around the function may have used its scope's
+            session.begin()
         vars(session).update(REFUSED)
         try:
             with noting() as writes:

@@ -63,7 +63,7 @@ def _is_mapping(value: Any) -> bool:
 
 OF_TASKS: Final[Mapping[str, Option]] = {
     "max_attempts": Option(5, f"a number from 1 to {HIGHEST:,}, or None", _is_number),
-    "backoff": Option(None, "a list of seconds, or a function of a task and its exception", _is_backoff),
+    "backoff": Option(None, "seconds, a list of them, or a function of a task and its exception", _is_backoff),
     "retry_on": Option(None, "a tuple of classes of exceptions", _are_errors),
     "timeout": Option(None, "a number of seconds above 0", _is_timeout),
     "unique": Option(
@@ -155,9 +155,9 @@ def option_of(task: Any, backend: Any, name: str) -> Any:
 
 def retries(task: Any, backend: Any, error: BaseException) -> bool:
     """Return whether a task that has raised this is tried again. xq.Retry always asks for it."""
-    given = [name for name in ("max_attempts", "backoff") if getattr(task, name, None) or backend.options.get(name)]
+    given = [getattr(task, name, None) or backend.options.get(name) for name in ("max_attempts", "backoff")]
     retry_on = option_of(task, backend, "retry_on")
-    return bool(given) if retry_on is None else isinstance(error, tuple(retry_on))
+    return given != [None, None] if retry_on is None else isinstance(error, tuple(retry_on))
 
 
 def keys_of(task: Any, backend: Any, args: Any, kwargs: Any) -> dict[str, str | None]:
