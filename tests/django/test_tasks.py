@@ -528,6 +528,56 @@ def test_a_unique_task_that_is_unfinished_is_not_enqueued_again(given, within):
     task_enqueued.disconnect(hear)
 
 
+def test_a_task_that_is_unique_while_it_waits_is_enqueued_again_when_it_has_begun(given):
+    with backend():
+        given("note", unique="waiting")
+        first, same = jobs.note.enqueue("a"), jobs.note.enqueue("a")
+        taken = Task.xq.take()
+        second = jobs.note.enqueue("a")
+        assert first.id == same.id == str(taken.pk) != second.id == jobs.note.enqueue("a").id
+        Task.xq.release(taken)  # for another attempt, beside the one that was enqueued meanwhile
+        assert work(first, second) == ["SUCCESSFUL"] * 2
+
+
+def test_the_settings_give_tasks_of_packages_options_by_their_paths(given):
+    paths = {
+        "tests.*": {"max_attempts": 3, "backoff": 10, "unique": True},
+        "tests.django.shop.jobs.fail": {"max_attempts": 1},
+        "tests.django.shop.jobs.end": {"discard_on": ["LookupError"], "retry_on": ["django.db.Error"]},
+        "packages.*": {"max_attempts": 2},
+    }
+    with backend(OPTIONS={"max_attempts": 9, "backoff": [5], "TASKS": paths}), clock(Task) as now:
+        given("fail", max_attempts=7)
+        assert jobs.note.enqueue("a").id == jobs.note.enqueue("a").id
+        failed, gone, again = jobs.fail.enqueue(), jobs.end.enqueue("x"), jobs.end.enqueue("Retry()")
+        assert run_pending(Task) == 4
+        assert (row(failed).status, row(again).status) == ("FAILED", "WAITING")
+        assert row(again).runat == pytest.approx(now.now + 10, rel=0, abs=0.01)
+        with pytest.raises(TaskResultDoesNotExist):
+            gone.refresh()
+
+
+@pytest.mark.parametrize("coroutines", [None, 2], ids=["threads", "coroutines"])
+def test_a_task_is_discarded_on_the_errors_that_it_names_and_the_log_says_so(given, caplog, coroutines):
+    caplog.set_level("INFO", "xq")
+    with backend(OPTIONS={"max_attempts": 5, "retry_on": (Exception,)}):
+        given("end", discard_on=(LookupError, xq.Retry))
+        gone, waits = jobs.end.enqueue("no order 7"), jobs.end.enqueue("Retry")
+        run(until_empty=True, coroutines=coroutines)
+        assert [str(each.pk) for each in Task.objects.all()] == [waits.id]
+    assert f"task {gone.id} (tests.django.shop.jobs.end) is discarded: LookupError: no order 7" in caplog.messages
+    assert "ERROR" not in {record.levelname for record in caplog.records}
+
+
+def test_a_check_names_exceptions_of_the_settings_that_are_not_there(tasks):
+    wrong = {"retry_on": ["OSError", "shop.Busy"], "TASKS": {"a.*": {"discard_on": ["os.path", "NoError"]}}}
+    with backend(OPTIONS=wrong):
+        found = [one.msg for one in checks.run_checks() if one.id == "xq.E011"]
+    assert len(found) == 2
+    assert "shop" in found[0]
+    assert "os.path is no class of exceptions" in found[1]
+
+
 def test_the_tasks_of_a_group_run_one_after_the_other(django_db, monkeypatch):
     with backend(OPTIONS={"groups": True, "group": lambda customer: customer or None}):
         install(django_db)
@@ -686,6 +736,9 @@ def test_a_migration_keeps_the_tracebacks_of_tasks_that_had_failed(django_db):
         ({"keep": float("nan")}, "seconds"),
         ({"keep_failed": True}, "seconds"),
         ({"max_attempts": 0}, "a number from 1 to 1,000,000"),
+        ({"TASKS": ["shop.*"]}, r"\['TASKS'\] is a dictionary of paths"),
+        ({"TASKS": {"shop.*": {"keep": 5}}}, r"\['TASKS'\]\['shop.\*'\] has no 'keep': it has max_attempts"),
+        ({"TASKS": {"shop.*": {"discard_on": "OSError"}}}, r"'discard_on'\] is a tuple of classes of exceptions, or"),
         ({"backoff": []}, "seconds, a list of them, or a function"),
     ],
 )

@@ -13,7 +13,7 @@ from django.core import checks
 from django.utils import timezone
 
 from xq.adapters.django.tasks import interface
-from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems
+from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems, unknown_errors
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
 from xq.runtime.group import Group
 
@@ -27,9 +27,11 @@ class XQBackend(interface.BaseTaskBackend):
 
     - "keep", "keep_failed": for how many seconds the results of successful and failed tasks stay. None, the default:
     forever.
-    - max_attempts, backoff, retry_on, timeout, unique, group: for all tasks that have none of their own.
+    - max_attempts, backoff, retry_on, discard_on, timeout, unique, group: for all tasks that have none of their own.
     With max_attempts, backoff or retry_on a task that raises is tried again. Without max_attempts 5 is the limit for
     tasks whose workers died and for `xq.Retry`; None: no limit for them.
+    - "TASKS": these options by the paths of tasks, as {"wagtail.tasks.*": {"max_attempts": 3}}. They come before the
+    task's own, and the longest path that matches decides.
     - "groups": whether tasks may have a group.
     - "then": whether `group` may enqueue tasks that another one follows.
     - "ALIASES": where functions are that have moved: {old path: new path}.
@@ -48,7 +50,8 @@ class XQBackend(interface.BaseTaskBackend):
         if wrong := problems(self.options, f"TASKS[{alias!r}]['OPTIONS']"):
             raise interface.InvalidTaskBackend("; ".join(wrong))
         # Whether its calls have keys, by the options of all tasks.
-        self._has_keys = any(self.option(name) for name in KEYS)
+        each = [self.options, *self.option("TASKS").values()]
+        self._has_keys = any(own.get(name) for own in each for name in KEYS)
 
     def option(self, name: str) -> Any:
         """Return one of OPTIONS, or its default."""
@@ -134,6 +137,9 @@ class XQBackend(interface.BaseTaskBackend):
                 hint=f"Add {APP!r} to INSTALLED_APPS, and run manage.py migrate.",
                 id="xq.E010",
             )
+        for wrong in unknown_errors(self.options):
+            said = f"TASKS[{self.alias!r}]['OPTIONS'] names an exception that is not there: {wrong}"
+            yield checks.Error(said, hint="Write the path of its class, as shop.errors.Busy.", id="xq.E011")
 
 
 class TaskGroup(Group[Any]):

@@ -17,7 +17,7 @@ from xq.adapters.django import upgrade
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.fields import JSONTextField
-from xq.adapters.django.tasks.options import asked, option_of
+from xq.adapters.django.tasks.options import WAITING, asked, option_of
 from xq.adapters.django.tasks.schedules import declared
 from xq.core.machine import KEEP, ONE_LESS, Column, Feature, Sql, Timer
 from xq.core.tokens import owner_of
@@ -43,6 +43,7 @@ BEGUN: Final[dict[str, Sql | None]] = {
             "'\"]'",
         )
     ),
+    "unique": Sql((f"CASE substr({{unique}}, 1, {len(WAITING)}) WHEN '{WAITING}' THEN NULL ELSE {{unique}} END",)),
     "finished_at": None,  # the last: on MariaDB the others would see this value
 }
 UNDONE: Final = {  # by a release of a task whose function was not called
@@ -198,7 +199,7 @@ def definition() -> dict[str, Any]:
             "runat": "runat",
             "error": "error",
             "unique": "unique_key",
-            **{name: name for name in BEGUN},
+            **{name: name for name in BEGUN if name != "unique"},
             **({"utube": "group_key"} if grouped else {}),
             **({"group": "member_of"} if followed else {}),
         },

@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
+from fnmatch import fnmatchcase
+from functools import cache, partial
 from hashlib import sha256
+from pkgutil import resolve_name
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
@@ -19,6 +21,7 @@ from xq.workers.options import HIGHEST
 from xq.workers.outcomes import Backoff
 
 LONGEST_GROUP: Final = 255  # characters
+WAITING: Final = "w-"  # the key of a task that is unique until it is taken begins so
 
 
 class Option(NamedTuple):
@@ -50,7 +53,11 @@ def _is_backoff(value: Any) -> bool:
 
 def _are_errors(value: Any) -> bool:
     each = value if isinstance(value, (tuple, list)) else ()
-    return value is None or (bool(each) and all(isinstance(one, type) and issubclass(one, Exception) for one in each))
+    return value is None or (bool(each) and all(isinstance(one, str) or _is_error(one) for one in each))
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def _is_group(value: Any) -> bool:
@@ -64,10 +71,13 @@ def _is_mapping(value: Any) -> bool:
 OF_TASKS: Final[Mapping[str, Option]] = {
     "max_attempts": Option(5, f"a number from 1 to {HIGHEST:,}, or None", _is_number),
     "backoff": Option(None, "seconds, a list of them, or a function of a task and its exception", _is_backoff),
-    "retry_on": Option(None, "a tuple of classes of exceptions", _are_errors),
+    "retry_on": Option(None, "a tuple of classes of exceptions, or of their paths", _are_errors),
+    "discard_on": Option(None, "a tuple of classes of exceptions, or of their paths", _are_errors),
     "timeout": Option(None, "a number of seconds above 0", _is_timeout),
     "unique": Option(
-        None, "True, or a function of the arguments", lambda value: value in (None, True, False) or callable(value)
+        None,
+        'True, "waiting", or a function of the arguments',
+        lambda value: value in (None, True, False, "waiting") or callable(value),
     ),
     "group": Option(None, f"a text of up to {LONGEST_GROUP} characters, or a function of the arguments", _is_group),
     "rate": Option(
@@ -80,6 +90,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     **OF_TASKS,
     "groups": Option(False, "True or False", lambda value: isinstance(value, bool)),
     "then": Option(False, "True or False", lambda value: isinstance(value, bool)),
+    "TASKS": Option({}, "a dictionary of paths of tasks, in which * is anything, and their options", _is_mapping),
     "ALIASES": Option({}, "a dictionary of old paths and new ones", _is_mapping),
     "SCHEDULES": Option({}, "a dictionary of names and (spec, path of a task)", _is_mapping),
 }
@@ -99,6 +110,9 @@ def problems(given: object, name: str, known: Mapping[str, Option] = OPTIONS) ->
         for key, option in known.items()
         if key in given and not option.fits(given[key])
     ]
+    paths = given.get("TASKS") if "TASKS" in known else None
+    for path, own in paths.items() if isinstance(paths, Mapping) else ():
+        wrong += problems(own, f"{name}['TASKS'][{path!r}]", OF_TASKS)
     if given.get("group") is not None and not asked("groups"):
         wrong.append(f'{name}["group"] needs "groups": True in OPTIONS of a backend in TASKS, and a migrate then')
     return wrong
@@ -117,6 +131,7 @@ class XQTask(interface.Task):
     max_attempts: int | None = None
     backoff: Any = None
     retry_on: Any = None
+    discard_on: Any = None
     timeout: float | None = None
     unique: Any = None
     group: Any = None
@@ -127,16 +142,16 @@ class XQTask(interface.Task):
         if given and (wrong := problems(given, f"the task {self.module_path}", OF_TASKS)):
             raise ConfigurationError("; ".join(wrong))
         interface.Task.__post_init__(self)
-        if self.timeout or self.get_backend().options.get("timeout"):
+        if option_of(self, self.get_backend(), "timeout"):
             TIMED[self.module_path] = self
 
 
 def options(task: Any = None, **given: Any) -> Any:
     """Return a task with these options: `send = options(send, timeout=30)`, or `@options(timeout=30)` above `@task`.
 
-    The options are max_attempts, backoff, retry_on, timeout, unique and group. They replace those of the backend. Where
-    `task` of django.tasks takes keywords it takes these, too. A task of another backend is returned unchanged. Raises
-    ConfigurationError.
+    The options are max_attempts, backoff, retry_on, discard_on, timeout, unique and group. They replace those of the
+    backend, but for those that it has for the task's path. Where `task` of django.tasks takes keywords it takes these,
+    too. A task of another backend is returned unchanged. Raises ConfigurationError.
     """
     if task is None:
         return partial(options, **given)
@@ -147,27 +162,66 @@ def options(task: Any = None, **given: Any) -> Any:
     return replace(task, **given) if isinstance(task, XQTask) else task
 
 
+def by_path(options: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the options that "TASKS" of a backend's options has for a task: each of the longest path that has it."""
+    found = [each for each in options.get("TASKS", {}) if fnmatchcase(path, each)]
+    return {name: value for each in sorted(found, key=len) for name, value in options["TASKS"][each].items()}
+
+
+def given_to(task: Any, backend: Any) -> dict[str, Any]:
+    """Return the options that a task is given: by its path in TASKS, else by itself, else by its backend."""
+    own = {name: value for name in OF_TASKS if (value := getattr(task, name, None)) is not None}
+    return {**backend.options, **own, **by_path(backend.options, task.module_path)}
+
+
 def option_of(task: Any, backend: Any, name: str) -> Any:
-    """Return an option of a task, or else of its backend."""
-    own = getattr(task, name, None)
-    return backend.option(name) if own is None else own
+    """Return an option of a task, or its default."""
+    return given_to(task, backend).get(name, OPTIONS[name].default)
 
 
 def retries(task: Any, backend: Any, error: BaseException) -> bool:
     """Return whether a task that has raised this is tried again. xq.Retry always asks for it."""
-    given = [getattr(task, name, None) or backend.options.get(name) for name in ("max_attempts", "backoff")]
-    retry_on = option_of(task, backend, "retry_on")
-    return given != [None, None] if retry_on is None else isinstance(error, tuple(retry_on))
+    given = given_to(task, backend)
+    if (retry_on := given.get("retry_on")) is not None:
+        return isinstance(error, errors_of(retry_on))
+    return any(given.get(name) is not None for name in ("max_attempts", "backoff"))
+
+
+def errors_of(given: Any) -> tuple[type[Exception], ...]:
+    """Return the classes of exceptions that an option names. Raises ImportError, AttributeError and TypeError."""
+    return tuple(_error_named(each) if isinstance(each, str) else each for each in given or ())
+
+
+@cache
+def _error_named(path: str) -> Any:
+    found = resolve_name(path if "." in path else f"builtins.{path}")
+    if not _is_error(found):
+        raise TypeError(f"{path} is no class of exceptions")
+    return found
+
+
+def unknown_errors(given: Mapping[str, Any]) -> list[str]:
+    """Return in words which exceptions, that a backend's options name by their paths, are not there."""
+    wrong = []
+    for own in (given, *given.get("TASKS", {}).values()):
+        for name in ("retry_on", "discard_on"):
+            try:
+                errors_of(own.get(name))
+            except (ImportError, AttributeError, TypeError, ValueError) as error:
+                wrong.append(f"{name}={own[name]!r}: {error}")
+    return wrong
 
 
 def keys_of(task: Any, backend: Any, args: Any, kwargs: Any) -> dict[str, str | None]:
     """Return the fields by which a call is unique, and in a group."""
-    unique, group = option_of(task, backend, "unique"), option_of(task, backend, "group")
+    given = given_to(task, backend)
+    unique, group = given.get("unique"), given.get("group")
     keys = dict[str, str | None]()
     if unique:
         value = unique(*args, **kwargs) if callable(unique) else [args, kwargs]
         text = json.dumps([task.module_path, interface.normalize_json(value)], sort_keys=True)
-        keys["unique_key"] = None if value is None else sha256(text.encode()).hexdigest()
+        kind = WAITING * (unique == "waiting")
+        keys["unique_key"] = None if value is None else kind + sha256(text.encode()).hexdigest()
     if group is not None:
         value = group(*args, **kwargs) if callable(group) else group
         keys["group_key"] = None if value is None else str(value)

@@ -18,14 +18,14 @@ from xq.adapters.databases.mariadb.mariadb_dialect import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
-from xq.adapters.django.tasks.options import TIMED, begin, option_of, retries
+from xq.adapters.django.tasks.options import TIMED, begin, errors_of, option_of, retries
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.words import taken_too_often
 from xq.runtime.lease import current
-from xq.workers.attempt import text_of
+from xq.workers.attempt import line_of, text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
 from xq.workers.options import Options
-from xq.workers.outcomes import Backoff, Bury, Discard, Next, ProcessDied, Retry
+from xq.workers.outcomes import Backoff, Bury, Discard, Next, Outcome, ProcessDied, Retry
 from xq.workers.pool import Assignment
 from xq.workers.program import KINDS, assignment_of, assignments_of, run_assignments, worker_of
 
@@ -150,6 +150,7 @@ def perform(row: Task) -> None:
     try:
         value = _call(result)
     except BaseException as error:  # SystemExit of a task is a failure of the task, too
+        _discard(row, error)
         if not _ended(row, error, finish):
             raise
     else:
@@ -168,6 +169,7 @@ async def aperform(row: Task) -> None:
         me = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and me and me.cancelling():
             raise  # the program ends, or the task is lost
+        _discard(row, error)
         if not await _in_thread(_ended_as_raised, row, error, finish):
             raise
     else:
@@ -216,6 +218,13 @@ def _waits(row: Task, error: ImportError, finish: Finish) -> bool:
     update = {"attempts": row.attempts - 1, "worker_ids": row.worker_ids[:-1], "error": told[:LONGEST_ERROR]}
     finish("release", update=update, sets=("attempts", "error"), delay=max(SHORTEST_PAUSE, age / 4))
     return True
+
+
+def _discard(row: Task, error: BaseException) -> None:
+    """Raise Discard if its function has raised what a task is discarded on."""
+    if isinstance(error, errors_of(row.option("discard_on"))) and not isinstance(error, Outcome):
+        log.info("task %s (%s) is discarded: %s", row.pk, row.task_path, line_of(error))
+        raise Discard from error
 
 
 def _ended(row: Task, error: BaseException, finish: Finish) -> bool:
