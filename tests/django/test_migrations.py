@@ -15,6 +15,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 import xq
+from tests.django.apps import installed
 from tests.django.conftest import one_more
 from xq.adapters.django import queues
 
@@ -593,6 +594,14 @@ def test_a_flush_leaves_nothing_that_was_counted(migrated):
 
 
 # manage.py check
+
+
+def test_a_check_warns_of_a_queue_whose_migrations_are_written_into_an_installed_package(tmp_path, django_db):
+    with installed(tmp_path / "site-packages") as app:
+        app.models(order())
+        assert f"makemigrations writes the queue's into {app.folder}" in told()["xq.W014"]
+        with override_settings(MIGRATION_MODULES={app.label: "mysite.migrations_of_it"}):
+            assert "xq.W014" not in told()
 
 
 def told(databases=None):

@@ -755,6 +755,23 @@ def test_a_check_names_the_app_that_is_missing():
     assert "INSTALLED_APPS" in found.hint
 
 
+class TasksElsewhere:
+    """A router that has the tasks on another database."""
+
+    def db_for_write(self, model, **hints):
+        return "other" if model._meta.app_label == "xq_tasks" else None
+
+
+def test_a_check_warns_of_a_router_that_has_the_tasks_on_another_database(tasks, other):
+    def warned() -> list[str]:
+        return [one.msg for one in checks.run_checks() if one.id == "xq.W015"]
+
+    assert warned() == []
+    with override_settings(DATABASE_ROUTERS=[f"{__name__}.TasksElsewhere"]):
+        (found,) = warned()
+    assert "in the database 'other': a task that is enqueued within atomic() of 'default' stays" in found
+
+
 # one program on xq's backend and on django-tasks-db's: it must tell the same
 
 PAST, FUTURE = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)

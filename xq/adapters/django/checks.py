@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -37,6 +38,7 @@ def check_queues(app_configs: Sequence[Any] | None, **given: Any) -> Iterator[ch
         for queue in queues_of(config):
             if queue.model._meta.managed:
                 yield from _unfit(queue, alias_of(queue)) or _not_chosen(queue)
+                yield from _of_a_package(queue.model, config, MigrationLoader.migrations_module(config.label)[0])
             yield from (*_filtered(queue.model), *_passed_by(queue.model))
         yield from _no_more(config, migrated)
 
@@ -75,6 +77,15 @@ def _not_chosen(queue: Queue[Any]) -> Iterator[checks.CheckMessage]:
     if words:
         said = f"{field} has choices, and the queue writes other values: {', '.join(map(repr, words))}"
         yield checks.Warning(said, hint=f"Add them to the choices. {here.remedy}", obj=queue.model, id="xq.W009")
+
+
+def _of_a_package(model: Any, config: Any, migrations: str | None) -> Iterator[checks.CheckMessage]:
+    """Yield a warning if the migrations of a model are written into an installed package."""
+    is_installed = {"site-packages", "dist-packages"} & {*Path(config.path).parts}
+    if is_installed and migrations == f"{config.name}.migrations" and not config.name.startswith("xq."):
+        said = f"{model._meta.label} is of an installed package: makemigrations writes the queue's into {config.path}"
+        hint = "Upgrade a model of your own on its table, with managed = False; or name a folder in MIGRATION_MODULES"
+        yield checks.Warning(said, hint=hint, obj=model, id="xq.W014")
 
 
 def _filtered(model: Any) -> Iterator[checks.CheckMessage]:

@@ -10,8 +10,10 @@ from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
+from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
+from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems, unknown_errors
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
@@ -137,9 +139,22 @@ class XQBackend(interface.BaseTaskBackend):
                 hint=f"Add {APP!r} to INSTALLED_APPS, and run manage.py migrate.",
                 id="xq.E010",
             )
+        elif (alias := _alias()) != DEFAULT_DB_ALIAS:
+            yield checks.Warning(
+                f"A router keeps the tasks of TASKS[{self.alias!r}] in the database {alias!r}: a task that is enqueued "
+                f"within atomic() of {DEFAULT_DB_ALIAS!r} stays after its rollback, and may run before its commit.",
+                hint="Enqueue it by transaction.on_commit, or within atomic(using=...) of its own database.",
+                id="xq.W015",
+            )
         for wrong in unknown_errors(self.options):
             said = f"TASKS[{self.alias!r}]['OPTIONS'] names an exception that is not there: {wrong}"
             yield checks.Error(said, hint="Write the path of its class, as shop.errors.Busy.", id="xq.E011")
+
+
+def _alias() -> str:
+    from xq.adapters.django.tasks.models import Task
+
+    return alias_of(Task.xq)
 
 
 class TaskGroup(Group[Any]):
