@@ -374,6 +374,26 @@ def test_why_and_doctor_say_why_a_task_of_django_tasks_is_not_taken(tasks):
     assert "start a worker" in [each.do for each in Task.xq.doctor()]
 
 
+def test_doctor_names_the_results_that_were_there_before_keep_with_the_statement_that_lets_them_go(tasks):
+    old, failed, of_another = jobs.add.enqueue(1), jobs.fail.enqueue(), jobs.add.enqueue(2)
+    work(old, failed, of_another)
+    Task.objects.filter(pk=of_another.id).update(backend="another")
+    assert [each for each in Task.xq.doctor() if "no timer" in each.what] == []
+    with backend(OPTIONS={"keep": 60, "keep_failed": 90}), clock(Task) as now:
+        found = [each.what for each in Task.xq.doctor() if "no timer" in each.what]
+        assert [each.partition(";")[0] for each in found] == [
+            "tasks that are successful (Z) and have no timer: 1",
+            "tasks that are failed (B) and have no timer: 1",
+        ]
+        with connection.cursor() as cursor:
+            for each in found:
+                cursor.execute(each.partition("give them one: ")[2])
+        assert [each for each in Task.xq.doctor() if "no timer" in each.what] == []
+        now.tick(100)
+        Task.xq.sweep()
+        assert [str(each.pk) for each in Task.objects.all()] == [of_another.id]
+
+
 def test_a_row_that_cannot_be_read_has_failed_and_the_others_are_worked_on(tasks):
     good = [jobs.add.enqueue(n) for n in (1, 2)][1]
     with connection.cursor() as cursor:

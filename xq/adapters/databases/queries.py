@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from xq.adapters.databases.dirty_groups import ServerGroups
 from xq.adapters.databases.groups import Groups
@@ -144,11 +145,16 @@ class Queries:
         since = self.terms.seconds(self.terms.kind("finished"), finished)
         return self._times("D", f"{self.terms.is_state('D')} AND {finished} IS NOT NULL", since)
 
-    def _times(self, state: str, condition: str, since: str = "") -> str:
+    def times_those(self, state: str, seconds: float, of: Mapping[str, Any]) -> str:
+        """Return SQL that starts so many seconds for the tasks in an ended state that have these values."""
+        values = (f"{self.terms.column_of[name]} = {self.terms.literal(value)}" for name, value in of.items())
+        return self._times(state, " AND ".join([self.terms.is_state(state), *values]), seconds=seconds)
+
+    def _times(self, state: str, condition: str, since: str = "", seconds: float | None = None) -> str:
         timer = self.terms.machine.timer(state, "runat")
-        if timer is None or timer.default is None:
+        if (seconds := timer.default if timer and seconds is None else seconds) is None:
             return ""
-        runat, at = self.terms.roles["runat"], f"{since or self.terms.now} + {timer.default!r}"
+        runat, at = self.terms.roles["runat"], f"{since or self.terms.now} + {seconds!r}"
         at = self.terms.moment(self.terms.kind("runat"), at)
         return f"UPDATE {self.terms.table_in_schema} SET {runat} = {at} WHERE {condition} AND {runat} IS NULL"
 

@@ -471,7 +471,9 @@ class Findings:
     def untimed(self) -> list[str]:
         """Return a message if ended tasks have no timer, though the feature has seconds."""
         found = []
-        for state, update in self.queries.times_ended.items():
+        kept: Any = getattr(self.store.model, "xq_keeps", tuple)()  # what the options of its tasks say
+        updates = [*self.queries.times_ended.items(), *((each[0], self.queries.times_those(*each)) for each in kept)]
+        for state, update in updates:
             rows = f"{self.dialect.table_in_schema} WHERE {update.partition(' WHERE ')[2]}"
             ((n,),) = self.store.execute(f"SELECT COUNT(*) FROM {rows}")
             of = f"tasks that are {self.wording.state(state)} and have no timer"

@@ -149,6 +149,15 @@ class Task(models.Model):
         for name, path, status, n in by.annotate(n=models.Count("pk")).order_by("-n")[:MOST_SERIES]:
             yield name if name in known else "", path, status, n
 
+    @classmethod
+    def xq_keeps(cls) -> Iterator[tuple[str, float, dict[str, Any]]]:
+        """Yield for how many seconds OPTIONS keep results: the state, the seconds, and the fields of such rows."""
+        for alias in settings.TASKS:
+            backend: Any = interface.task_backends[alias]
+            for state, name in (("Z", "keep"), ("B", "keep_failed")):
+                if backend.options.get(name) is not None:
+                    yield state, float(backend.options[name]), {"backend": alias}
+
     def xq_timeout(self) -> float | None:
         """Return for how many seconds its function may run in a worker process."""
         try:
