@@ -303,7 +303,8 @@ class Queue(Operators[T]):
     def take(self, timeout: Span = 0, *, tube: str | None = None, **options: Unpack[Times]) -> T | None:
         """Take the oldest ready task with the lowest priority: to T. Returns None when there is none.
 
-        Waits up to `timeout` seconds for a task (None: without limit). With `tube`, only that tube's tasks. Option:
+        If the field of the priority is mapped with a minus, the highest comes first. Waits up to `timeout` seconds for
+        a task (None: without limit). With `tube`, only that tube's tasks. Option:
         ttr (seconds).
         """
         if tube is not None:

@@ -229,6 +229,19 @@ def test_a_changed_definition_is_a_migration_that_says_what_changes_and_goes_bac
     assert of_xq() == []
 
 
+def test_the_other_order_of_priorities_is_a_change_of_the_queue_with_a_way_back(migrated):
+    migrated.Order.xq.put_many([{"priority": n} for n in range(3)])
+    migrated.models(order(fields={**FIELDS, "priority": "-priority"}))
+    changed = "Change the queue on Order: priority: off -> highest"
+    assert changed in migrated.run("makemigrations", migrated.label)
+    assert "No changes" in migrated.run("makemigrations", migrated.label)
+    migrated.migrate()
+    assert (migrated.Order.xq.check(), migrated.Order.xq.take().priority) == ([], 2)
+    migrated.migrate("0002")
+    migrated.models(order())
+    assert (migrated.Order.xq.check(), migrated.Order.xq.take().priority) == ([], 0)
+
+
 def test_durations_are_no_changes_and_a_feature_of_the_program_itself_stays_in_it(app):
     features = "{'buried': True, 'delayed': True, 'ttr': %s, 'unique': True, 'zombie': 5, 'mine': xq.Feature('mine')}"
     text = f"{TASK}\n@queue({{**{FIELDS!r}, 'unique': 'name'}}, {features})\nclass Order(Task):\n    pass\n"

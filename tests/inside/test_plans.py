@@ -157,9 +157,13 @@ def explained(db: pw.Database, patch: pytest.MonkeyPatch) -> list[str]:
     return plans
 
 
+@pytest.mark.parametrize("order", [True, "highest"])
 @pytest.mark.parametrize("filter", ["state:{}", "state:{} hello", "state:{} tube:news"])
-def test_the_next_page_of_tasks_is_read_along_an_index_and_few_tasks_are_sorted(make_shared, monkeypatch, filter):
-    features, priority = {"delayed": True, "buried": True, "ttr": 60}, pw.IntegerField(default=0)
+def test_the_next_page_of_tasks_is_read_along_an_index_and_few_tasks_are_sorted(
+    make_shared, monkeypatch, filter, order
+):
+    features = {"delayed": True, "buried": True, "ttr": 60, "priority": order}
+    priority = pw.IntegerField(default=0)
     Task = make_shared(features, roles=("runat", "priority", "tube"), attributes={"priority": priority})
     Task.xq.put_many([{"tube": "news", "name": "hello"}] * 80)
     Task.xq.put_many([{"tube": "news", "name": "hello"}] * 20, delay=60)

@@ -188,6 +188,7 @@ class Settings:
     guard: bool | Literal["log"] = False  # what happens to such a write: it is refused, logged, or only counted
     groups: bool = False  # whether tasks may be members of groups
     history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
+    highest_first: bool = False  # whether takes begin with the highest priority
     max_takes: int | None = None  # how many takes of a task may be lost: the last one runs the row that `writes`
 
 

@@ -207,11 +207,13 @@ class Tasks(Generic[T]):
         return parts[0] if len(parts) == 1 else parts
 
     def sort(self, rows: list[Row]) -> None:
-        """Sort rows as take does: lower priority first, NULL before any number, then by key."""
+        """Sort rows as take does: by priority, NULL being lower than any number, then by key."""
         try:
             rows.sort(key=self._order)
         except (TypeError, decimal.InvalidOperation):  # a column has NULLs, values with several types, or NaN
             rows.sort(key=lambda row: [_ranked(row[place]) for place in self._order_at])
+        if self.machine.settings.highest_first:
+            rows.sort(key=lambda row: _ranked(row[self._order_at[0]]), reverse=True)
 
     def identify(self, task: object) -> tuple[tuple[Any, ...], str | None]:
         """Return the key that a caller means, as the database holds it, and its take's token or None.

@@ -59,7 +59,7 @@ class Features(TypedDict, total=False):
     guard: Switch | Literal["log"]
     history: Lasting
     events: Switch
-    priority: Switch
+    priority: Switch | Literal["highest"]
     endless: Switch
     after: Switch
 

@@ -1,13 +1,18 @@
-"""The feature `priority`: take tasks with a lower priority number first."""
+"""The feature `priority`: take tasks with a lower priority number first, or those with a higher one."""
 
 from __future__ import annotations
 
-from xq.core.machine import Feature, On
+from typing import Literal
+
+from xq.core.machine import Feature, On, Settings
 
 
-def priority(on: On = True) -> Feature:
+def priority(on: On | Literal["highest"] = True) -> Feature:
     """Require the role `priority`: a lower number is taken first.
 
-    Mapping the role to a field has the same effect without this feature.
+    Mapping the role to a field has the same effect without this feature. With "highest" a higher number is taken first,
+    and NULL last: `fields={"priority": "-importance"}` says the same.
     """
-    return Feature("priority", needs=("priority",), structure=None)
+    highest = on == "highest"
+    settings = Settings(highest_first=highest)
+    return Feature("priority", needs=("priority",), settings=settings, structure="highest" if highest else None)

@@ -90,7 +90,8 @@ class Questions:
         Its columns are whether the row passes the tests (1 or 0), the key as in the history, the state, the token, the
         error, when it finished, what it runs, the position and, if wanted, all the table's columns.
         """
-        behind = f" AND {self.terms.beyond(walk.columns, '>' if walk.name else '<')}" if goes_on else ""
+        way, first = (">", "<" * self.terms.machine.settings.highest_first) if walk.name else ("<", "")
+        behind = f" AND {self.terms.beyond(walk.columns, way, first)}" if goes_on else ""
         passes = f"CASE WHEN {' AND '.join([walk.test, *tests])} THEN 1 ELSE 0 END"
         error = f"substr({self.terms.roles['error']}, 1, {ERROR_SHOWN})" if with_error else "NULL"
         runs = self.terms.quote(function.column) if function and with_error else "NULL"

@@ -96,7 +96,7 @@ def build(
     the messages. A waiting call calls `woken` whenever it wakes; an exception there ends the call. `kind` is the class
     of the queue.
     """
-    fields, features = {} if fields is None else fields, {} if features is None else features
+    fields, features = _ordered({} if fields is None else fields, {} if features is None else features)
     if not detached and isinstance(vars(store.model).get("xq"), QueueAttribute):
         raise ConfigurationError(f"{store.name} is a queue already: change the features where it is upgraded")
     if clock is not None and not isinstance(getattr(clock, "now", None), (int, float)):
@@ -184,6 +184,14 @@ def _create_by(executor: Executor, create: Callable[[], None]) -> None:
         create()
     retried(executor.store, binding.installation.install)
     executor.close()
+
+
+def _ordered(fields: Any, features: Any) -> tuple[Any, Any]:
+    """Return `fields` and `features` with the feature that a minus before the priority's field means."""
+    named = fields.get("priority") if isinstance(fields, Mapping) and isinstance(features, Mapping) else None
+    if not (isinstance(named, str) and named.startswith("-")):
+        return fields, features
+    return {**fields, "priority": named[1:]}, {**features, "priority": "highest"}
 
 
 def _mapped(

@@ -53,7 +53,7 @@ class Groups(ABC):
         # With `fair` the tasks without a utube are a group, too.
         self.may_be_none = terms.source.roles[guard.role].null and not self.fair
         # Its columns are the order's: each combination has its table.
-        self.suffix = f"heads{'_fair' * self.fair}{'' if terms.source.ordered_by else '_key'}"
+        self.suffix = f"heads{'_fair' * self.fair}{terms.ordered_as}"
         self.heads = terms.side(self.suffix)
         self.tables = {self.suffix: "heads"}  # its side tables' texts, by suffix
         # A utube's first task: the columns in its head, and the corresponding columns in the table.

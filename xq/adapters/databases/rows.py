@@ -74,12 +74,20 @@ class Rows(Terms):
         return [*(self.roles[role] for role in self.source.ordered_by), *self.keys]
 
     @property
+    def ordered_as(self) -> str:
+        """What the names of tables whose columns and index have a take's order end with."""
+        return "_highest" * self.machine.settings.highest_first if self.source.ordered_by else "_key"
+
+    @property
     def order(self) -> str:
         return self.order_by(self.ordered)
 
     def order_by(self, columns: Iterable[str], of: str = "") -> str:
         """Return a take's order by columns that correspond to `ordered`; `of` as in `by_key`."""
-        return ", ".join(of + column for column in columns)
+        roles = self.ways[self.machine.settings.highest_first] if self.source.ordered_by else ""
+        return ", ".join(of + column + roles * (i < len(self.source.ordered_by)) for i, column in enumerate(columns))
+
+    ways = "", " DESC"  # after a role in ORDER BY: the lowest value first, NULL before it, or the other way round
 
     @staticmethod
     def limit(rows: Selector) -> str:

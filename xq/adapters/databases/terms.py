@@ -168,9 +168,13 @@ class Terms(Language):
         """Return the FROM clause for rows that the database shall read by a condition's index, and then sort."""
         return rows
 
-    def beyond(self, columns: Sequence[str], operator: str) -> str:
-        """Return the condition for an index range: these columns are beyond `:p0`, `:p1` ..."""
-        return f"({', '.join(columns)}) {operator} ({', '.join(f':p{i}' for i in range(len(columns)))})"
+    def beyond(self, columns: Sequence[str], operator: str, first: str = "") -> str:
+        """Return the condition for an index range: these columns are beyond `:p0`, `:p1` ...; `first`: of the first."""
+        values = [f":p{i}" for i in range(len(columns))]
+        if not first:
+            return f"({', '.join(columns)}) {operator} ({', '.join(values)})"
+        others = f"({', '.join(columns[1:])}) {operator} ({', '.join(values[1:])})"
+        return f"({columns[0]} {first}= :p0 AND ({columns[0]} {first} :p0 OR {others}))"
 
     # the history
 

@@ -94,12 +94,12 @@ class Mariadb(MariadbLanguage, Server):
         found = super().exactly(column, test, kind)
         return f"({found} AND {self.exact(column)} {test})" if kind == "text" else found
 
-    def beyond(self, columns: Sequence[str], operator: str) -> str:
+    def beyond(self, columns: Sequence[str], operator: str, first: str = "") -> str:
         # A row comparison would read no range. The values before the last one are beyond only if they differ.
         *before, last = [(column, f":p{i}") for i, column in enumerate(columns)]
         found = f"{last[0]} {operator} {last[1]}"
-        for column, value in reversed(before):
-            found = f"({column} {operator} {value} OR ({column} = {value} AND {found}))"
+        for n, (column, value) in reversed([*enumerate(before)]):
+            found = f"({column} {(first if n == 0 else '') or operator} {value} OR ({column} = {value} AND {found}))"
         return found
 
     def key_in_history(self, parts: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class MariadbGroups(ServerGroups):
 
     @property
     def index(self) -> tuple[str, str, bool]:
-        return ", ".join([self.terms.roles["status"], self.column, *self.terms.ordered]), "", False
+        return ", ".join([self.terms.roles["status"], self.column, self.terms.order]), "", False
 
     @property
     def adding(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
@@ -54,9 +54,7 @@ class Postgres(PostgresLanguage, Server):
         named = f"replace({message}, 'ROLE', quote_ident(current_user))"
         return f"SELECT CAST({mine} AS oid), CAST({sessions} AS oid), CASE WHEN {hidden} THEN {named} END"
 
-    def order_by(self, columns: Iterable[str], of: str = "") -> str:
-        roles = len(self.source.ordered_by)
-        return ", ".join(f"{of}{column}{' NULLS FIRST' * (i < roles)}" for i, column in enumerate(columns))
+    ways = " NULLS FIRST", " DESC NULLS LAST"
 
     def sorted_alone(self, rows: str, condition: str) -> str:
         # OFFSET 0: else the planner, which goes by statistics, could read the whole table along its key.
