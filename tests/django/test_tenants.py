@@ -225,6 +225,8 @@ tell(*found)
 
 def test_a_call_asks_the_backend_for_a_cursor_once_and_its_observers_see_each_statement(shared):
     found = shared.told("""
+from xq.core import time as clocks
+
 def seen(call):
     with CaptureQueriesContext(connection) as queries:
         call()
@@ -238,6 +240,7 @@ observed = []
 with schema_context("acme"):
     Mail.put({"note": "the first call checks the installation"})
     Mail.take()
+    clocks.monotonic = lambda now=clocks.monotonic(): now  # once a second a call looks at the installation
     found = [seen(lambda: Mail.put({"note": "x"})), seen(Mail.take)]
     with connection.execute_wrapper(observe):
         Mail.put({"note": "y"})
