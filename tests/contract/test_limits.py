@@ -48,6 +48,10 @@ def test_a_raised_limit_lets_the_next_tasks_go_and_a_lowered_one_takes_nothing_b
     Task.xq.set_limit("utube", None)
     Task.get(Task.status == "T", Task.utube == "a").ack()
     assert Task.take() is None
+    for limit in (9, None):
+        Task.xq.set_limit("utube", limit, value="a")
+        Task.xq.sweep()
+    assert Task.take() is None
     assert is_exact(Task)
 
 

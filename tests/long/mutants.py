@@ -335,7 +335,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/adapters/databases/limits.py",
         "is_set DESC",
         "is_set",
-        "contract/test_limits.py::test_what_was_set_wins_over_the_defaults_of_each_release_and_they_are_one_definition",
+        "contract/test_limits.py::test_a_raised_limit_lets_the_next_tasks_go_and_a_lowered_one_takes_nothing_back",
     ),
     Mutant(
         "the newest row of the history goes to the archive",
