@@ -184,9 +184,16 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "the statement that moves a task of a lost state leaves its timer",
         "xq/adapters/databases/installer/installation.py",
-        'dict.fromkeys({"runat", "deadline", "owner"}',
-        'dict.fromkeys({"deadline", "owner"}',
+        'dict.fromkeys({"runat", "deadline"} -',
+        'dict.fromkeys({"deadline"} -',
         "contract/core/test_install.py::test_the_refusal_of_lost_states_has_the_statements_that_move_their_tasks_and_the_old_triggers_count_it",
+    ),
+    Mutant(
+        "a row that leaves the queue keeps its timer",
+        "xq/adapters/databases/installer/objects.py",
+        '"emptied": LEFT.keys() & self.terms.roles',
+        '"emptied": False',
+        "contract/core/test_leaving.py::test_a_row_that_comes_back_has_no_time_and_no_lost_take_of_before",
     ),
     # sessions, waiting, workers
     Mutant(
