@@ -48,6 +48,7 @@ Pause = Annotated[float, Option("--every", min=0.1, help="Seconds between two lo
 Online = Annotated[bool, flag("--online", help="Beside writers: none waits for longer than a second.")]
 Plan = Annotated[bool, flag("--plan", help="Print the steps and their locks, and change nothing.")]
 Downgrade = Annotated[bool, flag("--downgrade", help="Also if another definition has replaced this one since.")]
+DropHistory = Annotated[bool, flag("--drop-history", help="Drop the history with its rows, if the queue has none.")]
 Uninstall = Annotated[bool, flag("--uninstall", help="The SQL that uninstall runs.")]
 Views = Annotated[bool, flag("--views", help="Also two views on the history, for readers without xq.")]
 KeepColumns = Annotated[bool, flag("--keep-columns", help="Leave the columns of xq's own.")]

@@ -198,10 +198,12 @@ def install(
     online: o.Online = False,
     plan: o.Plan = False,
     downgrade: o.Downgrade = False,
+    drop_history: o.DropHistory = False,
     views: o.Views = False,
 ) -> Answer:
     """Create what the queue lacks in the database."""
-    if steps := queue.install(online=online, plan=plan, downgrade=downgrade, forward=True, views=views):
+    chosen = {"online": online, "plan": plan, "downgrade": downgrade, "drop_history": drop_history, "views": views}
+    if steps := queue.install(**chosen, forward=True):
         return Answer({"plan": steps}, [steps])
     return Answer({"installed": queue.name}, [], f"{queue.name} is installed")
 

@@ -96,7 +96,7 @@ class Limits:
             given = {**limit._asdict(), "given": json.dumps(limit.given)}
             executor.run(dialect.records.set_limit, {**key, **given, "label": label, **by._asdict()})
         ((now,),) = executor.run(applies, key)
-        if dialect.groups and guard.name == "utube" and now != before:
+        if dialect.groups and guard.name == "utube":  # the same number, too: for heads that it has missed
             dialect.groups.relimit(executor.store, key["value"])
         elif guard.name == "rate" and now < before:
             executor.run(dialect.buckets.refilling, key)

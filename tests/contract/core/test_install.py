@@ -16,6 +16,7 @@ import xq
 from tests.conftest import SERVERS, Maker, database_on
 from tests.factories import task, tasks
 from tests.steps import (
+    Work,
     a_second_passes,
     bring,
     eventually,
@@ -25,6 +26,7 @@ from tests.steps import (
     row,
     run_script,
     transitions,
+    until_one_waits_for_a_lock,
 )
 from tests.support.calls import CALLS
 from xq.testing import Clock
@@ -572,7 +574,7 @@ def test_the_refusal_of_lost_states_has_the_statements_that_move_their_tasks_and
     assert Task.xq.check() == []
 
 
-def test_rows_with_a_renamed_word_and_finished_ones_that_an_ack_deletes_have_statements_too(make):
+def test_rows_with_a_renamed_word_and_finished_ones_that_an_ack_would_delete_have_statements_too(make):
     Task = make({"keep": True}, statuses={"R": "new", "T": "busy", "D": "done"})
     Task.xq.put_many(tasks(3))
     first = Task.take().id
@@ -582,7 +584,7 @@ def test_rows_with_a_renamed_word_and_finished_ones_that_an_ack_deletes_have_sta
     run_script(make.db, str(refused.value).partition("\n")[2])
     Next = upgraded(make, make.model(), {}, statuses={"R": "open", "T": "busy"})
     Next.xq.install()
-    assert {each.id: each.status for each in Next.select()} == {first: "busy", 3: "open"}
+    assert {each.id: each.status for each in Next.select()} == {first: "busy", first + 1: "archived", first + 2: "open"}
     assert (Next.xq.check(), Next.xq.count()) == ([], 2)
 
 
@@ -592,7 +594,7 @@ def test_the_guard_refuses_the_statements_of_taken_tasks_until_the_definition_be
     Task = make(features | {"guard": True}, statuses=words)
     keys = [bring(Task, state).id for state in "ZBW"]
     Next = upgraded(make, make.model(), features, statuses={state: f"{word}!" for state, word in words.items()})
-    with pytest.raises(xq.ConfigurationError, match=r"What is installed counts it:\n"):  # the guard lets these go
+    with pytest.raises(xq.ConfigurationError, match=r"The installed triggers count it:\n"):  # the guard lets these go
         Next.xq.install()
     keys.append(bring(Task, "T").id)
     with pytest.raises(xq.ConfigurationError, match="install the earlier definition with 'guard': 'log' first") as told:
@@ -607,6 +609,19 @@ def test_the_guard_refuses_the_statements_of_taken_tasks_until_the_definition_be
     times = [("ended!", now + 30), ("failed!", None), ("later!", now + 5), ("busy!", now + 60)]
     assert [(each.status, each.runat) for each in rows] == times
     assert Next.xq.stats().counts == {"R": 0, "T": 1, "W": 1, "B": 1, "Z": 1}
+
+
+@pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends the transaction
+def test_other_features_are_installed_beside_a_transaction_that_reads_and_then_writes(make_live):
+    Task = make_live({"keep": True, "delayed": True, "ttl": 60}, roles=("runat",))
+    Task.put(task())
+    with make_live.db.atomic():
+        assert Task.select().count() == 1
+        later = Work(make_live.db, lambda: install_anew(Task, {"keep": True}))
+        until_one_waits_for_a_lock(make_live.db)
+        another = Task.create(status="R")
+    later.result()
+    assert (row(Task, another).status, Task.select().count()) == ("R", 2)
 
 
 def test_other_features_leave_the_indexes_that_they_do_not_change(make):

@@ -47,7 +47,7 @@ class ServerGroups(Groups):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
-    nobody: ClassVar[str] = "0"  # the writer of rows for changed limits
+    no_writer: ClassVar[str] = "0"  # of rows for changed limits
     at_once = MANY  # rows to refresh in one transaction
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
@@ -118,7 +118,7 @@ class ServerGroups(Groups):
         found = self.terms.execute(store, f"SELECT utube FROM {self.heads} WHERE {self.meant}", {"value": value})
         for some in (found[i : i + MANY] for i in range(0, len(found), MANY)):
             utubes = [utube for (utube,) in some]
-            self.terms.execute(store, self.mark_again(utubes, self.nobody), {"utubes": utubes})
+            self.terms.execute(store, self.mark_again(utubes, self.no_writer), {"utubes": utubes})
 
     def _relimit(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
         """Write the limits of these groups into the heads that can be locked, and return the rows of those.
@@ -170,7 +170,7 @@ class ServerGroups(Groups):
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        cases = f"CASE WHEN xq_n.writer = {self.nobody} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
+        cases = f"CASE WHEN xq_n.writer = {self.no_writer} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
         cases += f"ELSE {FULL} END"
         head = self._of_head(cases, f"{MISSING}")
         after: int | None = -1

@@ -504,7 +504,8 @@ class Findings:
             return f"to lose its rows, run last, while nothing writes to the table, {delete}{self.store.merged}"
         return (
             "give this process the feature 'history' as it is there; or, to drop the history with its rows, "
-            f"call {self.store.name}.xq.install(drop_history=True)"
+            f"run xq install --drop-history, or call {self.store.name}.xq.install(drop_history=True); to go back to "
+            "this definition, with --downgrade, or downgrade=True, as well"
         )
 
 

@@ -26,6 +26,7 @@ DELETED: Final = (
 END_FIRST: Final = "let them end, or kill() them, by what is installed, and call again"
 UNSET: Final = "; or set group(name).then = None there"
 RENAMED: Final = "made with other words of statuses"
+GONE: Final = "archived"  # a word that no state has, for rows that have ended
 UNGUARDED: Final = " (the guard refuses that: install the earlier definition with 'guard': 'log' first)"
 BLOCKED: Final = (
     "the queue %s: %s has about %d rows, whose writers wait until install() ends; on a server they do not with "
@@ -291,8 +292,8 @@ class Installation(Findings):
             moving = [f"{self._moving(state)} WHERE {exactly} = {literal(word)};" for state, word, _ in full]
             raise ConfigurationError(
                 f"{before}{self.store.name} has tasks in states, or with words of them, that this definition lacks, "
-                f"{old.counts(counts)}: move them where you want them, and call again{self.store.merged}. What is "
-                f"installed counts it{guarded}:\n" + "\n".join(moving)
+                f"{old.counts(counts)}: move them where you want them, by these statements or your own, and call "
+                f"again{self.store.merged}. The installed triggers count it{guarded}:\n" + "\n".join(moving)
             )
 
     def _moving(self, state: str) -> str:
@@ -300,8 +301,10 @@ class Installation(Findings):
         dialect, machine = self.dialect, self.dialect.machine
         ends = [each for each in ENDED if each in machine.states]
         target = state if state in machine.states else READY if state not in ENDED else next(iter(ends), ABSENT)
-        if target == ABSENT:
-            return f"DELETE FROM {dialect.table_in_schema}"
+        if target == ABSENT:  # it has ended: the row leaves the queue, and stays in the application's table
+            is_text, table = dialect.kind("status") == "text", dialect.table_in_schema
+            gone = "NULL" if dialect.source.roles["status"].null else dialect.literal(GONE) if is_text else ""
+            return f"UPDATE {table} SET {dialect.roles['status']} = {gone}" if gone else f"DELETE FROM {table}"
         values, there = {"status": dialect.literal(dialect.words[target])}, self.installer.table_columns(self.store)
         if target != state:
             goes_on = ["deadline"] * (machine.timer(target, "deadline") is not None)
@@ -349,6 +352,8 @@ class Installation(Findings):
 
     def create(self) -> None:
         """Create what is not as this definition has it; the counters keep their values."""
+        if self._recorded() and self.installer.keep_others_out:
+            self.store.execute(self.installer.keep_others_out)
         there = (self.installer.columns_of(self.store, self.dialect.name(table)) for table in ("count", "history"))
         if self.queries.add_up_history and all(there):
             self.store.execute(self.queries.add_up_history)

@@ -164,6 +164,9 @@ class Installer(ABC):
         with store.atomic():
             yield
 
+    # SQL that locks the table before what its triggers write is changed: a writer and this would wait for each other.
+    keep_others_out = ""
+
     @contextmanager
     def closing(self, store: Connections) -> Iterator[int]:
         """Keep other connections from moving tasks while the table is dropped. Yields how many tasks are taken.

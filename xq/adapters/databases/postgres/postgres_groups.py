@@ -21,7 +21,7 @@ class PostgresGroups(ServerGroups):
     """PostgreSQL's group heads. A take locks a head together with its task."""
 
     me = "pg_current_xact_id()"
-    nobody = "CAST('0' AS xid8)"
+    no_writer = "CAST('0' AS xid8)"
 
     @property
     def alone(self) -> str:  # type: ignore[override]
