@@ -68,7 +68,7 @@ class Guard:
         """Return whether a status is the application's word: that of no state, nor spelt like one."""
         try:
             word = self.roles["status"].to_database(word)
-        except Exception:
+        except Exception:  # the column's type does not take it, so the word is refused
             return False
         return word is None or str(word).strip().casefold() not in self.alike
 
