@@ -10,7 +10,7 @@ import pytest
 
 import xq
 from tests.factories import task
-from tests.steps import another_process, is_exact, next_release, waiter
+from tests.steps import another_process, elsewhere, is_exact, next_release, waiter
 
 UTUBE = {"utube": {"n": 1, "of": {"b": 2}}}
 MANY = 5_000
@@ -52,6 +52,46 @@ def test_a_raised_limit_lets_the_next_tasks_go_and_a_lowered_one_takes_nothing_b
         Task.xq.set_limit("utube", limit, value="a")
         Task.xq.sweep()
     assert Task.take() is None
+    assert is_exact(Task)
+
+
+def set_beside(Task: Any, n: int, value: str) -> None:
+    """Set a utube's limit beside this connection's transaction. SQLite has one writer: there it is a part of it."""
+    db = Task._meta.database
+
+    def call() -> None:
+        Task.xq.set_limit("utube", n, value)
+        Task.xq.sweep()
+
+    call() if isinstance(db, pw.SqliteDatabase) else elsewhere(db, call)
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_lowered_limit_reaches_a_utube_that_an_open_transaction_has_just_begun_with(make_shared, fair):
+    Task = make_shared({"utube": {"n": 5, "fair": fair}}, roles=("utube",))
+    put(Task, a=9)
+    with make_shared.db.atomic():
+        assert Task.take()
+        set_beside(Task, 1, value="a")
+    assert taken(Task) == {}
+    Task.get(Task.status == "T").ack()
+    assert taken(Task) == {"a": 1}
+    assert is_exact(Task)
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_lowered_limit_reaches_a_utube_whose_task_ends_in_a_transaction_with_an_old_snapshot(make_shared, fair):
+    Task = make_shared({"utube": {"n": 3, "fair": fair}}, roles=("utube",))
+    put(Task, a=9)
+    first, *others = iter(Task.take, None)
+    with make_shared.db.atomic():
+        assert Task.select().count() == 9
+        set_beside(Task, 1, value="a")
+        first.ack()
+    for each in others:
+        assert taken(Task) == {}
+        each.ack()
+    assert taken(Task) == {"a": 1}
     assert is_exact(Task)
 
 

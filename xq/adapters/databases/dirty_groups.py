@@ -3,8 +3,9 @@
 A trigger sees the database as it was when its transaction began, and a put must wait for no other transaction. So a
 trigger does not change the head: it appends a row to the table of dirty groups, whenever another task may be the
 group's first. Takes and sweeps refresh dirty groups: they lock the head, find the first task, and delete the rows that
-they have read. A head is right as long as its group is not dirty. A group whose limit has changed is dirty, too, by a
-row that belongs to the writer 0; its head gets the limit before it is refreshed.
+they have read. A head is right as long as its group is not dirty. Who changes a limit makes its groups dirty, too, and
+raises the version of the limits. A head has its limit's version, by which one is known that an open transaction, or
+one with an old snapshot, has written by former limits: it gets its limit before it is refreshed.
 
 Two connections refreshing at once do different groups, as takes do: each skips heads that the other has
 locked. A new group has no head, and a full group's head stays unlocked: there a refresh skips locked rows.
@@ -40,14 +41,13 @@ class DirtyGroup(NamedTuple):
 
 
 HEADS = range(4)
-MISSING, OPEN, FULL, LIMITED = HEADS  # no head; one with room; a full one; one whose limit has changed
+MISSING, OPEN, FULL, LIMITED = HEADS  # no head; one with room; a full one; one with its limit from other limits
 
 
 class ServerGroups(Groups):
     """No step of a take waits for another transaction: a take skips heads that another connection has locked."""
 
     me: ClassVar[str]  # the transaction, or the connection, that appends a row; as SQL
-    no_writer: ClassVar[str] = "0"  # of rows for changed limits
     at_once = MANY  # rows to refresh in one transaction
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
@@ -76,7 +76,7 @@ class ServerGroups(Groups):
         """Write these groups' first tasks into their locked heads."""
 
     @abstractmethod
-    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
+    def mark_again(self, utubes: Collection[Any]) -> str:
         """Return SQL to make groups dirty, with rows that belong to no transaction."""
 
     def gone(self, ids: Sequence[int]) -> str:
@@ -94,6 +94,17 @@ class ServerGroups(Groups):
 
     def unless_dirty(self, utube: str) -> str:
         return f" AND {utube} NOT IN (SELECT utube FROM {self.dirty_groups})"
+
+    @property
+    def version(self) -> str:
+        return self.limits.version
+
+    def limits_of(self, utube: str) -> dict[str, str]:
+        return {**super().limits_of(utube), "version": self.version}
+
+    @property
+    def is_limited(self) -> str:  # type: ignore[override]
+        return f" AND xq_h.version = {self.version}"
 
     @property
     def no_first_task(self) -> str:
@@ -115,26 +126,25 @@ class ServerGroups(Groups):
 
     def relimit(self, store: Connections, value: str) -> None:
         # By rows, as a trigger does: this waits for no transaction that has locked a head.
-        found = self.terms.execute(store, f"SELECT utube FROM {self.heads} WHERE {self.meant}", {"value": value})
+        store.change(self.limits.raise_version)
+        groups = " UNION ".join(f"SELECT utube FROM {t} WHERE {self.meant}" for t in (self.heads, self.dirty_groups))
+        found = self.terms.execute(store, groups, {"value": value})
         for some in (found[i : i + MANY] for i in range(0, len(found), MANY)):
             utubes = [utube for (utube,) in some]
-            self.terms.execute(store, self.mark_again(utubes, self.no_writer), {"utubes": utubes})
+            self.terms.execute(store, self.mark_again(utubes), {"utubes": utubes})
 
     def _relimit(self, store: Connections, dirty: Sequence[DirtyGroup]) -> set[int]:
-        """Write the limits of these groups into the heads that can be locked, and return the rows of those.
-
-        From then on the groups are dirty as others are.
-        """
+        """Write the limits of these groups into the heads that can be locked, and return the rows of those."""
         wanted = dict.fromkeys(one.utube for one in dirty)
-        heads = f"SELECT xq_o.utube, {self.limit('xq_o.utube')} FROM {self.heads_of(wanted)}{self.terms.skip}"
-        limits = dict(map(tuple, self.terms.execute(store, heads, {"utubes": list(wanted)})))
-        for utube, n in limits.items():
-            limited = f"UPDATE {self.heads} SET most = GREATEST(taken, :n) WHERE utube = :utube"
-            self.terms.execute(store, limited, {"n": n, "utube": utube})
-        if ids := {one.id for one in dirty if one.utube in limits}:
-            rows = f"id IN ({', '.join(map(str, ids))})"
-            store.change(f"UPDATE {self.dirty_groups} SET writer = NULL WHERE {rows}")
-        return ids
+        limits = ", ".join(self.limits_of("xq_o.utube").values())
+        heads = f"SELECT xq_o.utube, {limits} FROM {self.heads_of(wanted)}{self.terms.skip}"
+        found = self.terms.execute(store, heads, {"utubes": list(wanted)})
+        for utube, n, version in found:
+            changed = "most = GREATEST(taken, :n), n = :n, version = :version"
+            values = {"n": n, "version": version, "utube": utube}
+            self.terms.execute(store, f"UPDATE {self.heads} SET {changed} WHERE utube = :utube", values)
+        limited = {utube for utube, *_ in found}
+        return {one.id for one in dirty if one.utube in limited}
 
     # refreshing
 
@@ -170,7 +180,7 @@ class ServerGroups(Groups):
 
     def _dirty(self, executor: Runs, which: str, n: int) -> Iterator[list[DirtyGroup]]:
         """Yield the dirty groups' rows by id, `n` at a time."""
-        cases = f"CASE WHEN xq_n.writer = {self.no_writer} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
+        cases = f"CASE WHEN version <> {self.version} THEN {LIMITED} WHEN {self.has_room()} THEN {OPEN} "
         cases += f"ELSE {FULL} END"
         head = self._of_head(cases, f"{MISSING}")
         after: int | None = -1

@@ -1,8 +1,8 @@
 """Group heads: all tasks in one utube are a group. Its head holds how many are taken, and the next task.
 
 A take reads the open heads in order, so it skips any number of tasks that must wait. Triggers count the taken tasks,
-whichever program writes, and the table's CHECK rejects one too many. A head has its group's limit from the table of
-limits (limits.py); if more are taken than a lowered limit allows, it has their number, and goes down with it.
+whichever program writes, and the table's CHECK rejects one too many. `n` is the group's limit, from the table of
+limits (limits.py), `most` what the CHECK allows: the limit, or the taken tasks while a lowered limit is below them.
 
 SQLite has one writer at a time: its triggers also write the first task into the head (sqlite_groups.py). On a server a
 trigger sees the database as it was when its transaction began: it makes the group dirty, and a take refreshes it
@@ -47,7 +47,7 @@ class Groups(ABC):
     join = "JOIN"  # joins the heads to their tasks
 
     def __init__(self, terms: Rows, guard: Guard) -> None:
-        self.terms, self.guard = terms, guard
+        self.terms, self.guard, self.limits = terms, guard, Limits(terms)
         self.fair: bool = guard.value
         self.role = terms.roles[guard.role]
         # With `fair` the tasks without a utube are a group, too.
@@ -80,17 +80,19 @@ class Groups(ABC):
 
     def limit(self, utube: str) -> str:
         """Return how many tasks of a group may be taken by the table of limits, as SQL."""
-        limit = Limits(self.terms).of("utube", self.key_of_limit(utube))
+        limit = self.limits.of("utube", self.key_of_limit(utube))
         return f"CASE {utube} WHEN '' THEN {UNLIMITED} ELSE {limit} END" if self.fair else limit
 
-    def most_of(self, utube: str, taken: str) -> str:
-        """Return the limit that a head has with so many tasks taken, as SQL."""
-        return self.terms.greatest(taken, self.limit(utube))
+    def limits_of(self, utube: str) -> dict[str, str]:
+        """Return what a head has of the table of limits, as SQL by column."""
+        return {"n": self.limit(utube)}
 
-    @staticmethod
-    def most_after(added: str, limited: str, of: str = "") -> str:
-        """Return the limit of a head that was changed; `limited` if a task of a full one has ended."""
-        return f"CASE WHEN {added} < 0 AND {of}taken >= {of}most THEN {limited} ELSE {of}most END"
+    is_limited = ""  # what follows a condition on the head xq_h: that it has its limit from the latest limits
+
+    def most_after(self, added: str, of: str = "") -> str:
+        """Return `most` for a head after so many tasks were added, as SQL."""
+        fewer = self.terms.greatest(f"{of}n", f"{of}taken + {added}")
+        return f"CASE WHEN {added} < 0 THEN {fewer} ELSE {of}most END"
 
     @abstractmethod
     def relimit(self, store: Connections, value: str) -> None:
@@ -99,7 +101,7 @@ class Groups(ABC):
     @property
     def meant(self) -> str:
         """The condition for the heads of the groups with the key `:value`."""
-        return f"(:value = '' OR {self.key_of_limit(f'{self.name}.utube')} = :value)"
+        return f"(:value = '' OR {self.key_of_limit('utube')} = :value)"
 
     now_served = ""  # with `fair`: the moment or number, as SQL, that a head has which is served now
 
@@ -315,7 +317,7 @@ class Groups(ABC):
     @property
     def built(self) -> list[str]:
         """SQL that rebuilds all heads from the table."""
-        return self._built(self.most_of("xq_u", "xq_n"))
+        return self._built(self.terms.greatest("xq_n", self.limit("xq_u")))
 
     @property
     def built_first(self) -> list[str]:
@@ -326,10 +328,11 @@ class Groups(ABC):
         table = self.terms.table
         each = f"SELECT {self.head(table)} AS xq_u, SUM({self._taken(table)}) AS xq_n"
         each += f" FROM {self.terms.table_in_schema} WHERE {self.is_in(table)} GROUP BY 1"
-        counted = f"SELECT xq_u, xq_n, {most} FROM ({each}) AS xq_e WHERE TRUE ORDER BY 1"
+        limits = self.limits_of("xq_u")
+        counted = f"SELECT xq_u, xq_n, {most}, {', '.join(limits.values())} FROM ({each}) AS xq_e WHERE TRUE ORDER BY 1"
         return [
             f"DELETE FROM {self.heads}",
-            f"INSERT INTO {self.heads} (utube, taken, most) {counted}{self.adding}",
+            f"INSERT INTO {self.heads} (utube, taken, most, {', '.join(limits)}) {counted}{self.adding}",
             self.first_known,
         ]
 
@@ -342,8 +345,9 @@ class Groups(ABC):
             terms.differ(f"xq_h.{column}", f"({self.first(FIRST + mine, 'xq_t.utube')})")
             for column, mine in zip(self.columns, self.terms.ordered, strict=True)
         )
-        most = f"xq_h.most <> {self.most_of('xq_t.utube', 'xq_t.taken')}"
-        differs = f"xq_h.utube IS NULL OR {most} OR (xq_t.taken < xq_h.most AND ({differ}))"
+        most = self.terms.greatest("xq_t.taken", self.limit("xq_t.utube"))
+        other = f"xq_h.most <> {most}{self.is_limited}"
+        differs = f"xq_h.utube IS NULL OR {other} OR (xq_t.taken < xq_h.most AND ({differ}))"
         first = f"(({differs}){self.unless_dirty('xq_t.utube')})"
         unexpected = f"NOT ({EMPTY})" if self.fair else "TRUE"
         each = f"SELECT {utube} AS utube, SUM({self._taken(table)}) AS taken {rows} GROUP BY 1"

@@ -1,7 +1,7 @@
 """SQL for the limits of utube and rate: numbers in a side table, which the statements and triggers that need them read.
 
 A row is a default, as the latest install() has written it, or was set, and then wins. The queue's own has no value;
-where a value has none of its own, the queue's applies.
+where a value has none of its own, the queue's applies. The row without a feature counts the changes, on servers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from xq.adapters.databases.terms import Terms
 
 OTHERWISE: Final = {"utube": 1, "rate": 0}  # without any row, as in a table that was restored without this one
+IS_VERSION: Final = "feature = '' AND value = '' AND is_set = 1"
 PER_INSERT: Final = 500  # rows
 
 
@@ -31,6 +32,18 @@ class Limits:
     def applies(self, feature: str) -> str:
         """Return a query for the limit that applies to the value with the key `:value`."""
         return f"SELECT {self.of(feature, ':value')}"
+
+    @property
+    def version(self) -> str:
+        """SQL for the version of the limits of utube, a number that each change of them raises."""
+        return f"COALESCE((SELECT n FROM {self.table} WHERE {IS_VERSION}), 0)"
+
+    @property
+    def raise_version(self) -> str:
+        """SQL that raises the version. A second transaction that does so waits for the first."""
+        made = f"INSERT INTO {self.table} (feature, value, is_set, n, slack, given) VALUES ('', '', 1, 1, 0, '')"
+        name = self.terms.quote(self.terms.name("limit"))
+        return made + self.terms.on_conflict("feature, value, is_set", f"n = {name}.n + 1")
 
     def key_of(self, value: str | None) -> str:
         """Return the key of a value, and of the queue."""

@@ -132,7 +132,8 @@ DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
 
 --: limits
 -- The defaults (is_set = 0), and what was set.
-SELECT feature, label, is_set, given, since_us, actor, reason FROM {limits} ORDER BY feature, label, is_set
+SELECT feature, label, is_set, given, since_us, actor, reason FROM {limits}
+    WHERE feature <> '' ORDER BY feature, label, is_set
 
 --: set_limit
 -- Set a limit in place of its default, or of what was set before.

@@ -50,7 +50,7 @@ class Copies:
         self.terms, of = terms, f"queue = {terms.literal(terms.source_name)}"
         self.history = Copied(terms.side("history"), [*map(terms.quote, HISTORY)], 1)
         self.pauses, self.schedules = Copied(PAUSES, PAUSE, 3, of), Copied(SCHEDULES, SCHEDULE, 2, of)
-        self.limits = Copied(terms.side("limit"), LIMIT, 3, "is_set = 1") if terms.limits else None
+        self.limits = Copied(terms.side("limit"), LIMIT, 3, "is_set = 1 AND feature <> ''") if terms.limits else None
 
     def tasks(self, columns: Iterable[str]) -> Copied:
         """Return the application's table with these columns; those of the key come first."""

@@ -28,7 +28,7 @@ LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes th
 
 
 class MariadbBuckets(TokenBuckets):
-    """Charges a bucket in two statements."""
+    """Charges a bucket in several statements: ON DUPLICATE KEY UPDATE has no condition."""
 
     @property
     def full_us(self) -> str:  # type: ignore[override]
@@ -38,17 +38,17 @@ class MariadbBuckets(TokenBuckets):
         return f"IF({keys}, full_us, NULL)"
 
     def charging(self, task: str) -> str:
-        # ON DUPLICATE KEY UPDATE has no condition, so the second statement has it. Both would lock the limits that they
-        # read, and a SELECT does not.
-        bucket = f"(SELECT {self.bucket} FROM {self.terms.table_in_schema} WHERE {task})"
-        full_us = f"SELECT full_us FROM {RATES} WHERE {self.my_buckets} AND {RATES}.bucket = {self.bucket}"
-        slack = f"CASE WHEN ({full_us}) > {self.terms.now_us} THEN {self.slack(self.bucket)} ELSE 0 END"
-        of_task = f"{self.interval(self.bucket)}, {slack}"
+        # A statement that writes would lock the limits that it reads, and a SELECT does not.
+        key, queue = self.key_of_limit("xq_bucket"), self.terms.literal(self.terms.source_name)
+        added = self.terms.on_conflict("queue, bucket", "full_us = full_us")
         return (
-            f"SELECT {of_task} INTO xq_interval, xq_slack FROM {self.terms.table_in_schema} WHERE {task}; "
-            f"{self.adding(task, '0', f'{RATES}.full_us')}; "
+            f"SELECT {self.bucket} INTO xq_bucket FROM {self.terms.table_in_schema} WHERE {task}; "
+            f"SELECT n, slack INTO xq_interval, xq_slack FROM {self.limits.table} WHERE feature = 'rate' "
+            f"AND value IN ({key}, '') ORDER BY value DESC, is_set DESC LIMIT 1; "
+            f"INSERT INTO {RATES} (queue, bucket, full_us) "
+            f"SELECT {queue}, xq_bucket, {self.terms.now_us} FROM DUAL WHERE xq_bucket IS NOT NULL{added}; "
             f"UPDATE {RATES} SET full_us = {self.charged('xq_interval')} WHERE {self.my_buckets} "
-            f"AND bucket = {bucket} AND full_us <= {self.terms.now_us} + xq_slack"
+            f"AND bucket = xq_bucket AND full_us <= {self.terms.now_us} + xq_slack"
         )
 
 

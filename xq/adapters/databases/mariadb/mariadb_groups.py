@@ -67,9 +67,8 @@ class MariadbGroups(ServerGroups):
     def adding(self) -> str:
         served = "served = GREATEST(served, VALUES(served)), " * self.fair
         # In this order: it sees what the assignments before it have written.
-        most = self.most_after("VALUES(taken)", "GREATEST(VALUES(most), taken + VALUES(taken))")
-        changed = f"most = {most}, taken = taken + VALUES(taken), {served}{self.no_first_task}"
-        return self.terms.on_conflict("utube", changed)
+        changed = f"most = {self.most_after('VALUES(taken)')}, taken = taken + VALUES(taken), {served}"
+        return self.terms.on_conflict("utube", changed + self.no_first_task)
 
     def select(self, columns: str, rows: Selector) -> str:
         # From the heads alone: another part of the statement locks the first tasks without a utube.
@@ -88,11 +87,12 @@ class MariadbGroups(ServerGroups):
         unless_there = self.terms.on_conflict("utube", "taken = taken")
         # By SELECT INTO, which locks no limit.
         each = "".join(
-            f"SELECT {self.limit(literal)} INTO xq_limit; "
-            f"INSERT INTO {self.heads} (utube, taken, most) VALUES ({literal}, 0, xq_limit){unless_there}; "
+            f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.heads} (utube, taken, n, most, version) "
+            f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}; "
             for literal in map(self.terms.literal, utubes)
         )
-        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC DECLARE xq_limit BIGINT; {UNLESS_LOCKED}; {each}END")
+        version = f"DECLARE xq_limit, xq_version BIGINT; {UNLESS_LOCKED}; SELECT {self.version} INTO xq_version; "
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {version}{each}END")
 
     def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
         """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
@@ -110,9 +110,9 @@ class MariadbGroups(ServerGroups):
 
     # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
 
-    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
-        rows = ", ".join(f"({self.terms.literal(utube)}, {writer})" for utube in utubes)
-        return f"INSERT INTO {self.dirty_groups} (utube, writer) VALUES {rows}"
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
+        return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
 
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         return executor.transaction(partial(self._refresh, executor.store, dirty), locks=False)

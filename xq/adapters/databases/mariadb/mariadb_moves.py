@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from xq.adapters.databases.named import filled
 from xq.adapters.databases.server import ServerMoves
+from xq.adapters.databases.shared import RATES
 from xq.adapters.drivers.mariadb import as_transaction
 from xq.core.acting import PART
 from xq.core.compile import Change, Selector, Statement
@@ -22,6 +23,7 @@ BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+CHARGING: Final = f"DECLARE xq_interval, xq_slack BIGINT DEFAULT 0; DECLARE xq_bucket TYPE OF {RATES}.bucket"
 NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
 
@@ -205,15 +207,14 @@ class MariadbMoves(ServerMoves):
             steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
         change = f"{statement.sql}; {statement.back}"
         if statement.charge:
-            bucket, row = self.terms.buckets.bucket, self._is_row(NAMES[0])
-            unlimited = f"SELECT {bucket} IS NULL FROM {self.terms.table_in_schema} WHERE {row}"
             refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # the bucket has become empty
             otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
-            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR ({unlimited}) THEN {change}; {otherwise}"
+            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR xq_bucket IS NULL THEN {change}; {otherwise}"
         text = "; ".join([*steps, change])
         if statement.charge:  # one time for the take, its charge and its history
-            declared = f"DECLARE xq_now DOUBLE DEFAULT {self.terms.now}; DECLARE xq_interval, xq_slack BIGINT"
-            text = f"{declared}; {filled(text, now='xq_now', context=TIMED)}"
+            now, us = self.terms.now, self.terms.now_us
+            timed = filled(text.replace(us, "xq_us"), now="xq_now", context=TIMED)
+            text = f"DECLARE xq_now DOUBLE DEFAULT {now}; DECLARE xq_us BIGINT DEFAULT {us}; {CHARGING}; {timed}"
         text, values_of = self.terms.filled(_block(text))
         alone = as_transaction(text)
 

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS {name}
 -- UNION ALL with a row of NULL: its columns may be NULL, and are else as the table's.
 CREATE TABLE IF NOT EXISTS {name}
     (utube {digest} DEFAULT '' PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0 CHECK (taken <= most),
-    most BIGINT NOT NULL DEFAULT 0
+    most BIGINT NOT NULL DEFAULT 0, n BIGINT NOT NULL DEFAULT 0, version BIGINT NOT NULL DEFAULT 0
 --? fair
     , served BIGINT NOT NULL DEFAULT 0
 --? end

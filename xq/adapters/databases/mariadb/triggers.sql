@@ -151,19 +151,18 @@ END
 --: group_changed
 IF ({when}) THEN
     BEGIN
-        -- By SELECT INTO, which locks nothing. A head that is there has its limit, unless it is full and a task ends.
+        -- By SELECT INTO, which locks nothing. A head that is there has its limit.
         DECLARE xq_limit BIGINT;
         IF ({taken} <> 0) THEN
-            SELECT IF({taken} < 0 AND most > 1 AND taken >= most, NULL, most) INTO xq_limit
-                FROM {heads} WHERE utube = {utube};
+            SELECT most INTO xq_limit FROM {heads} WHERE utube = {utube};
             IF (xq_limit IS NULL) THEN
                 SELECT {limit} INTO xq_limit;
             END IF;
 --? fair
-            INSERT INTO {heads} (utube, taken, most, served)
-                VALUES ({utube}, {taken}, xq_limit, IF({taken} > 0, {now_served}, 0)){adding};
+            INSERT INTO {heads} (utube, taken, n, most, served)
+                VALUES ({utube}, {taken}, xq_limit, xq_limit, IF({taken} > 0, {now_served}, 0)){adding};
 --? not fair
-            INSERT INTO {heads} (utube, taken, most) VALUES ({utube}, {taken}, xq_limit){adding};
+            INSERT INTO {heads} (utube, taken, n, most) VALUES ({utube}, {taken}, xq_limit, xq_limit){adding};
 --? end
         END IF;
         -- The head of a full group needs no first task.

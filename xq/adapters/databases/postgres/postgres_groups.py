@@ -21,7 +21,6 @@ class PostgresGroups(ServerGroups):
     """PostgreSQL's group heads. A take locks a head together with its task."""
 
     me = "pg_current_xact_id()"
-    no_writer = "CAST('0' AS xid8)"
 
     @property
     def alone(self) -> str:  # type: ignore[override]
@@ -39,7 +38,7 @@ class PostgresGroups(ServerGroups):
     def adding(self) -> str:
         served = f"served = GREATEST({self.name}.served, excluded.served), " * self.fair
         name, taken = self.name, f"{self.name}.taken + excluded.taken"
-        most = self.most_after("excluded.taken", f"GREATEST(excluded.most, {taken})", f"{name}.")
+        most = self.most_after("excluded.taken", f"{name}.")
         return self.terms.on_conflict("utube", f"taken = {taken}, most = {most}, {served}{self.no_first_task}")
 
     @property
@@ -61,15 +60,16 @@ class PostgresGroups(ServerGroups):
 
     def place(self, store: Connections, utubes: Collection[Any]) -> None:
         # All at once, or one by one if that would wait for a lock.
-        kind, made, limit = self.kind, f"INSERT INTO {self.heads} (utube, taken, most)", self.limit("one.utube")
+        kind, limit = self.kind, self.limit("one.utube")
+        made = f"INSERT INTO {self.heads} (utube, taken, n, most, version) SELECT utube, 0, n, n, {self.version} FROM "
         unless_locked = "ON CONFLICT DO NOTHING; EXCEPTION WHEN lock_not_available THEN"
         body = (
             f"DECLARE before text := current_setting('lock_timeout'); xq_one {kind}; "
             f"utubes {kind}[] := CAST(current_setting('xq.utubes') AS {kind}[]); "
             "BEGIN PERFORM set_config('lock_timeout', '1ms', true); "
-            f"BEGIN {made} SELECT utube, 0, {limit} FROM unnest(utubes) AS one (utube) ORDER BY 1 {unless_locked} "
-            f"FOREACH xq_one IN ARRAY utubes LOOP BEGIN {made} SELECT utube, 0, {limit} FROM (SELECT xq_one AS utube) "
-            f"AS one {unless_locked} END; END LOOP; "
+            f"BEGIN {made} (SELECT utube, {limit} AS n FROM unnest(utubes) AS one (utube)) AS xq_e ORDER BY 1 "
+            f"{unless_locked} FOREACH xq_one IN ARRAY utubes LOOP BEGIN {made} (SELECT utube, {limit} AS n "
+            f"FROM (SELECT xq_one AS utube) AS one) AS xq_e {unless_locked} END; END LOOP; "
             "END; PERFORM set_config('lock_timeout', before, true); END"
         )
         noted = f"SELECT set_config('xq.utubes', CAST({self._listed()} AS text), true)"  # a DO has no parameters
@@ -86,9 +86,8 @@ class PostgresGroups(ServerGroups):
         changed = f"{which} AND ROW({known}) IS DISTINCT FROM ({first})"
         return f"UPDATE {self.heads} SET {self.set_first(f'{self.name}.utube')} WHERE {changed}"
 
-    def mark_again(self, utubes: Collection[Any], writer: str = "NULL") -> str:
-        found = f"SELECT unnest({self._listed()}), CAST({writer} AS xid8)"
-        return f"INSERT INTO {self.dirty_groups} (utube, writer) {found}"
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        return f"INSERT INTO {self.dirty_groups} (utube) SELECT unnest({self._listed()})"
 
     def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
         if all(one.head != MISSING for one in dirty):

@@ -331,13 +331,13 @@ END
 
 --: write_groups
 -- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
+xq_limited AS (SELECT utube, taken, CASE WHEN taken > 0 THEN {limit} ELSE 0 END AS n FROM xq_c WHERE taken <> 0),
 xq_counted AS (
 --? fair
-    INSERT INTO {heads} (utube, taken, most, served)
-        SELECT utube, taken, {limit}, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END
-        FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
+    INSERT INTO {heads} (utube, taken, n, most, served)
+        SELECT utube, taken, n, n, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END FROM xq_limited ORDER BY 1{adding}
 --? not fair
-    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, {limit} FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
+    INSERT INTO {heads} (utube, taken, n, most) SELECT utube, taken, n, n FROM xq_limited ORDER BY 1{adding}
 --? end
     RETURNING utube, taken < most AS has_room
 )

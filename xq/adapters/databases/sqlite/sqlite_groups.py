@@ -37,7 +37,8 @@ class SqliteGroups(Groups):
 
     def relimit(self, store: Connections, value: str) -> None:
         utube = f"{self.name}.utube"
-        changed = f"most = {self.most_of(utube, 'taken')}, {self.set_first(utube)}"
+        limit = self.limit(utube)
+        changed = f"n = {limit}, most = {self.terms.greatest('taken', limit)}, {self.set_first(utube)}"
         self.terms.execute(store, f"UPDATE {self.heads} SET {changed} WHERE {self.meant}", {"value": value})
 
     def select(self, columns: str, rows: Selector) -> str:
@@ -53,16 +54,16 @@ class SqliteGroups(Groups):
             # Most tasks are not their group's first, so evaluate that once.
             mine = ", ".join(f"NEW.{column}" for column in self.terms.ordered)
             known = ", ".join(f"{column} = excluded.{column}" for column in self.columns)
-            added, most = f"INSERT INTO {self.heads} (utube, taken, most", self.limit(utube)
+            added, limit = f"INSERT INTO {self.heads} (utube, taken, n, most", self.limit(utube)
             return [
-                f"{added}) SELECT {utube}, 1, {most} WHERE {when} AND {taken}{self.adding};",
-                f"{added}, {', '.join(self.columns)}) SELECT {utube}, 0, {most}, {mine} "
+                f"{added}) SELECT {utube}, 1, {limit}, {limit} WHERE {when} AND {taken}{self.adding};",
+                f"{added}, {', '.join(self.columns)}) SELECT {utube}, 0, {limit}, {limit}, {mine} "
                 f"WHERE {when} AND NOT {taken} AND {key} = ({first}){self.terms.on_conflict('utube', known)};",
             ]
         # A full group needs no first task: whatever makes room in it looks for one.
+        most = self.most_after(taken, f"{self.name}.")
         taken = f"{self.name}.taken + {taken}"
         first = self.set_first(f"{self.name}.utube", f" AND {self.has_room(f'{self.name}.', taken)}")
-        most = self.most_after(change.taken, self.most_of(f"{self.name}.utube", taken))
         if self.fair:
             first += f", served = CASE WHEN {change.taken} > 0 THEN {self.now_served} ELSE served END"
         mine = f"WHERE utube = {utube} AND {when}"

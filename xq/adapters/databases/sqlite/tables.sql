@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS {name}
 
 --: heads
 CREATE TABLE IF NOT EXISTS {name}
-    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= most), most INTEGER NOT NULL,
+    ({typed_heads}, taken INTEGER NOT NULL CHECK (taken <= most), most INTEGER NOT NULL, n INTEGER NOT NULL,
 --? fair
     served INTEGER NOT NULL DEFAULT 0,
 --? end
