@@ -433,6 +433,7 @@ def test_install_check_recount_ddl_and_sweep(make, run):
     assert run(Task, "uninstall", "--yes").code == 0
     assert len(run(Task, "stats").errors.splitlines()) == 1, "of what is missing"
     assert (run(Task, "check").code, run(Task, "check") != "") == (1, True)
+    assert run(Task, "check").errors.endswith(" to mend: xq doctor app:Page says how\n")
     assert run(Task, "install", "--online", "--plan", "--json").json == {
         "plan": Task.xq.install(online=True, plan=True)
     }

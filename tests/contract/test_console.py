@@ -184,6 +184,9 @@ def test_a_task_shows_its_fields_its_history_and_why_it_is_not_running(pages):
     assert {"task 0", "the queue is paused: xq resume TARGET ends that"} <= set(texts(page))
     assert re.findall(r"<div><b>(\w+)</b>", page) == ["put", "take", "bury", "dig"]
     assert "the mail server is back" in page
+    for word in ("archived", "R"):
+        pages.model.update(status=word).execute()
+    assert "left the queue" in texts(shown(browse(pages), "/q/Task/task", key=key))
 
 
 def test_a_task_is_there_as_json(pages):

@@ -191,8 +191,8 @@ def test_a_value_is_of_the_utubes_type(make, kind, fair):
         (xq.BadValue, "utube and rate have limits", ("limit", 5)),
         (xq.FeatureOff, "'utube' needs the feature", ("utube", 5)),
         (xq.BadValue, "such as \"100/m\"", ("rate", "100")),
-        (xq.BadValue, "is a limit or limit, burst and window", ("rate", 100)),
-        (xq.BadValue, "leave value= out", ("rate", "100/m", "acme")),
+        (xq.BadValue, 'is a rate such as "100/m", or one with burst', ("rate", 100)),
+        (xq.BadValue, "one limit for all: give no value", ("rate", "100/m", "acme")),
     ],
     ids=["no such", "off", "no rate", "no limit", "no by"],
 )  # fmt: skip

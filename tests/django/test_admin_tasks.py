@@ -90,6 +90,8 @@ def test_the_history_of_a_task_is_a_timeline_with_the_time_in_each_state_and_who
     assert cells(page)[0][0] == "1970-01-12 13:46:40"
     press(site, client, taken, "dig", post="yes")
     assert cells(page_of(site, client, taken))[-1][1:5] == ["dig", "ready", "0 ms until now", "root"]
+    site.model.objects.update(status="archived")
+    assert cells(page_of(site, client, taken))[-1][1:4] == ["write", "left the queue", ""]
 
 
 def test_a_queue_that_is_not_installed_hides_neither_the_rows_nor_the_form(manage):
@@ -227,6 +229,7 @@ def test_the_list_has_the_limits_of_the_queue_and_sets_and_removes_them(manage):
     assert reader.post(site.list, given).status_code == 403
     assert messages_of(client.post(site.list, given, follow=True)) == ["The limit of rate was set."]
     assert limits(reader) == [["rate", "each without its own", "5/m", "9/m", "root"]]
-    assert "leave value= out" in messages_of(client.post(site.list, {**given, "xq_value": "a"}, follow=True))[0]
+    for wrong, told in ({"xq_value": "a"}, "give no value"), ({"xq_to": "5"}, 'a rate such as "100/m"'):
+        assert told in messages_of(client.post(site.list, {**given, **wrong}, follow=True))[0]
     assert messages_of(client.post(site.list, {"xq_limit": "rate"}, follow=True)) == ["The limit of rate was removed."]
     assert limits(client) == [["rate", "each without its own", "9/m", "9/m", ""]]

@@ -301,6 +301,8 @@ def test_manage_py_has_the_whole_command_line_with_the_settings_of_the_project(o
     assert office.Order.objects.count() == 0
     assert told("xq", "peek", "office.Order", str(task.pk))[0] == 1
     assert told("xq", "peek", "office.Nobody")[0] != 0
+    office.Order.xq.pause()
+    assert "\n  manage.py xq resume office.Order\n" in told("xq", "doctor", "office.Order")[1]
     for words in (["xq", "--help"], ["help", "xq"]):
         code, text = told(*words)
         assert (code, "Usage: manage.py xq" in text) == (0, True), text

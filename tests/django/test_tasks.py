@@ -598,6 +598,25 @@ def test_a_check_names_exceptions_of_the_settings_that_are_not_there(tasks):
     assert "os.path is no class of exceptions" in found[1]
 
 
+def test_a_check_names_the_paths_of_the_settings_that_no_task_has(tasks):
+    jobs = "tests.django.shop.jobs"
+    right = ["*", "tests*", "*.fail", "tests.*", f"{jobs}.*", f"{jobs}.fa?l", f"{jobs}.fail", "tests.django.sho[op].a"]
+    wrong = {
+        "fail": "No module named 'fail'",
+        "nowhere.tasks.*": "No module named 'nowhere'",
+        "tests.django.shop.jops.*": "has no attribute 'jops'",
+        f"{jobs}.fial": f"{jobs} has {jobs}.add, ",
+        f"{jobs}.fal*": f"{jobs} has {jobs}.add, ",
+        "tests.django.shop.urls.*": "tests.django.shop.urls has no task",
+        "tests.django.fail": "tests.django has no task",
+    }
+    with backend(OPTIONS={"TASKS": {path: {"max_attempts": 3} for path in [*right, *wrong]}}):
+        found = [one.msg for one in checks.run_checks() if one.id == "xq.W016"]
+    assert len(found) == len(wrong)
+    for said, (path, why) in zip(found, wrong.items(), strict=True):
+        assert (f"no task has: {path!r}: " in said, why in said) == (True, True)
+
+
 def test_the_tasks_of_a_group_run_one_after_the_other(django_db, monkeypatch):
     with backend(OPTIONS={"groups": True, "group": lambda customer: customer or None}):
         install(django_db)

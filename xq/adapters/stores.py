@@ -543,6 +543,10 @@ class OrmModel(ABC, Generic[M]):
     downgrades = "run xq install --downgrade, or call install(downgrade=True)"
     forwards = "run xq install, or call install(forward=True)"
     unit: Unit | None = None
+    program, target = "xq", "TARGET"  # the command line, and the queue's name there; TARGET if none is known
+
+    def command(self, name: str) -> str:
+        return f"{self.program} {name} {self.target}"
 
     @cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -37,7 +37,7 @@ def adapted(do: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(target: o.Target, json: o.Json = False, **given: Any) -> None:
         with connected(target) as queue:
-            queue.parts.doctor.target = quote(public(target))
+            queue.parts.store.target = quote(public(target))
             do(queue, **given).print(json)
 
     target, json, _ = inspect.signature(run, eval_str=True).parameters.values()

@@ -120,7 +120,7 @@ def schedules(queue: Queue) -> Answer:
 def schedule(queue: Queue, what: Change, name: Name, reason: o.Reason = None, actor: o.Actor = None) -> Answer:
     """Put a schedule's task now, pause its firings, or resume them."""
     if not getattr(queue, f"{what}_schedule")(name, actor=actor, reason=reason):
-        raise Error(f"{queue.name} has no schedule {name}: xq schedules lists them")
+        raise Error(f"{queue.name} has no schedule {name}: {queue.parts.store.command('schedules')} lists them")
     return Answer({what: name}, [], f"{what}: the schedule {name}")
 
 
@@ -158,7 +158,8 @@ def limit(
     if feature is not None and to is not None:
         queue.set_limit(feature, limit_in_text(to), value, actor=actor, reason=reason)
     elif value is not None:
-        raise typer.BadParameter("--value goes with a feature and a limit: xq limit TARGET utube 10 --value acme")
+        command = queue.parts.store.command("limit")
+        raise typer.BadParameter(f"--value goes with a feature and a limit: {command} utube 10 --value acme")
     limits = [each for each in queue.limits() if feature in (None, each.feature)]
     told = [each._asdict() | {"since": moment(each.since)} for each in limits]
     texts = ("limit", "default")
@@ -220,8 +221,8 @@ def uninstall(queue: Queue, keep_columns: o.KeepColumns = False, yes: o.Yes = Fa
 def check(queue: Queue) -> Answer:
     """Print what is missing or not counted. It reads the whole table. Exits with 1 if anything is."""
     told = queue.check()
-    advice = f"if the table is missing, {queue.parts.store.advice}; install() creates what the queue lacks"
-    return Answer(told, told, f"{len(told)} to mend: {advice}; recount() counts anew" if told else "", int(bool(told)))
+    says_how = f"{len(told)} to mend: {queue.parts.store.command('doctor')} says how"
+    return Answer(told, told, says_how if told else "", int(bool(told)))
 
 
 def ddl(queue: Queue, uninstall: o.Uninstall = False, views: o.Views = False) -> Answer:

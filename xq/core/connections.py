@@ -459,7 +459,11 @@ class TaskModel(Protocol[T]):
     downgrades: str  # how an older definition comes back
     forwards: str  # how one that a downgrade has withdrawn does
     merged: str  # in a migration: what to do where one of another branch has added what its definition lacks
+    target: str  # what names the queue on the command line
     needed: Mapping[str, str]  # by role, what fields the ORM has for it
+
+    def command(self, name: str) -> str:
+        """Return a command of xq with the target, for a message."""
 
     @property
     def advice(self) -> str:

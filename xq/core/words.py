@@ -23,9 +23,13 @@ def plain(word: str | int) -> str | int:
     return str.__str__(word) if isinstance(word, str) else int(word)
 
 
-def name_of(letter: str, names: Mapping[str, str] = NAMES) -> str:
-    """Return a state's name: for R, "ready"; for X, "deleted"; for a state in a user's own feature, its letter."""
-    return {**names, "X": "Deleted", "S": "Elsewhere"}.get(letter, letter).lower()
+def name_of(letter: str, names: Mapping[str, str] = NAMES, event: str = "") -> str:
+    """Return a state's name: for R, "ready"; for a state in a user's own feature, its letter.
+
+    That of X is "deleted"; "left the queue" after a write of another program, which may have left the row.
+    """
+    gone = "Left the queue" if event == "write" else "Deleted"
+    return {**names, "X": gone, "S": "Elsewhere"}.get(letter, letter).lower()
 
 
 def alike(words: Mapping[Any, str]) -> dict[str, str]:

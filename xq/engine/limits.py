@@ -64,7 +64,7 @@ class Limits:
         if value is None:
             return None
         if not guard.role:
-            raise BadValue(f'the feature {guard.name!r} has no "by", so its limit has no value: leave value= out')
+            raise BadValue(f'the feature {guard.name!r} has no "by", so it has one limit for all: give no value')
         if not (isinstance(value, (str, UUID)) or is_integer(value)):
             raise BadType(f"a limit's value is text, an integer or a UUID, not {shown(value)}")
         kind, text = self.executor.definition.table.roles[guard.role].kind, str(value)

@@ -44,7 +44,8 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     def read(own: Any, what: str = "its limit") -> LimitValue:
         own = {"limit": own} if isinstance(own, str) else own
         if not isinstance(own, Mapping) or own.keys() - KNOWN:
-            raise ConfigurationError(f"feature 'rate': {what} is a limit or limit, burst and window, not {shown(own)}")
+            wanted = 'a rate such as "100/m", or one with burst or window, {"limit": "100/m", "burst": 5}'
+            raise ConfigurationError(f"feature 'rate': {what} is {wanted}, not {shown(own)}")
         return _bucket(own, common)
 
     limits = {None: read(common)} | {value: read(own, f"of {shown(value)}") for value, own in of.items()}

@@ -29,8 +29,8 @@ PAUSED: Final = 86_400.0  # seconds for which a schedule is paused, after which 
 LISTED: Final = 5  # keys that a message names
 OFTEN: Final = 20  # takes after which an unfinished task is reported
 WRITTEN: Final = (
-    "xq history {0} shows them as the event write (feature history); the feature guard refuses such a write, often the "
-    "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); xq reset {0} counts anew"
+    "{} shows them as the event write (feature history); the feature guard refuses such a write, often the "
+    "save of a stale row; SQL that ends a task by its token is none (docs/howto/plain-sql.md); {} counts anew"
 )
 LIMIT: Final = "worker(kind='process', timeout=) limits an attempt"
 
@@ -170,7 +170,7 @@ class Doctor(Inspection):
         now = self.snapshot()
         one = f"it is one of {now.stats.counts[READY]:,} ready tasks"
         if now.standstill >= LONG:
-            return f"{one}, and none was taken for {lasting(now.standstill)}: see xq doctor"
+            return f"{one}, and none was taken for {lasting(now.standstill)}: see {self.command('doctor')}"
         return f"nothing holds it: {one}, and a worker takes it in its turn"
 
     def _no_taker(self) -> Iterator[str]:
@@ -185,7 +185,7 @@ class Doctor(Inspection):
 
     def _resume(self, pause: Pause) -> str:
         one = "" if pause.tube is None else f" --tube {quote(pause.tube)}"
-        return f"xq resume {self.target}{one if pause.group is None else f' --group {quote(pause.group)}'}"
+        return f"{self.command('resume')}{one if pause.group is None else f' --group {quote(pause.group)}'}"
 
     def _left(self, task: Any, role: str, now: float) -> float | None:
         at = self.tasks.in_role(task, role) if role in self.machine.roles else None
@@ -198,18 +198,18 @@ class Doctor(Inspection):
         binding = self.executor.open(installed=False)
         if lacking := binding.installation.not_installed():
             here, replaced = binding.installation, binding.installation.replaced()
-            first = "mend the column, then " * bool(here.missing_columns())
-            yield Finding(str(lacking), here.instead(replaced) if replaced else f"{first}xq install {self.target}")
+            first = "mend the table, then " * bool(here.missing_columns())
+            yield Finding(str(lacking), here.instead(replaced) if replaced else f"{first}{self.command('install')}")
             return
         for lines, remedy in retried(self.executor.store, lambda: [*binding.installation.problems()]):
-            yield from (Finding(line, remedy.replace("TARGET", self.target)) for line in lines)
+            yield from (Finding(line, remedy) for line in lines)
         for line in retried(self.executor.store, binding.installation.untimed):
             yield Finding(line, "run this statement, unless an ack with delay=math.inf keeps them")
         now = self.snapshot()
         yield from self._of_takers(now)
         often = self.questions.often_taken
         do = "read the log of its worker; worker(max_attempts=5) or the feature max_takes buries such a task, and "
-        do += "xq failures shows why"
+        do += f"{self.command('failures')} shows why"
         for *key, n in self._run(often, least=OFTEN, n=LISTED) if often else ():
             yield Finding(f"task {shown(self.tasks.app_key(tuple(key)))} was {never_finished(n)}", do)
         yield from self._of_the_queue(now)
@@ -245,7 +245,7 @@ class Doctor(Inspection):
         elif now.standstill >= LONG:
             what = f"ready tasks: {ready:,}, and none was taken for {lasting(now.standstill)}"
             have = f"{len(taken):,} tasks, each for {lasting(taken[-1][0])} or longer" if taken else "no task"
-            do = f"restart those that xq sessions {self.target} lists; {LIMIT}"
+            do = f"restart those that {self.command('sessions')} lists; {LIMIT}"
             yield Finding(f"{what}: the processes that take ({takers}) have {have}", do)
         names = {session: process.name if process else f"session {session}" for session, process in owners.items()}
         named, do = [(for_, f"{shown(key)} of {names[uuid]}") for for_, key, uuid in taken], "if their functions hang, "
@@ -271,17 +271,17 @@ class Doctor(Inspection):
             if paused and (since_us is None or at_us - since_us > PAUSED * 1e6):
                 told = "" if since_us is None else f" for {lasting((at_us - since_us) / 1e6)}"
                 what = f"the schedule {shown(name)} is paused{told}{_by(actor, reason)}"
-                yield Finding(what, f"xq schedule {self.target} resume {quote(name)}")
+                yield Finding(what, f"{self.command('schedule')} resume {quote(name)}")
         for what in told_of(writes(counters(self.executor))):
-            yield Finding(what, WRITTEN.format(self.target))
+            yield Finding(what, WRITTEN.format(self.command("history"), self.command("reset")))
         if buried := now.stats.counts.get("B", 0):
-            grouped, target = "error" in self.tasks.table.roles, self.target
-            shows = f"xq failures {target} shows why" if grouped else f"xq list {target} state:buried shows them"
-            do = f"{shows}; xq act {target} dig FILTER --dry-run says what dig would return to the queue"
+            grouped, command = "error" in self.tasks.table.roles, self.command
+            shows = f"{command('failures')} shows why" if grouped else f"{command('list')} state:buried shows them"
+            do = f"{shows}; {command('act')} dig FILTER --dry-run says what dig would return to the queue"
             yield Finding(f"buried tasks: {buried:,}", f"{do}; kill deletes rows of {self.executor.store.table}")
             for (name,) in self._run(dialect.records.held_groups) if dialect.members else ():
                 what = f"the group {shown(name)} is open: buried members alone are left of it"
-                yield Finding(what, f"xq act {self.target} dig {quote(f'group:{quoted(name)} state:buried')}; or kill")
+                yield Finding(what, f"{self.command('act')} dig {quote(f'group:{quoted(name)} state:buried')}; or kill")
 
     def _of_the_database(self) -> Iterator[Finding]:
         sql, store = self.executor.dialect.open_transactions, self.executor.store

@@ -103,11 +103,9 @@ class Health(NamedTuple):
 class Inspection:
     """What operators ask about one queue."""
 
-    target = "TARGET"  # in the commands that a text advises: the queue's name on the command line
-
     def __init__(self, pauses: Pauses, history: History) -> None:
         self.executor, self.tasks, self.machine = history.executor, history.tasks, history.machine
-        self.pauses, self.history = pauses, history
+        self.pauses, self.history, self.command = pauses, history, history.executor.store.command
         self._lock = threading.Lock()
         # (when a look was, how many tasks had entered by then, when the look before was)
         self._marks = deque[tuple[float, int, float]](maxlen=MARKS)

@@ -35,11 +35,11 @@ def rate(value: float | None) -> str:
 
 
 @pass_context
-def state(context: Context, letter: str | None) -> str:
+def state(context: Context, letter: str | None, event: str = "") -> str:
     """Return the word of the page's queue for a state."""
     entry = context.get("entry")
     names = entry.queue.parts.tasks.wording.spelled if entry else NAMES
-    return name_of(letter, names) if letter else "no task"
+    return name_of(letter, names, event) if letter else "no task"
 
 
 def span(seconds: float | None) -> str:

@@ -730,7 +730,7 @@ def test_a_renamed_column_of_the_status_is_named_as_the_cause_until_install_foll
     told = "the column task.status, which the installed triggers may name, is gone"
     with pytest.raises(xq.NotInstalled, match=told):
         Task.put({})
-    for queue, remedy in ((Task.xq, "mend the column, then xq install TARGET"), (Next.xq, "xq install TARGET")):
+    for queue, remedy in ((Task.xq, "mend the table, then xq install TARGET"), (Next.xq, "xq install TARGET")):
         ((what, do),) = queue.doctor()
         assert (told in what, do) == (True, remedy)
     Next.xq.install()

@@ -100,6 +100,7 @@ class DjangoStore(OrmModel[M], DjangoConnections):
     needed: Mapping[str, str] = {
         "runat": "a FloatField or BigIntegerField (seconds since 1970) or a DateTimeField (UTC)",
     }
+    program = "manage.py xq"
     installs = (
         "manage.py makemigrations and migrate install the queue as its model defines it; where processes differ, give "
         "all of them the same definition first"
@@ -127,7 +128,8 @@ class DjangoStore(OrmModel[M], DjangoConnections):
             )
         DjangoConnections.__init__(self, model.__name__, model, using)
         self.forwards = "run manage.py migrate with it"
-        self.downgrades = f"run manage.py xq install {meta.label} --downgrade with it"
+        self.target = meta.label
+        self.downgrades = f"run {self.command('install')} --downgrade with it"
         if is_app_missing():
             self.installs = f"add {APP!r} to INSTALLED_APPS. Then {self.installs}"
         # Django has no other way to name a schema

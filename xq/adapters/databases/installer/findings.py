@@ -409,20 +409,20 @@ class Findings:
         if missing and (replaced := self.replaced()):
             told = f"this process is {replaced.why}{GOES_ON * bool(self._same_puts())}"
             yield [told], self.instead(replaced)
-        yield missing, "xq install TARGET"
+        yield missing, self.store.command("install")
         yield [*([unfit] if unfit else []), *(self._alike() if columns else [])], "change the table or the definition"
         yield self.refused_words() if columns else [], self.remedy
         yield self._left(), "DROP TRIGGER, after a look at each"
         if missing or not columns:
             return  # there are no counters, or those of another definition, or not all rows are seen
         changed = [f"the {kind} {name} is not as install() makes it" for name, kind in sorted(self.changed().items())]
-        yield changed, "xq install TARGET"
+        yield changed, self.store.command("install")
         if self.dialect.groups:
             ((wrong,),) = self.store.execute(self.dialect.groups.wrong)
             if wrong:
                 yield (
                     [f"{wrong} heads of utubes are not as the table has them: recount() repairs it"],
-                    "xq recount TARGET",
+                    self.store.command("recount"),
                 )
         yield from self._unseen()
         yield self._unowned(), "release_all() returns all taken tasks, snatch() a single one"
@@ -431,7 +431,7 @@ class Findings:
             f"were {'written' if n > 0 else 'removed'} uncounted: recount() repairs it"
             for (tube, state), n in sorted(self._corrections().items())
         ]
-        yield uncounted, "xq recount TARGET"
+        yield uncounted, self.store.command("recount")
 
     def _left(self) -> list[str]:
         """Return a message for each trigger that is there from before the table was renamed."""
@@ -504,8 +504,8 @@ class Findings:
             return f"to lose its rows, run last, while nothing writes to the table, {delete}{self.store.merged}"
         return (
             "give this process the feature 'history' as it is there; or, to drop the history with its rows, "
-            f"run xq install --drop-history, or call {self.store.name}.xq.install(drop_history=True); to go back to "
-            "this definition, with --downgrade, or downgrade=True, as well"
+            f"run {self.store.command('install')} --drop-history, or call {self.store.name}.xq.install("
+            "drop_history=True); to go back to this definition, with --downgrade, or downgrade=True, as well"
         )
 
 

@@ -51,7 +51,7 @@ def _step(step: TimelineStep, words: dict[str, str]) -> tuple[Any, ...]:
     return (
         moment(step.at),
         step.event,
-        chip(step.target, words.get(step.target, name_of(step.target))),
+        chip(step.target, words.get(step.target), step.event),
         "" if step.seconds is None else f"{lasting(max(0.0, step.seconds))}{' until now' * step.open}",
         ": ".join(filter(None, (step.actor, step.reason))),
         step.attempt or "",

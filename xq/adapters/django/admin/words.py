@@ -34,9 +34,10 @@ def letter_of(queue: Queue[Any], task: Any) -> str | None:
     return queue.parts.definition.state_of(getattr(task, queue.roles["status"]))
 
 
-def chip(letter: str, word: str) -> SafeString:
-    """Return a state's word as coloured HTML."""
-    return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, name_of(letter), word)
+def chip(letter: str, word: str | None, event: str = "") -> SafeString:
+    """Return a state's word, or its name, as coloured HTML. `event` is what has led to it."""
+    name = name_of(letter, event=event)
+    return format_html('<span class="xq-state xq-{}" title="{}">{}</span>', letter, name, word or name)
 
 
 def first_line(error: object) -> str:

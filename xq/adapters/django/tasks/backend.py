@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from xq.adapters.django.lookup import alias_of
 from xq.adapters.django.tasks import interface
-from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems, unknown_errors
+from xq.adapters.django.tasks.options import KEYS, OPTIONS, XQTask, asked, keys_of, problems, unknown_errors, unmatched
 from xq.core.errors import BadType, BadValue, ConfigurationError, NotFound, shown
 from xq.runtime.group import Group
 
@@ -149,6 +149,9 @@ class XQBackend(interface.BaseTaskBackend):
         for wrong in unknown_errors(self.options):
             said = f"TASKS[{self.alias!r}]['OPTIONS'] names an exception that is not there: {wrong}"
             yield checks.Error(said, hint="Write the path of its class, as shop.errors.Busy.", id="xq.E011")
+        for wrong in unmatched(self.options):
+            said = f"TASKS[{self.alias!r}]['OPTIONS']['TASKS'] has a path that no task has: {wrong}"
+            yield checks.Warning(said, hint="Write the path of its function, as shop.tasks.send", id="xq.W016")
 
 
 def _alias() -> str:

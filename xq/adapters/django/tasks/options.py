@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -209,6 +210,24 @@ def unknown_errors(given: Mapping[str, Any]) -> list[str]:
                 errors_of(own.get(name))
             except (ImportError, AttributeError, TypeError, ValueError) as error:
                 wrong.append(f"{name}={own[name]!r}: {error}")
+    return wrong
+
+
+def unmatched(given: Mapping[str, Any]) -> list[str]:
+    """Return in words which paths of "TASKS" no task has. Those with * of a package may be of any of its modules."""
+    wrong = []
+    for path in given.get("TASKS", {}):
+        head, *wild = re.split(r"[*?[]", path, maxsplit=1)
+        if wild and "." not in head:
+            continue  # of any module
+        try:
+            place = resolve_name(module := head.rpartition(".")[0] or head)
+            # type(): isinstance() evaluates lazy objects
+            there = [each.module_path for each in vars(place).values() if issubclass(type(each), interface.Task)]
+            if not (wild and hasattr(place, "__path__")) and not any(fnmatchcase(each, path) for each in there):
+                raise LookupError(f"{module} has {', '.join(there) or 'no task'}")
+        except Exception as error:  # whatever a module raises
+            wrong.append(f"{path!r}: {error}")
     return wrong
 
 
