@@ -649,6 +649,20 @@ def test_a_status_that_the_choices_or_the_table_refuse_is_told(app):
     assert "status refuses 'failed', the status of the state B: " in told(["default"])["xq.W009"]
 
 
+def test_a_definition_whose_column_is_not_there_yet_is_told_and_a_column_or_a_table_of_the_application_is_not(app):
+    app.models(order())
+    app.run("makemigrations", app.label)
+    assert told(["default"]) == {}
+    app.migrate()
+    app.models(order(more="note = models.TextField(null=True)"))
+    assert told(["default"]) == {}
+    app.models(order(fields={**FIELDS, "error": "note"}, more="note = models.TextField(null=True)"))
+    assert "the role 'error' is mapped to no field there" in told(["default"])["xq.W003"]
+    app.run("makemigrations", app.label)
+    app.migrate()
+    assert told(["default"]) == {}
+
+
 def test_what_is_missing_in_a_database_is_told_where_the_databases_are_asked(app):
     begin(app, order())
     assert told(["default"]) == {}
