@@ -100,7 +100,7 @@ DEFINITIONS: list[tuple[str, dict[str, Any]]] = [
         (match, {"features": {"rate": {"limit": "1/m", "by": by, "of": of}}})
         for match, by, of in [
             ('of needs "by"', None, {"a": "1/m"}),
-            ("of 'a' is a limit", "utube", {"a": 5}),
+            ("of 'a' is a rate", "utube", {"a": 5}),
             ("takes a limit such as", "utube", {"a": "5"}),
             ("of is a mapping of texts, integers or UUIDs", "utube", {None: "5/m"}),
             ("of has at most 1,000 values, not 1,001", "utube", dict.fromkeys(range(1_001), "5/m")),
