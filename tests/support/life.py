@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.steps import PATIENCE, eventually, transitions
+from tests.steps import PATIENCE, eventually, transitions, writing
 from xq.adapters.peewee.connections import database_of
 from xq.database import database
 from xq.database.duties import Duties
@@ -53,7 +53,7 @@ def die(queue: Any, n: int) -> None:
     owner = queue.parts.executor.open(installed=False).dialect.roles["owner"]
     if path := getattr(database_of(db).liveness, "path", None):
         os.utime(path, (0, 0))  # beside a new lock file nobody is taken for dead
-    with db.atomic():
+    with writing(db):
         for task, name in zip(queue.by_state("T", n), dead, strict=True):
             db.execute_sql(f"UPDATE {queue.parts.store.table} SET {owner} = '{name}/1' WHERE id = {task.id}")
             for where in "", queue.name:
