@@ -17,6 +17,7 @@ import pytest
 import xq
 from tests.conftest import DATABASES, Maker
 from tests.servers import MariaDB, Postgres, shared
+from tests.steps import install_anew, next_release
 from xq.pipeline.copy import Copy, Side
 
 WAYS = [("sqlite", "postgres"), ("postgres", "mariadb"), ("mariadb", "sqlite")]
@@ -187,6 +188,32 @@ def test_the_limits_that_were_set_arrive(queues):
     move(source, target)
     assert target.xq.limits() == source.xq.limits()
     assert len(target.xq.take_many(9)) == 3
+
+
+PLAIN = [(*way, {"keep": True}) for way in WAYS]
+plain_queues = pytest.mark.parametrize("queues", PLAIN, indirect=True, ids=map("-".join, WAYS))
+
+
+@plain_queues
+def test_a_queue_without_a_history_arrives(queues):
+    source, target = queues
+    source.xq.put_many([source(name="one"), source(name="two")])
+    source.xq.ack(source.xq.take(timeout=0))
+    assert move(source, target) == (2, 0, 0)
+    assert target.xq.stats() == source.xq.stats()
+    assert target.xq.check() == []
+
+
+@plain_queues
+def test_a_target_that_was_installed_without_the_history_gets_it(queues):
+    source, target = queues
+    features = {"keep": True, "history": True}
+    install_anew(source, features)
+    source.xq.put(source(name="one"))
+    there = next_release(target, features=features)
+    assert source.xq.pipeline.copy_to(there.pipeline, "there") == (1, 1, 0)
+    assert there.stats() == source.xq.stats()
+    assert there.check() == []
 
 
 @both

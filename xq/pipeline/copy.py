@@ -140,7 +140,9 @@ class Copy:
     def _check_empty(self) -> None:
         source, target = self.source, self.target
         rows = target.count(self.table)  # before the counters: another call may commit both meanwhile
-        is_installed = target.dialect.name("count") in target.installation.existing()
+        # One that an earlier definition has installed, without a history, is looked at once it is installed anew.
+        read = ["count", *["history"] * target.dialect.has_history]
+        is_installed = target.installation.existing().keys() >= {*map(target.dialect.name, read)}
         has = {tuple(name): n for *name, n in target.counters()} if is_installed else {}
         if not (has or rows):
             return
@@ -216,7 +218,7 @@ class Copy:
                 self._write(self.noted, rows)
                 noted += len(rows)
                 self._see([row[2] for row in rows])
-            if counted := target.dialect.queries.add_up_history:
+            if self.history and (counted := target.dialect.queries.add_up_history):
                 target.store.execute(counted)
             target.add(target.counters(), -1)
             target.add(before, 1)

@@ -49,6 +49,16 @@ def test_the_guard_keeps_a_taken_row_in_the_queue(make, word):
     assert Task.xq.check() == []
 
 
+@pytest.mark.parametrize("guard", ["log", False], ids=["logged", "counted"])
+def test_a_taken_row_that_leaves_because_no_guard_keeps_it_has_no_time_either(make, guard):
+    Task = make({"lifetime": 100, "ttr": 60, "guard": guard}, roles=("runat", "deadline", "owner"))
+    held = bring(Task, "T")
+    write(Task, held.id, "archived", runat=1.0)
+    assert (row(Task, held).runat, row(Task, held).deadline) == (None, None)
+    with pytest.raises(xq.NotFound):
+        Task.ack(held)
+
+
 def test_a_row_that_comes_back_has_no_time_and_no_lost_take_of_before(make):
     fields = {"lost": pw.IntegerField(default=0)}
     features = {"buried": True, "delayed": True, "lifetime": 10, "ttr": 5, "max_takes": 2}
