@@ -120,7 +120,7 @@ END;
 DROP TRIGGER IF EXISTS "main"."page_xq_left";
 
 -- install: the trigger page_xq_left
-CREATE TRIGGER "page_xq_left" AFTER UPDATE OF "status" ON "page" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D'), FALSE) AND (NEW."runat" IS NOT NULL COLLATE BINARY) AND (NEW."xq_owner" = '-') IS NOT TRUE BEGIN UPDATE "page"
+CREATE TRIGGER "page_xq_left" AFTER UPDATE OF "status" ON "page" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D'), FALSE) AND (NEW."runat" IS NOT NULL COLLATE BINARY) AND (NEW."xq_owner" IN ('-', '--') AND OLD."xq_owner" IS NOT NEW."xq_owner" COLLATE BINARY) IS NOT TRUE BEGIN UPDATE "page"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
 END;

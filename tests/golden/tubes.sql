@@ -194,7 +194,7 @@ END;
 DROP TRIGGER IF EXISTS "main"."mail_xq_left";
 
 -- install: the trigger mail_xq_left
-CREATE TRIGGER "mail_xq_left" AFTER UPDATE OF "status" ON "mail" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) AND (NEW."runat" IS NOT NULL COLLATE BINARY) AND (NEW."owner" = '-') IS NOT TRUE BEGIN UPDATE "mail"
+CREATE TRIGGER "mail_xq_left" AFTER UPDATE OF "status" ON "mail" WHEN NOT COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) AND (NEW."runat" IS NOT NULL COLLATE BINARY) AND (NEW."owner" IN ('-', '--') AND OLD."owner" IS NOT NEW."owner" COLLATE BINARY) IS NOT TRUE BEGIN UPDATE "mail"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
 END;

@@ -47,7 +47,9 @@ MANAGED: Final = ("status", "runat", "deadline", "finished", "owner", "attempts"
 
 # What roles hold in a row that has left the queue. A worker reads in `owner` that SQL has ended its task.
 LEFT: Final[Mapping[str, Any]] = {"runat": None, "deadline": None, "after": None, "lost": 0}
-ONWARD: Final = "-"  # what SQL writes into `owner` of a task that is to keep these under a word of the next definition
+# What SQL writes into `owner` of a task that is to keep these under a word of the next definition; the second one over
+# the first, which stays until the next take and says nothing of another write.
+ONWARD: Final = ("-", "--")
 
 ENDED: Final = ("D", "Z")  # the states that end a task
 

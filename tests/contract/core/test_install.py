@@ -611,6 +611,20 @@ def test_the_guard_refuses_the_statements_of_taken_tasks_until_the_definition_be
     assert Next.xq.stats().counts == {"R": 0, "T": 1, "W": 1, "B": 1, "Z": 1}
 
 
+def test_a_task_keeps_its_time_under_each_renamed_word_and_not_when_it_leaves_the_queue_later(make):
+    words, features = {"R": "new", "T": "busy"}, {"ttl": 60}
+    key = make(features, statuses=words).put(task()).id
+    for word in ("open", "paid"):
+        Next = upgraded(make, make.model(), features, statuses=words | {"R": word})
+        with pytest.raises(xq.ConfigurationError) as told:
+            Next.xq.install()
+        run_script(make.db, str(told.value).partition("\n")[2])
+        Next.xq.install()
+        assert (row(Next, key).status, row(Next, key).runat) == (word, make.clock.now + 60)
+    Next.update(status="draft").execute()
+    assert row(Next, key).runat is None
+
+
 @pytest.mark.parametrize("shared_db", ["postgres"], indirect=True)  # MariaDB ends the transaction
 def test_other_features_are_installed_beside_a_transaction_that_reads_and_then_writes(make_live):
     Task = make_live({"keep": True, "delayed": True, "ttl": 60}, roles=("runat",))

@@ -136,7 +136,7 @@ END IF;
 END;
 
 -- install: the trigger page_xq_left
-CREATE OR REPLACE TRIGGER `page_xq_left` BEFORE UPDATE ON `page` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) AND (NOT (BINARY NEW.`runat` <=> BINARY NULL)) AND (NEW.`xq_owner` = '-') IS NOT TRUE THEN
+CREATE OR REPLACE TRIGGER `page_xq_left` BEFORE UPDATE ON `page` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'D') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'D')), FALSE) AND (NOT (BINARY NEW.`runat` <=> BINARY NULL)) AND (NEW.`xq_owner` IN ('-', '--') AND NOT (BINARY OLD.`xq_owner` <=> BINARY NEW.`xq_owner`)) IS NOT TRUE THEN
     SET NEW.`runat` = NULL;
 END IF;
 END;

@@ -235,7 +235,7 @@ END IF;
 END;
 
 -- install: the trigger mail_xq_left
-CREATE OR REPLACE TRIGGER `mail_xq_left` BEFORE UPDATE ON `mail` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) AND (NOT (BINARY NEW.`runat` <=> BINARY NULL)) AND (NEW.`owner` = '-') IS NOT TRUE THEN
+CREATE OR REPLACE TRIGGER `mail_xq_left` BEFORE UPDATE ON `mail` FOR EACH ROW BEGIN IF NOT COALESCE((NEW.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(NEW.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) AND COALESCE((OLD.`status` IN ('R', 'T', 'W', 'B', 'Z') AND CONVERT(OLD.`status` USING utf8mb4) COLLATE utf8mb4_nopad_bin IN ('R', 'T', 'W', 'B', 'Z')), FALSE) AND (NOT (BINARY NEW.`runat` <=> BINARY NULL)) AND (NEW.`owner` IN ('-', '--') AND NOT (BINARY OLD.`owner` <=> BINARY NEW.`owner`)) IS NOT TRUE THEN
     SET NEW.`runat` = NULL;
 END IF;
 END;

@@ -169,7 +169,7 @@ BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''D'') AND NEW."stat
     INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
 END IF;
-IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."xq_owner" = ''-'') IS NOT TRUE) THEN UPDATE "@here@"."page"
+IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."xq_owner" IN (''-'', ''--'') AND OLD."xq_owner" IS DISTINCT FROM NEW."xq_owner") IS NOT TRUE) THEN UPDATE "@here@"."page"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
 END IF;

@@ -176,7 +176,7 @@ BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''Z'') AND NEW."stat
     INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
 END IF;
-IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."owner" = ''-'') IS NOT TRUE) THEN UPDATE "@here@"."mail"
+IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."owner" IN (''-'', ''--'') AND OLD."owner" IS DISTINCT FROM NEW."owner") IS NOT TRUE) THEN UPDATE "@here@"."mail"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
 END IF;

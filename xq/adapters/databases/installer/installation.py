@@ -310,7 +310,8 @@ class Installation(Findings):
             goes_on = ["deadline"] * (machine.timer(target, "deadline") is not None)
             values |= dict.fromkeys({"runat", "deadline"} - {*goes_on}, "NULL")
         if target != TAKEN and LEFT.keys() & dialect.roles:
-            values["owner"] = dialect.literal(ONWARD)  # the triggers empty what leaves their queue, under a new word
+            first, second = map(dialect.literal, ONWARD)  # the triggers empty what leaves their queue, under a new word
+            values["owner"] = f"CASE WHEN {dialect.roles['owner']} = {first} THEN {second} ELSE {first} END"
         elif target == TAKEN and self.queries.times_unowned:
             values["owner"] = "NULL"  # so the ttr begins anew
         known = {role: field for role, field in dialect.source.roles.items() if field.column in there}

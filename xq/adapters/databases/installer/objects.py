@@ -253,7 +253,8 @@ class Objects(ABC):
         # A finished row has nothing to empty: many that are archived at once are written once.
         full = self.terms.differ("NEW.{}", "{}")
         left = f"NOT {known['surely_is']} AND {known['surely_was']} AND ({self.emptied(full, ' OR ')})"
-        known["has_left"] = f"{left} AND ({known['new_owner']} = '{ONWARD}') IS NOT TRUE"
+        onward = f"{known['new_owner']} IN {ONWARD} AND {self.differ(self.terms.roles['owner'])}"
+        known["has_left"] = f"{left} AND ({onward}) IS NOT TRUE"
         return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
 
     def emptied(self, text: str, between: str = ", ") -> str:
