@@ -265,7 +265,7 @@ class Triggers(PostgresObjects):
                 "heads": utubes.heads,
                 "dirty_groups": utubes.dirty_groups,
                 "adding": utubes.adding,
-                "limit": utubes.limit("xq_c.utube"),
+                "limit": utubes.limit("xq_new.utube"),
                 "now_served": utubes.now_served,
                 "group_columns": ", ".join(dict.fromkeys([utubes.role, *utubes.watched])),
             }

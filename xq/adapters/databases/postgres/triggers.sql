@@ -51,13 +51,17 @@ BEGIN
             CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason
         FROM changed WHERE {is};
 --? groups
-    WITH xq_c AS MATERIALIZED (
-        SELECT utube, SUM(taken) AS taken FROM (
-            SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
-            FROM changed WHERE {is_in_group}
-        ) AS xq_e GROUP BY 1
-    ),
-    {write_groups}
+    DECLARE
+        xq_new record;
+    BEGIN
+        FOR xq_new IN WITH xq_c AS MATERIALIZED (
+            SELECT utube, SUM(taken) AS taken FROM (
+                SELECT {new_utube} AS utube, (CASE WHEN {is_taken} THEN 1 ELSE 0 END) AS taken
+                FROM changed WHERE {is_in_group}
+            ) AS xq_e GROUP BY 1
+        ),
+        {write_groups}
+    END;
 --? end
 --? floors
     -- A take may begin above it. This must come after the write, which gives the transaction its number.
@@ -181,13 +185,17 @@ BEGIN
 END
 
 --: groups_left_by_delete
-WITH xq_c AS MATERIALIZED (
-    SELECT utube, SUM(taken) AS taken FROM (
-        SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
-        FROM changed WHERE {was_in_group}
-    ) AS xq_e GROUP BY 1
-),
-{write_groups}
+DECLARE
+    xq_new record;
+BEGIN
+    FOR xq_new IN WITH xq_c AS MATERIALIZED (
+        SELECT utube, SUM(taken) AS taken FROM (
+            SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
+            FROM changed WHERE {was_in_group}
+        ) AS xq_e GROUP BY 1
+    ),
+    {write_groups}
+END;
 
 --: groups_left_by_truncate
 DELETE FROM {heads};
@@ -306,15 +314,16 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} REFERENCING OLD TABLE AS was NEW T
 --: update_utube_body
 -- For the groups of all rows of an update. Row by row, each change of a head would leave a version of it that the next
 -- one must step over.
---? history
 DECLARE
+    xq_new record;
+--? history
     event_name text := {event};
     at_us bigint := {at};
 --? end
 BEGIN
     -- The rows that differ, as far as groups are concerned. This is no join: one that is planned for a single row may
     -- compare every row with every other.
-    WITH xq_c AS MATERIALIZED (
+    FOR xq_new IN WITH xq_c AS MATERIALIZED (
         SELECT utube, SUM(taken) AS taken FROM (
             SELECT {old_utube} AS utube, -(CASE WHEN {was_taken} THEN 1 ELSE 0 END) AS taken
             FROM (SELECT {group_columns} FROM was EXCEPT SELECT {group_columns} FROM became) AS was
@@ -331,19 +340,25 @@ END
 
 --: write_groups
 -- Writes each head once, however many rows of its group there are, and in the order of utubes, which avoids deadlocks.
-xq_limited AS (SELECT utube, taken, CASE WHEN taken > 0 THEN {limit} ELSE 0 END AS n FROM xq_c WHERE taken <> 0),
 xq_counted AS (
 --? fair
-    INSERT INTO {heads} (utube, taken, n, most, served)
-        SELECT utube, taken, n, n, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END FROM xq_limited ORDER BY 1{adding}
+    INSERT INTO {heads} (utube, taken, most, served)
+        SELECT utube, taken, taken, CASE WHEN taken > 0 THEN {now_served} ELSE 0 END
+        FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
 --? not fair
-    INSERT INTO {heads} (utube, taken, n, most) SELECT utube, taken, n, n FROM xq_limited ORDER BY 1{adding}
+    INSERT INTO {heads} (utube, taken, most) SELECT utube, taken, taken FROM xq_c WHERE taken <> 0 ORDER BY 1{adding}
 --? end
-    RETURNING utube, taken < most AS has_room
-)
+    RETURNING utube, taken < most AS has_room, n = 0 AS is_new
+),
 -- The head of a full group needs no first task.
-INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c
-    WHERE taken <= 0 OR utube IN (SELECT utube FROM xq_counted WHERE has_room);
+xq_marked AS (
+    INSERT INTO {dirty_groups} (utube, writer) SELECT DISTINCT utube, pg_current_xact_id() FROM xq_c
+        WHERE taken <= 0 OR utube IN (SELECT utube FROM xq_counted WHERE has_room OR is_new)
+)
+SELECT utube FROM xq_counted WHERE is_new LOOP
+    -- Takes have made a head before. Its limit is read here alone, since a statement is slower by each query that it has.
+    UPDATE {heads} AS xq_h SET n = {limit}, most = {limit} WHERE xq_h.utube = xq_new.utube;
+END LOOP;
 
 --: after_update
 CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({may_end} OR {leaves}) EXECUTE FUNCTION {function}
