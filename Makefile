@@ -46,7 +46,7 @@ ON_SQLALCHEMY = $(if $(filter-out --%,$(ARGS)),,$(PYTEST) $(call TIERS,$(1)) --o
 IN_LOOPS = $(if $(DB)$(ARGS),,$(foreach driver,aiosqlite asyncpg asyncmy,\
 	$(PYTEST) --orm=sqlalchemy --aio=$(driver) --tier test --tier more tests/contract/core &&) true)
 
-.PHONY: help demo environment test gate test-all test-rest test-more test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants wheel-test spark-connect django-4.2 lock clean
+.PHONY: help demo environment test gate test-all test-rest test-more test-sqlite test-long flakes lint check format house docs docs-serve docs-zip release pictures spark-cluster bench bench-long bench-spark bench-spark-long bench-peers bench-django profile trace storm mutants explore wheel-test spark-connect django-4.2 lock clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -166,6 +166,9 @@ mutants: $(TEST) ## small faults in a copy of the checkout: which does no test n
 
 storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--rounds 1000 --resume': more of it
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
+
+explore: $(UNITS) ## each call cut at each statement: ARGS='ack postgres kill 3 before' is one cut, ARGS='take* sqlite' those of some calls
+	@$(BIN)/python -m tests.explore.cuts "$(ARGS)"
 
 wheel-test: $(WHEEL)/.installed ## the wheel, built from the sdist, holds what the checkout holds, and works away from it
 	@cd $(WHEEL) && PYTHONPATH= bin/python ../tests/wheel.py

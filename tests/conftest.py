@@ -124,6 +124,7 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "django": (SQLITE,),
     "django/test_round_trips.py": (SQLITE, FAST, ALL),
     "django/test_tenants.py": (set(), ALL),  # half a minute of migrations
+    "explore": (FAST, FAST, ALL),
     "inside": (set(), SQLITE),
     "inside/test_lease_steps.py": (SQLITE, ALL),
     "inside/test_round_trips.py": (SQLITE, FAST, ALL),

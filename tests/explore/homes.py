@@ -1,0 +1,234 @@
+"""Where programs run: a process's queue on one database, and fresh databases by a copy of an installed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import peewee as pw
+
+import xq
+from tests.explore.zygote import STUCK, Zygote
+from tests.servers import MariaDB, Postgres, Server, shared
+from xq.adapters.peewee.connections import database_of
+from xq.testing import Clock
+
+if TYPE_CHECKING:
+    from tests.explore.calls import Call
+
+
+START = 1_700_000_000.0  # when each program begins
+FIELDS = {"utube", "tube", "job", "priority"}  # what puts may bring, beside options
+SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+Address = Mapping[str, Any]  # the engine, and what Peewee's class is given
+
+
+def nothing(world: World) -> None:
+    """Do nothing: what is there before a call, or is to be done after it."""
+
+
+def connect(address: Address) -> pw.Database:
+    engine, name, where = address["engine"], address["name"], address["where"]
+    if engine == "sqlite":
+        return pw.SqliteDatabase(name, timeout=1)
+    if engine == "postgres":
+        return pw.PostgresqlDatabase(name, prefer_psycopg3=True, **where)
+    return pw.MySQLDatabase(name, ssl_disabled=True, **where)
+
+
+def model(db: pw.Database) -> Any:
+    class Task(pw.Model):
+        name = pw.TextField(null=True)
+        size = pw.IntegerField(default=0)
+        status = pw.CharField(default="R")
+        runat = pw.DoubleField(null=True)
+        deadline = pw.DoubleField(null=True)
+        priority = pw.IntegerField(default=0)
+        tube = pw.CharField(null=True)
+        attempts = pw.IntegerField(default=0)
+        error = pw.TextField(null=True)
+        job = pw.CharField(null=True)
+        utube = pw.CharField(null=True)
+
+        class Meta:
+            database = db
+            table_name = "task"
+
+    return Task
+
+
+class World:
+    """One process: its queue, the clock, what it put (`p`) and took (`t`), and the ledger outside of the database."""
+
+    def __init__(self, address: Address, features: Mapping[str, Any], ledger: str = os.devnull) -> None:
+        self.db, self.clock = connect(address), Clock(START)
+        self.engine = address["engine"]
+        self.q = self.queue(features)
+        self.p: list[Any] = []
+        self.t: list[Any] = []
+        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def queue(self, features: Mapping[str, Any], **options: Any) -> Any:
+        """Another handle to the queue, by these features."""
+        roles = {name: name for name in ("status", "runat", "deadline", "priority", "tube", "attempts", "error")}
+        roles |= {"unique": "job"} if features.get("unique") else {}
+        roles |= {"utube": "utube"} if features.get("utube") else {}
+        return xq.upgrade(model(self.db), roles, features, clock=self.clock, **options)
+
+    def note(self, what: str, *names: Any) -> None:
+        """Add a line to the ledger."""
+        os.write(self._ledger, f"{json.dumps([what, *names])}\n".encode())
+
+    def reap(self) -> None:
+        """Reap, as the maintenance thread does: under a test's clock there is none."""
+        self.q.stats()
+        reaper = database_of(self.db).reaper
+        reaper.reap()
+        while reaper.more:
+            reaper.reap()
+
+    # what is there before a call: each returns the world
+
+    def row(self, **fields: Any) -> dict[str, Any]:
+        """A new task, by a name that no other has."""
+        self.p.append(f"task {len(self.p)}")
+        return {"name": self.p[-1], **fields}
+
+    def rows(self, n: int, **fields: Any) -> list[dict[str, Any]]:
+        return [self.row(**fields) for _ in range(n)]
+
+    def put(self, n: int = 1, **given: Any) -> Self:
+        fields = {name: given.pop(name) for name in FIELDS & given.keys()}
+        self.p[len(self.p) :] = self.q.put_many(
+            [{"name": f"task {len(self.p) + i}", **fields} for i in range(n)], **given
+        )
+        return self
+
+    def take(self, n: int = 1, **options: Any) -> Self:
+        self.t = self.q.take_many(n, **options)
+        self.note("had", *[task.name for task in self.t])
+        return self
+
+    def tick(self, seconds: float) -> Self:
+        self.clock.tick(seconds)
+        return self
+
+    def do(self, event: str, *args: Any, **options: Any) -> Self:
+        """Call a method, for what it leaves."""
+        getattr(self.q, event)(*args, **options)
+        return self
+
+
+class Home:
+    """Fresh databases of a kind: what calls find is made once, and copied."""
+
+    def __init__(self, engine: str, zygote: Zygote, folder: Path) -> None:
+        self.engine, self.zygote, self.folder = engine, zygote, folder
+        self._made: dict[str, str] = {}  # by what a call finds, the name of the database that has it
+
+    def fresh(self, call: Call) -> Address:
+        """Return a database in which the call's queue is installed, or only its table is there."""
+        if call.base not in self._made:
+            name = self._made[call.base] = f"explored_{len(self._made)}"
+            self.make(name, call)
+        return self.copy(self._made[call.base], call)
+
+    def make(self, name: str, call: Call) -> None:
+        self.zygote.run("make", address=self.address(name), name=call.name)
+
+    def copy(self, name: str, call: Call) -> Address:
+        raise NotImplementedError
+
+    def address(self, name: str) -> Address:
+        raise NotImplementedError
+
+    def settle(self, address: Address) -> None:
+        """Wait until the database has noticed that a process is gone."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        return
+
+
+class File(Home):
+    """SQLite: a copy of a file."""
+
+    def address(self, name: str) -> Address:
+        return {"engine": self.engine, "name": str(self.folder / f"{name}.db"), "where": {}}
+
+    def copy(self, name: str, call: Call) -> Address:
+        found = self.address("run")
+        for end in ("", "-wal", "-shm", "-xq"):
+            with suppress(FileNotFoundError):
+                os.remove(found["name"] + end)
+        shutil.copyfile(self.address(name)["name"], found["name"])
+        return found
+
+    def settle(self, address: Address) -> None:
+        with suppress(FileNotFoundError):
+            os.utime(f"{address['name']}-xq", (0, 0))  # beside a new lock file no process is taken for dead
+
+
+class OnServer(Home):
+    """A server: the tables are emptied, and filled from copies, 30 times as fast as to create a database."""
+
+    def __init__(self, engine: str, zygote: Zygote, folder: Path) -> None:
+        super().__init__(engine, zygote, folder)
+        self.server = shared(SERVERS[engine])
+        self._administrators = ExitStack()
+        self._execute: dict[str, Callable[[str], list[tuple[Any, ...]]]] = {}
+        self._tables: dict[str, list[str]] = {}
+        self._kept: dict[str, list[str]] = {}  # of these, those that have rows
+
+    def address(self, name: str) -> Address:
+        where = {"host": self.server.host, "port": self.server.port, "user": self.server.USER}
+        return {"engine": self.engine, "name": name, "where": where}
+
+    def make(self, name: str, call: Call) -> None:
+        self.server.drop(name)
+        self.server.create(name)
+        super().make(name, call)
+        execute = self._execute[name] = self._administrators.enter_context(self.server.administrator(name))
+        with closing(connect(self.address(name))) as db:
+            self._tables[name] = [table for table in db.get_tables() if table != "task"]
+        execute(f"DROP SCHEMA IF EXISTS kept_{name}")
+        execute(f"CREATE SCHEMA kept_{name}")
+        self._kept[name] = [table for table in self._tables[name] if execute(f"SELECT 1 FROM {table} LIMIT 1")]
+        for table in self._kept[name]:
+            execute(f"CREATE TABLE kept_{name}.{table} AS SELECT * FROM {table}")
+
+    def copy(self, name: str, call: Call) -> Address:
+        if call.recovers is not nothing:  # it changes more than rows
+            self.make(name, call)
+        for table in ("task", *self._tables[name]):
+            self._execute[name](f"DELETE FROM {table}")
+        for table in self._kept[name]:
+            self._execute[name](f"INSERT INTO {table} SELECT * FROM kept_{name}.{table}")
+        return self.address(name)
+
+    def settle(self, address: Address) -> None:
+        others = {
+            "postgres": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend'",
+            "mariadb": "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+        }
+        deadline = time.monotonic() + STUCK
+        while self._execute[address["name"]](others[self.engine]):
+            assert time.monotonic() < deadline, "the connections of a process that is gone do not end"
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        self._administrators.close()
+        for name in self._made.values():
+            self.server.drop(name)
+            with suppress(pw.DatabaseError):  # PostgreSQL's is gone with the database
+                self.server.run(f"DROP SCHEMA kept_{name}")
+
+
+HOMES: Mapping[str, type[Home]] = {"sqlite": File, **dict.fromkeys(SERVERS, OnServer)}

@@ -1,0 +1,53 @@
+"""What the zygote's children do, by name."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import xq.operators.doctor
+import xq.operators.operations  # noqa: F401
+from tests.explore.calls import CALLS
+from tests.explore.gate import GATE, Cut
+from tests.explore.homes import START, Address, World, model
+from tests.explore.judge import work_off
+from tests.explore.zygote import serve
+
+LATER = 30.0  # seconds from the beginning of each program to its recovery
+
+
+def make(address: Address, name: str) -> None:
+    """Make the table, and install the queue if it is there before the call."""
+    world = World(address, CALLS[name].features)
+    world.db.create_tables([model(world.db)])
+    if not CALLS[name].bare:
+        world.q.install()
+    world.db.close()
+
+
+def run(address: Address, name: str, ledger: str, cut: list[Any] | None, state: int) -> dict[str, Any]:
+    """Run a program: what is there before, then what leaves a state of the call, cut there. Then the process ends."""
+    world, call, ended = World(address, CALLS[name].features, ledger), CALLS[name], "returned"
+    call.before(world)
+    GATE.arm(Cut(*cut) if cut else None)
+    try:
+        call.states[state](world)
+    except Exception as error:
+        ended = f"raised {type(error).__name__}: {error}"
+    return {"ended": ended, "sent": GATE.disarm()}
+
+
+def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
+    """Return the digest, once a fresh process has worked all off."""
+    call = CALLS[name]
+    world = World(address, call.then or call.features, ledger)
+    world.clock.now = START + LATER
+    call.recovers(world)
+    world.reap()
+    return work_off(world, ledger)
+
+
+if __name__ == "__main__":
+    logging.getLogger("xq").setLevel(logging.CRITICAL)
+    GATE.install()
+    serve({"make": make, "run": run, "recover": recover})
