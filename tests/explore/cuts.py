@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from tests.explore.calls import CALLS, Call
 from tests.explore.gate import Cut, cuts
 from tests.explore.homes import HOMES, Home
+from tests.explore.jobs import BROKEN
 from tests.explore.zygote import Zygote
 
-SHOWN = 400  # characters of a part of a digest
 SAMPLE = 4  # cuts of a call where there is no time for all
 
 
@@ -53,36 +53,45 @@ class Explorer:
         self.runs += 1
         return Run(ended["ended"], ended["sent"], self.home.zygote.run("recover", **given).result)
 
-    def references(self, call: Call) -> list[Run]:
+    def references(self, call: Call) -> dict[str, Run]:
         """Return the runs that are killed before the call, between its transactions if it has several, and after."""
-        found = [self.run(call, state=state) for state in range(len(call.states))]
-        for each in found:
-            assert each.ended == "returned", f"{call.name} {self.home.engine}: {each.ended}"
-            assert not each.digest["wrong"], f"{call.name} {self.home.engine}: {each.digest['wrong']}"
+        names = ["before", *(f"between {n}" for n, _ in enumerate(call.between or (), 1)), "after"]
+        found = {name: self.run(call, state=state) for state, name in enumerate(names)}
+        for name, each in found.items():
+            what = f"{call.name} {self.home.engine}, {name}: {each.ended} {each.digest['wrong']}"
+            assert (each.ended, each.digest["wrong"]) == ("returned", []), what
         return found
 
     def findings(self, call: Call, choose: Callable[[list[Cut]], list[Cut]] = lambda cuts: cuts) -> Iterator[str]:
-        """Yield what does not hold: the program, and the command that repeats it."""
-        references = self.references(call)
-        *_, (_, sent, _) = references
-        for cut in choose(list(cuts(self.home.engine, sent))):
-            found, allowed = self.run(call, cut), references
+        """Yield what does not hold: the command that repeats it, where it was cut, and what differs."""
+        references, engine = self.references(call), self.home.engine
+        sent = references["after"].sent
+        for cut in choose(list(cuts(engine, sent))):
+            found, allowed = self.run(call, cut), [*references]
             if found.ended == "returned":
-                allowed = references[-1:]
+                allowed = ["after"]
             elif found.ended.startswith("raised") and cut.kind != "lost" and call.between is None:
-                allowed = references[:1]
-            if not any(found.digest == each.digest for each in allowed):
-                differs = "".join(f"\n{line}" for each in allowed for line in _differences(each.digest, found.digest))
-                yield (
-                    f'make explore ARGS="{call.name} {self.home.engine} {cut}"\n'
-                    f"{found.ended}, cut at {sent[cut.k - 1]}{differs}"
-                )
+                allowed = ["before"]
+            if found.ended.startswith(BROKEN) or not any(found.digest == references[name].digest for name in allowed):
+                told = [f'make explore ARGS="{call.name} {engine} {cut}"', f"  {found.ended}, cut at {sent[cut.k - 1]}"]
+                told += [line for name in allowed for line in _differences(references[name].digest, found.digest, name)]
+                yield "\n".join(told)
 
 
-def _differences(reference: dict[str, Any], digest: dict[str, Any]) -> Iterator[str]:
-    for part in reference:
-        if reference[part] != digest[part]:
-            yield f"  {part}: {str(digest[part])[:SHOWN]}\n    not {str(reference[part])[:SHOWN]}"
+def _differences(reference: Any, digest: Any, where: str) -> Iterator[str]:
+    """Yield lines with what a digest has, and what the reference has in its place."""
+    if isinstance(reference, dict) and isinstance(digest, dict):
+        for part in {**reference, **digest}:
+            yield from _differences(reference.get(part), digest.get(part), f"{where} {part}")
+    elif reference != digest:
+        if (
+            isinstance(reference, list)
+            and isinstance(digest, list)
+            and sorted(map(str, reference)) != sorted(map(str, digest))
+        ):
+            both = [each for each in reference if each in digest]
+            reference, digest = ([each for each in these if each not in both] for these in (reference, digest))
+        yield f"  {where}: {digest}, not {reference}"
 
 
 def sample(found: list[Cut]) -> list[Cut]:

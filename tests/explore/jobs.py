@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
+import xq
 import xq.operators.doctor
-import xq.operators.operations  # noqa: F401
+import xq.operators.operations
 from tests.explore.calls import CALLS
 from tests.explore.gate import GATE, Cut
 from tests.explore.homes import START, Address, World, model
 from tests.explore.judge import work_off
 from tests.explore.zygote import serve
 
+BROKEN = "the next call raises"
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 
 
@@ -34,7 +37,14 @@ def run(address: Address, name: str, ledger: str, cut: list[Any] | None, state: 
         call.states[state](world)
     except Exception as error:
         ended = f"raised {type(error).__name__}: {error}"
-    return {"ended": ended, "sent": GATE.disarm()}
+    sent = GATE.disarm()
+    try:
+        assert not world.q.parts.store.in_transaction()
+        with suppress(xq.NotInstalled):
+            world.q.by_state("R")
+    except Exception as error:
+        ended = f"{BROKEN} {type(error).__name__}: {error} ({ended})"
+    return {"ended": ended, "sent": sent}
 
 
 def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
@@ -48,6 +58,6 @@ def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    logging.getLogger("xq").setLevel(logging.CRITICAL)
+    logging.disable()
     GATE.install()
     serve({"make": make, "run": run, "recover": recover})
