@@ -234,7 +234,7 @@ _calls = [
     Call("worker, raises", one, lambda w: work(w, ValueError), between=TAKE),
     Call("worker, retries", one, lambda w: work(w, xq.Retry), between=TAKE),
     Call("worker, buries", one, lambda w: work(w, ValueError, max_attempts=1), between=TAKE),
-    Call("transaction", taken, lambda w: w.q.transaction(lambda: (w.q.put(w.row()), ack(w)))),
+    Call("transaction", taken, lambda w: w.q.transaction(lambda: (w.q.put(w.row()), w.q.ack(w.t[0])))),
     Call("acting", taken, acts_as_ann),
     Call("session", two, in_a_session, between=TAKE),
     Call("configure", nothing, lambda w: w.q.configure(session_ttr=7)),

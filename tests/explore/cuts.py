@@ -100,23 +100,27 @@ def sample(found: list[Cut]) -> list[Cut]:
 
 
 def main(pattern: str) -> int:
-    """Print what does not hold of the cuts that match, and how many programs there were. Return how much it was."""
+    """Print what does not hold of the cuts that match, and return how much it was."""
     name, on, cut = re.fullmatch(rf"(.*?)(?: ({'|'.join(HOMES)})(?: (.*))?)?", pattern).groups()  # type: ignore[union-attr]
-    wrong = 0
+    calls, wrong = [call for call in CALLS.values() if fnmatchcase(call.name, name)], 0
+    assert calls, f"no call matches {name}"
+
+    def matching(found: list[Cut]) -> list[Cut]:
+        return [each for each in found if fnmatchcase(f"{each} ", f"{cut or ''}*")]
+
     for engine in [on] if on else HOMES:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             zygote = stack.enter_context(closing(Zygote()))
             explorer = Explorer(stack.enter_context(closing(HOMES[engine](engine, zygote, folder))))
-            begun = time.monotonic()
-            for call in [call for call in CALLS.values() if fnmatchcase(call.name, name)]:
-                for found in explorer.findings(
-                    call, lambda cuts: [each for each in cuts if fnmatchcase(f"{each} ", f"{cut or ''}*")]
-                ):
+            for call in calls:
+                begun, before = time.monotonic(), explorer.runs
+                for found in explorer.findings(call, matching):
                     wrong += 1
                     print(found, flush=True)
-            each = (time.monotonic() - begun) / max(1, explorer.runs)
-            print(f"{engine}: {explorer.runs} programs, {each:.2f} s each, {wrong} do not hold")
+                ran = explorer.runs - before
+                each = (time.monotonic() - begun) / ran
+                print(f"{call.name} {engine}: {ran} programs, {each:.2f} s each", flush=True)
     return wrong
 
 
