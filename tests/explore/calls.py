@@ -109,6 +109,11 @@ def acts_as_ann(w: World) -> None:
         w.q.put(w.row())
 
 
+def puts_and_acks(w: World) -> None:
+    new = w.row()
+    w.q.transaction(lambda: (w.q.put(new), w.q.ack(w.t[0])))
+
+
 def in_a_session(w: World) -> None:
     with w.q.session():
         w.take()
@@ -234,7 +239,7 @@ _calls = [
     Call("worker, raises", one, lambda w: work(w, ValueError), between=TAKE),
     Call("worker, retries", one, lambda w: work(w, xq.Retry), between=TAKE),
     Call("worker, buries", one, lambda w: work(w, ValueError, max_attempts=1), between=TAKE),
-    Call("transaction", taken, lambda w: w.q.transaction(lambda: (w.q.put(w.row()), w.q.ack(w.t[0])))),
+    Call("transaction", taken, puts_and_acks),
     Call("acting", taken, acts_as_ann),
     Call("session", two, in_a_session, between=TAKE),
     Call("configure", nothing, lambda w: w.q.configure(session_ttr=7)),

@@ -4,7 +4,7 @@ A program is what is there before a call, and the call. The reference is the pro
 fresh process that recovers and works all off. A cut within the call must leave, after the same, the digest of before
 or after it. If the call returned it is that of after, and if it is one transaction and raised, that of before.
 
-`make explore ARGS="ack sqlite kill 3 before"`: a pattern (fnmatch) of call, database and cut, or the beginning of one.
+`make explore ARGS="take sqlite kill 3 before"`: a pattern (fnmatch) of call, database and cut, or the beginning of one.
 """
 
 from __future__ import annotations

@@ -31,12 +31,13 @@ class Cut(NamedTuple):
         return f"{self.kind} {self.k} {self.side}"
 
 
-BOTH, BEFORE = ("before", "after"), ("before",)
-# The kinds of each engine, with their sides.
+# The kinds of each engine, with their sides. For a server a kill before a statement is one after the last statement; on
+# SQLite rows may be read between the two, and a statement ends with its last row.
+ON_SERVERS = {"kill": ("after",), "lost": ("before", "after"), "conflict": ("before",)}
 KINDS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "sqlite": {"kill": BOTH, "busy": BEFORE, "io": BEFORE},
-    "postgres": {"kill": BOTH, "lost": BOTH, "conflict": BEFORE},
-    "mariadb": {"kill": BOTH, "lost": BOTH, "conflict": BEFORE},
+    "sqlite": {"kill": ("before", "after"), "busy": ("before",), "io": ("before",)},
+    "postgres": ON_SERVERS,
+    "mariadb": ON_SERVERS,
 }
 # Of a server's statements, those that may wait for rows.
 WAITS = re.compile(
@@ -107,7 +108,7 @@ class Gate:
 
             def call(self: Any, sql: str = name.upper(), *args: Any) -> Any:
                 given = (sql, *args) if "execute" in name else ()
-                if name == "commit" and not self.in_transaction:  # it sends nothing
+                if not given and not self.in_transaction:  # it sends nothing
                     return own(self)
                 return gate.pass_by(sql, partial(own, self, *given), busy_before=busy, io_before=io)
 

@@ -43,22 +43,14 @@ def connect(address: Address) -> pw.Database:
 
 
 def model(db: pw.Database) -> Any:
-    class Task(pw.Model):
-        name = pw.TextField(null=True)
+    class Task(xq.Task):
+        name = pw.TextField()
         size = pw.IntegerField(default=0)
-        status = pw.CharField(default="R")
-        runat = pw.DoubleField(null=True)
-        deadline = pw.DoubleField(null=True)
-        priority = pw.IntegerField(default=0)
-        tube = pw.CharField(null=True)
-        attempts = pw.IntegerField(default=0)
-        error = pw.TextField(null=True)
         job = pw.CharField(null=True)
         utube = pw.CharField(null=True)
 
         class Meta:
             database = db
-            table_name = "task"
 
     return Task
 
@@ -74,12 +66,11 @@ class World:
         self.t: list[Any] = []
         self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def queue(self, features: Mapping[str, Any], **options: Any) -> Any:
+    def queue(self, features: Mapping[str, Any]) -> Any:
         """Another handle to the queue, by these features."""
-        roles = {name: name for name in ("status", "runat", "deadline", "priority", "tube", "attempts", "error")}
-        roles |= {"unique": "job"} if features.get("unique") else {}
-        roles |= {"utube": "utube"} if features.get("utube") else {}
-        return xq.upgrade(model(self.db), roles, features, clock=self.clock, **options)
+        roles = {role: role for role in ("priority", "tube", "attempts", "error")}
+        roles |= {role: name for role, name in (("unique", "job"), ("utube", "utube")) if role in features}
+        return xq.upgrade(model(self.db), roles, features, clock=self.clock)
 
     def note(self, what: str, *names: Any) -> None:
         """Add a line to the ledger."""

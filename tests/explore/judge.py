@@ -11,7 +11,7 @@ from typing import Any
 from tests.explore.homes import World
 
 # Columns that differ from one run to the next: tokens, sessions, processes, moments of the machine's own clock.
-VOLATILE = {"owner", "xq_owner", "session", "uuid", "host", "pid", "program", "version"}
+VOLATILE = {"owner", "session", "uuid", "host", "pid", "program", "version"}
 VOLATILE |= {"since", "since_us", "ends", "at_us", "opened", "done", "paused_us", "full_us"}
 TOKEN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(/[0-9a-f.]+( \[\d+\])?)?")  # and the key
 KEYS = {"id", "k0", "p0"}  # columns with a task's key, which a transaction that was undone uses up

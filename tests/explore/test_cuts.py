@@ -1,6 +1,6 @@
 """Each call of a queue, cut at each statement: it leaves what the product leaves before or after the call.
 
-`make explore ARGS="ack sqlite kill 3 before"` repeats what a red test names.
+`make explore ARGS="take sqlite kill 3 before"` repeats what a red test names.
 """
 
 from __future__ import annotations
