@@ -48,9 +48,9 @@ def test_a_call_that_is_cut_at_some_statements_is_as_if_it_was_made_or_not(explo
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb"])
 @pytest.mark.parametrize("call", LOST)
-def test_a_call_whose_connection_is_lost_at_any_statement_is_as_if_it_was_made_or_not(explorer, call, engine):
+def test_a_call_whose_connection_is_lost_is_as_if_it_was_made_or_not(explorer, call, engine):
     def choose(cuts: list[Cut]) -> list[Cut]:
-        return [cut for cut in cuts if cut.kind == "lost"]
+        return sample([cut for cut in cuts if cut.kind == "lost"])
 
     assert [*explorer(engine).findings(CALLS[call], choose)] == []
 
