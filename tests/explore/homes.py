@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -21,7 +22,6 @@ from xq.testing import Clock
 
 if TYPE_CHECKING:
     from tests.explore.calls import Call
-
 
 START = 1_700_000_000.0  # when each program begins
 FIELDS = {"utube", "tube", "job", "priority"}  # what puts may bring, beside options
@@ -56,14 +56,14 @@ def model(db: pw.Database) -> Any:
 
 
 class World:
-    """One process: its queue, the clock, what it put (`p`) and took (`t`), and the ledger outside of the database."""
+    """One process: its queue `q`, the clock, what it took last (`t`), and the ledger outside of the database."""
 
     def __init__(self, address: Address, features: Mapping[str, Any], ledger: str = os.devnull) -> None:
         self.db, self.clock = connect(address), Clock(START)
         self.engine = address["engine"]
         self.q = self.queue(features)
-        self.p: list[Any] = []
         self.t: list[Any] = []
+        self._numbers = itertools.count()
         self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def queue(self, features: Mapping[str, Any]) -> Any:
@@ -88,18 +88,14 @@ class World:
 
     def row(self, **fields: Any) -> dict[str, Any]:
         """A new task, by a name that no other has."""
-        self.p.append(f"task {len(self.p)}")
-        return {"name": self.p[-1], **fields}
+        return {"name": f"task {next(self._numbers)}", **fields}
 
     def rows(self, n: int, **fields: Any) -> list[dict[str, Any]]:
         return [self.row(**fields) for _ in range(n)]
 
     def put(self, n: int = 1, **given: Any) -> Self:
         fields = {name: given.pop(name) for name in FIELDS & given.keys()}
-        self.p[len(self.p) :] = self.q.put_many(
-            [{"name": f"task {len(self.p) + i}", **fields} for i in range(n)], **given
-        )
-        return self
+        return self.do("put_many", self.rows(n, **fields), **given)
 
     def take(self, n: int = 1, **options: Any) -> Self:
         self.t = self.q.take_many(n, **options)

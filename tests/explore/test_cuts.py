@@ -11,11 +11,10 @@ from contextlib import ExitStack, closing
 import pytest
 
 import xq
-from tests.conftest import SERVERS
 from tests.explore.calls import CALLS, NO_LINE
 from tests.explore.cuts import Explorer, sample
 from tests.explore.gate import Cut
-from tests.explore.homes import HOMES
+from tests.explore.homes import HOMES, SERVERS
 from tests.explore.zygote import Zygote
 from xq.aio import Aio
 

@@ -42,6 +42,7 @@ class Zygote:
         print(json.dumps([job, given]), file=pipe.stdin, flush=True)
         ended = Ended(*json.loads(pipe.stdout.readline()))
         assert ended.signal != signal.SIGALRM, f"{job} is stuck: {given}"
+        assert ended.signal in (0, signal.SIGKILL), f"{job} ended by signal {ended.signal}: {given}"
         if isinstance(ended.result, dict) and "failed" in ended.result:
             raise AssertionError(f"{job} {given}\n{ended.result['failed']}")
         return ended
