@@ -81,10 +81,11 @@ class Gate:
             self._sent.append(sql)
             cut = self._cut if self._cut and self._cut.k == len(self._sent) else Cut("", 0, "")
         ways |= {"kill_before": _die, "kill_after": _die}
-        found = ways.get(f"{cut.kind}_before", send)() if cut.side == "before" else send()
-        if cut.side == "after":
-            ways[f"{cut.kind}_after"]()
-        return found
+        try:
+            return ways[f"{cut.kind}_before"]() if cut.side == "before" else send()
+        finally:  # also if the answer is an error
+            if cut.side == "after":
+                ways[f"{cut.kind}_after"]()
 
     def install(self) -> None:
         """Wrap the drivers, for connections that are opened from now on."""

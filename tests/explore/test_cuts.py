@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.explore.homes import HOMES, SERVERS
 from tests.explore.zygote import Zygote
 from xq.aio import Aio
 
+MANY = 200  # cuts of a call: an installation on a server has more, and takes a second for each
 LOST = ["put", "put_many", "take", "take_many", "ack", "ack_many", "release", "bury", "act", "sweep, delayed"]
 
 
@@ -57,7 +59,7 @@ def test_a_call_whose_connection_is_lost_is_as_if_it_was_made_or_not(explorer, c
 @pytest.mark.parametrize("engine", HOMES)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_is_cut_at_any_statement_is_as_if_it_was_made_or_not(explorer, call, engine, takes_its_time):
-    assert [*explorer(engine).findings(CALLS[call])] == []
+    assert [*explorer(engine).findings(CALLS[call], partial(sample, most=MANY))] == []
 
 
 def public(kind: type) -> set[str]:
