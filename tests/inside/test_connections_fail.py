@@ -17,6 +17,8 @@ from tests.inside.steps import look
 from tests.proxy import Proxy
 from tests.steps import PATIENCE, another_process, eventually, is_exact
 from xq.database import reaper
+from xq.testing import run_pending
+from xq.workers import attempt
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 ROLES = ("runat", "attempts")
@@ -139,6 +141,51 @@ def test_what_was_taken_in_a_transaction_whose_commit_was_not_answered_is_releas
         assert place.states() == {"R": 1}
     assert became == {"R", "T"}
     assert is_exact(place.there)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("buried", [True, "any"])
+def test_a_burial_whose_answer_was_lost_is_one_and_calls_what_follows_it_once(make, monkeypatch, buried, inside):
+    attributes = {"error": pw.TextField(null=True)}
+    Task = make({"buried": buried, "history": True}, roles=("attempts", "error"), attributes=attributes)
+    told, losses = list[str](), [1]
+    named = Task.xq.parts.named
+    run = named.executor.transaction if inside else named.one
+
+    def loses(*given: Any, **options: Any) -> Any:
+        found = run(*given, **options)
+        while losses:
+            losses.pop()
+            raise pw.OperationalError("the connection is lost")
+        return found
+
+    @Task.xq.worker(max_attempts=1)
+    def fails(task: Any) -> None:
+        monkeypatch.setattr(*((named.executor, "transaction") if inside else (named, "one")), loses)
+        raise ValueError
+
+    fails.on_buried(lambda task, error: told.append("buried"))
+    if inside:
+        fails.on_buried(lambda task, error: told.append("in its transaction"), in_transaction=True)
+    monkeypatch.setattr(attempt, "AGAIN", 0)
+    Task.put({})
+    run_pending(fails)
+    assert (told, losses) == (["in its transaction"] * inside + ["buried"], [])
+    assert [each.event for each in Task.xq.history(1)] == ["put", "take", "bury"]
+
+
+def test_a_worker_buries_no_task_that_another_take_has(make):
+    Task = make({"buried": "any", "ttr": 10}, roles=("runat", "attempts"))
+
+    @Task.xq.worker(max_attempts=1)
+    def fails(task: Any) -> None:
+        Task.xq.clock.tick(11)
+        Task.take()
+        raise ValueError
+
+    Task.put({})
+    run_pending(fails)
+    assert Task.xq.count("T") == 1
 
 
 # connections that the server kills

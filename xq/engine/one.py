@@ -115,24 +115,28 @@ class NamedMoves(Generic[T]):
         sets: tuple[str, ...] = (),
         waits: bool = True,
         undone: bool = False,
+        taken: bool = False,
     ) -> T:
         """Move one task by `event` and return it. The state of the task selects the transition.
 
         `bury` returns a buried task unchanged. `update` may also set the roles that `sets` names. Without `waits` it
         raises the database's error if the row has been locked for a second. `undone`: it is a release of a task
-        that has not been worked on.
+        that has not been worked on. `taken`: it moves the task only if this take has it.
         Raises NotFound, WrongState and NotOwner, and SessionLost if the session of the task was lost.
         """
         is_plain = not options and update is None and to is None and event in self._plain
         asked = self._plain[event] if is_plain else Asked(event, *self.tasks.called(event, options, update, sets), to)
         parts, token = self.tasks.identify(key)
-        state = self._only.get(event) or self.only_source(asked)
+        state = TAKEN if taken else self._only.get(event) or self.only_source(asked)
         if self.working:
             self.check_apart(event, parts)
         if state is None:
             self.executor.begin(locks=True)
             state = self.find(asked, parts, token)
         usual = self.machine.undone if undone else None if asked.seconds or to else self.tasks.options.usual.get(event)
+        if taken and not usual:
+            row = self.tasks.options.choose(TAKEN, event, asked.seconds, to)
+            usual = replace(row, fenced=self.machine.settings.fenced)  # a caller may bury what it has not taken
         for _ in range(MOVE_TRIES):
             transition = usual or self.tasks.options.choose(state, event, asked.seconds, to)
             if transition.stays and not asked.fields:
@@ -147,6 +151,8 @@ class NamedMoves(Generic[T]):
             if moved:
                 return moved[0]
             state = self.find(asked, parts, token)
+            if taken and state != TAKEN:
+                break
         raise WrongState(event, self.tasks.app_key(parts), state, self.machine.sources(event), self.tasks.wording)
 
     def check_apart(self, event: str, parts: Parts) -> None:

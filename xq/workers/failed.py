@@ -7,7 +7,7 @@ import math
 import random
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic
 
@@ -15,6 +15,7 @@ from xq.core import time
 from xq.core.acting import By, block
 from xq.core.kinds import ErrorKind, T
 from xq.core.machine import ABSENT
+from xq.core.options import NONE
 from xq.core.values import Parts
 from xq.core.words import lasting, never_finished, taken_too_often
 from xq.database.transactions import PAUSES
@@ -181,13 +182,14 @@ class FailedAttempts(Generic[T]):
 
         return self._calls.finish(partial(moves.executor.transaction, move_and_call, own=False), undone)
 
-    def _move(self, attempt: Attempt, event: str, *given: Any, **fields: Any) -> T | None:
+    def _move(self, attempt: Attempt, event: str, options: Mapping[str, Any] = NONE, **fields: Any) -> T | None:
         """Move the task. If its process has ended, the history says why, and a row that stays locked is left as it is.
 
         The end of its session then releases it.
         """
         moves, moved = self._moves, list[T]()
-        move = partial(moves.one, event, attempt.taken, *given, **fields)
+        # If the answer to a burial was lost, the next try finds the task buried, and must not bury it again.
+        move = partial(moves.one, event, attempt.taken, options, taken=True, **fields)
         if not attempt.why:
             return move()
 
@@ -208,12 +210,16 @@ class FailedAttempts(Generic[T]):
         trace = "" if error is None else f"\n{traceback_of(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
         hooks = [*(() if asked else self._worker.hooks["on_failure", True]), *self._worker.hooks["on_buried", True]]
-        if self._end(attempt, by, hooks, bury) is not None:
+        if self._end(attempt, by, hooks, bury) is not None or self._is_buried(attempt):
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {name}", logging.ERROR, path_of(attempt.task))
             told = *self.told(attempt, ends=True), why
             self._log.log(level, "task %s is buried%s: %s", *told, exc_info=error, extra=extra)
             self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
+
+    def _is_buried(self, attempt: Attempt) -> bool:
+        found = self._calls.finish(partial(self._moves.look, attempt.taken.parts), lambda _: None)
+        return found is not None and found[1] == "B"
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
