@@ -356,6 +356,10 @@ class Other:
         """Send a value, and do not wait for the next yield."""
         self._pipe.send(value)
 
+    def is_heard(self, within: float) -> bool:
+        """Wait for what it yields next, for so many seconds, and return whether it has come."""
+        return bool(self._pipe.poll(within))
+
     def hear(self) -> Any:
         """What it yields next."""
         assert self._pipe.poll(STUCK), "the other process is stuck"
@@ -434,17 +438,19 @@ def in_threads(db: pw.Database, *works: Callable[[], Any]) -> list[Any]:
 CONFLICTS = {"40001", "40P01", 1020, 1213, 1467}
 
 
+def is_conflict(error: Exception) -> bool:
+    causes = (error, error.__cause__, error.__context__)  # the driver's own is one of these
+    codes = {code for cause in causes for code in (getattr(cause, "sqlstate", None), *getattr(cause, "args", ())[:1])}
+    return not codes.isdisjoint(CONFLICTS)
+
+
 def begun_anew(Task: Any, work: Callable[[], Any]) -> Any:
     """Return the result of `work`, a statement or transaction, and repeat it when the server undid it for another's."""
     while True:
         try:
             return work()
         except pw.OperationalError as error:
-            causes = (error, error.__cause__, error.__context__)  # the driver's own is one of these
-            codes = {
-                code for cause in causes for code in (getattr(cause, "sqlstate", None), *getattr(cause, "args", ())[:1])
-            }
-            if codes.isdisjoint(CONFLICTS):
+            if not is_conflict(error):
                 raise
 
 

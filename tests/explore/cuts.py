@@ -23,6 +23,7 @@ from tests.explore.calls import CALLS, Call
 from tests.explore.gate import Cut, cuts
 from tests.explore.homes import HOMES, Home
 from tests.explore.jobs import BROKEN
+from tests.explore.judge import differences
 from tests.explore.zygote import Zygote
 
 SAMPLE = 4  # cuts of a call where there is no time for all
@@ -76,17 +77,8 @@ class Explorer:
             holds = reached and not found.ended.startswith(BROKEN)
             if not (holds and any(found.digest == references[name].digest for name in allowed)):
                 told = [f'make explore ARGS="{call.name} {engine} {cut}"', f"  {found.ended}, cut at {sent[cut.k - 1]}"]
-                told += [line for name in allowed for line in _differences(references[name].digest, found.digest, name)]
+                told += [line for name in allowed for line in differences(references[name].digest, found.digest, name)]
                 yield "\n".join(told)
-
-
-def _differences(reference: Any, digest: Any, where: str) -> Iterator[str]:
-    """Yield lines with what a digest has, and what the reference has in its place."""
-    if isinstance(reference, dict) and isinstance(digest, dict):
-        for part in {**reference, **digest}:
-            yield from _differences(reference.get(part), digest.get(part), f"{where} {part}")
-    elif reference != digest:
-        yield f"  {where}: {digest}, not {reference}"
 
 
 def sample(found: list[Cut], most: int = SAMPLE) -> list[Cut]:

@@ -13,17 +13,19 @@ from tests.explore.calls import CALLS
 from tests.explore.gate import GATE, Cut
 from tests.explore.homes import START, Address, World, model
 from tests.explore.judge import work_off
+from tests.explore.pairs import STATES, play
 from tests.explore.zygote import serve
 
 BROKEN = "the next call raises"
+LINES = {**CALLS, **STATES}
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 
 
 def make(address: Address, name: str) -> None:
     """Make the table, and install the queue if it is there before the call."""
-    world = World(address, CALLS[name].features)
+    world = World(address, LINES[name].features)
     world.db.create_tables([model(world.db)])
-    if not CALLS[name].bare:
+    if not LINES[name].bare:
         world.q.install()
     world.db.close()
 
@@ -49,7 +51,7 @@ def run(address: Address, name: str, ledger: str, cut: list[Any] | None, state: 
 
 def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
     """Return the digest, once a fresh process has worked all off."""
-    call = CALLS[name]
+    call = LINES[name]
     world = World(address, call.then or call.features, ledger)
     world.clock.now = START + LATER
     call.recovers(world)
@@ -60,4 +62,4 @@ def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
 if __name__ == "__main__":
     logging.disable()
     GATE.install()
-    serve({"make": make, "run": run, "recover": recover})
+    serve({"make": make, "run": run, "recover": recover, "play": play})

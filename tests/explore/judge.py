@@ -40,6 +40,15 @@ def work_off(world: World, ledger: str) -> dict[str, Any]:
     return left
 
 
+def differences(reference: Any, digest: Any, where: str) -> Iterator[str]:
+    """Yield lines with what a digest has, and what the reference has in its place."""
+    if isinstance(reference, dict) and isinstance(digest, dict):
+        for part in {**reference, **digest}:
+            yield from differences(reference.get(part), digest.get(part), f"{where} {part}")
+    elif reference != digest:
+        yield f"  {where}: {digest}, not {reference}"
+
+
 def _take_all(world: World, leap: int) -> Iterator[list[Any]]:
     for _ in range(MOST):
         moved, taken = world.q.sweep(), world.q.take()
