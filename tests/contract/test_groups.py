@@ -17,6 +17,7 @@ from tests.conftest import fresh, live
 from tests.factories import task, tasks
 from tests.steps import (
     Work,
+    another_process,
     another_program,
     install_anew,
     names,
@@ -415,6 +416,21 @@ def test_a_member_of_a_paused_group_says_why_it_does_not_run(queue):
     assert (f"{what}: full", do) in queue.doctor()
     assert what in queue.health().sentence
     assert not any("is paused" in line for line in queue.why(queue.put(task())))
+
+
+def test_the_pause_of_a_group_that_another_process_has_paused_ends_with_the_group(make_shared):
+    queue = make_shared(GROUPS).xq
+    group, _ = begun(queue)
+
+    def pauses():
+        group.pause()
+        yield
+
+    assert queue.take()  # it has read the pauses
+    with another_process(make_shared.db, pauses) as other:
+        next(other)
+        queue.truncate()
+        assert queue.pauses() == []
 
 
 def test_a_pause_begins_with_its_commit_and_stays_until_its_group_is_resumed_or_forgotten(make):

@@ -82,9 +82,8 @@ class Members:
     def forget(self, which: str) -> None:
         """Delete groups by the text `which` of records.sql, and end the pauses of those that are gone."""
         self.run(which)
-        if (paused := self.pauses.look()) and paused.groups:
-            self.run("drop_group_pauses")
-            self.executor.store.after_commit(self.pauses.read_after_commit)
+        self.run("drop_group_pauses")  # also one that another process has just made, which this one does not know yet
+        self.executor.store.after_commit(self.pauses.read_after_commit)
 
     # how a group begins and grows, in an open transaction
 
