@@ -64,6 +64,7 @@ class World:
         self.q = self.queue(features)
         self.t: list[Any] = []
         self._numbers = itertools.count()
+        self.ledger = ledger
         self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def queue(self, features: Mapping[str, Any]) -> Any:

@@ -9,15 +9,15 @@ from typing import Any
 import xq
 import xq.operators.doctor
 import xq.operators.operations
-from tests.explore.calls import CALLS
 from tests.explore.gate import GATE, Cut
 from tests.explore.homes import START, Address, World, model
 from tests.explore.judge import work_off
+from tests.explore.lives import PROGRAMS
 from tests.explore.pairs import STATES, play
 from tests.explore.zygote import serve
 
 BROKEN = "the next call raises"
-LINES = {**CALLS, **STATES}
+LINES = {**PROGRAMS, **STATES}
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 
 
@@ -32,7 +32,7 @@ def make(address: Address, name: str) -> None:
 
 def run(address: Address, name: str, ledger: str, cut: list[Any] | None, state: int) -> dict[str, Any]:
     """Run a program: what is there before, then what leaves a state of the call, cut there. Then the process ends."""
-    world, call, ended = World(address, CALLS[name].features, ledger), CALLS[name], "returned"
+    world, call, ended = World(address, LINES[name].features, ledger), LINES[name], "returned"
     call.before(world)
     GATE.arm(Cut(*cut) if cut else None)
     try:

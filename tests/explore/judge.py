@@ -63,14 +63,22 @@ def _take_all(world: World, leap: int) -> Iterator[list[Any]]:
 
 def _unheard(left: dict[str, Any], ledger: str) -> Iterator[str]:
     """Yield where rows say otherwise than what programs wrote down: takes that are undone, acks of nothing taken."""
+    told = defaultdict[str, Counter[str]](Counter)
     with open(ledger) as lines:
-        had = Counter(name for _, *names in map(json.loads, lines) for name in names)
-    takes = Counter[str]()
+        for what, *names in map(json.loads, lines):
+            told[what].update(names)
+    had, ended, takes, here = told["had"], told["returned"] + told["raised"], Counter[str](), Counter[str]()
+    here.update(each[1] for each in left["takes"])
     for row in map(json.loads, left["tables"]["task"]):
-        chain = left["chains"].get(row["id"], [])
-        takes[row["name"]] += sum(move.endswith("T") for move in chain)
-        if any(" ack " in move for move in chain) and not had[row["name"]]:
-            yield f"{row['name']} was acked, and no program had it"
+        name, chain = row["name"], left["chains"].get(row["id"], [])
+        takes[name] += sum(move.endswith("T") for move in chain)
+        acks, burials = (sum(f" {event} " in move for move in chain) for event in ("ack", "bury"))
+        if acks and not had[name]:
+            yield f"{name} was acked, and no program had it"
+        if name in ended and acks > told["returned"][name] + here[name]:
+            yield f"{name} was acked, and its function had not returned"
+        if name in ended and burials > had[name] - here[name]:
+            yield f"{name} was buried {burials} times, and its function was called {had[name] - here[name]} times"
     for name in takes:
         if had[name] > takes[name]:
             yield f"{name} was taken {had[name]} times by programs, and {takes[name]} times in the history"
