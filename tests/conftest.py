@@ -121,6 +121,12 @@ PLACES: Mapping[str, tuple[set[str], ...]] = {
     "contract/test_console.py": (SQLITE, FAST, ALL),
     "contract/test_find.py": (SQLITE, FAST, ALL),
     "contract/test_names.py": (SQLITE, FAST, ALL),
+    "contract/test_put.py": (SQLITE, FAST, ALL),
+    "contract/test_schedules.py": (SQLITE, FAST, ALL),
+    "contract/test_statuses.py": (SQLITE, FAST, ALL),
+    "contract/test_tubes.py": (SQLITE, FAST, ALL),
+    "contract/test_upgrade.py": (SQLITE, FAST, ALL),
+    "contract/test_workers.py": (SQLITE, FAST, ALL),
     "django": (SQLITE,),
     "django/test_round_trips.py": (SQLITE, FAST, ALL),
     "django/test_tenants.py": (set(), ALL),  # half a minute of migrations
