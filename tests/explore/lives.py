@@ -28,6 +28,8 @@ from tests.explore.orms import ON_ORMS, sessions, there
 from tests.explore.zygote import STUCK
 from xq.workers import attempt, child
 from xq.workers.attempts import Attempts
+from xq.workers.concurrency import Slots
+from xq.workers.failed import FailedAttempts
 from xq.workers.processes import Child
 
 SOON = 0.2  # seconds of a timeout
@@ -140,6 +142,8 @@ class Worker:
 
         setattr(Attempts, "begin", begins)  # noqa: B010
         points.before(Attempts, "drop")
+        points.before(Slots, "_take")
+        points.before(FailedAttempts, "failed")
         points.before(Child, "settle")
         points.before(Child, "_settle")
 
@@ -244,7 +248,7 @@ def life(name: str, *ends: str, hooks: tuple[str, ...] = (), cut: str = "", poin
     """A life by its name, and by how the function ends for each of its tasks. It passes so many `points` more."""
     n, session = len(ends), options.pop("session", False)
     worker = Worker(ends, hooks, cut, session, options)
-    passed = {"": 4 * n + len(hooks) + points, "child": 4 * n, "parent": 4 + len(hooks)}[cut]
+    passed = {"": 5 * n + len(hooks) + points, "child": 5 * n, "parent": 4 + n + len(hooks)}[cut]
     killed = [partial(worker, last=at) for at in range(1, passed + 1)]
     given = [partial(worker, gives=at) for at in range(1, n + 1)]
     raised = [partial(worker, raises=when) for when in ("before", "after") if session or CALL.intersection(ends)]
@@ -263,7 +267,7 @@ _threads = [
     life("in a thread, hooks of a burial", "raises", hooks=HOOKS, max_attempts=1),
     life("in a thread, batch", "returns", "returns", batch=2),
     life("in a thread, batch raises", "returns", "raises", batch=2),
-    life("in a thread, concurrency", "returns", "raises", concurrency=SMTP),
+    life("in a thread, concurrency", "returns", "raises", concurrency=SMTP, points=4),
     life("coroutine", "returns", "raises", kind="asyncio"),
     life("in a session", "returns", "raises", session=True),
     life("in a session, goes on", "goes on", session=True),
