@@ -167,8 +167,8 @@ mutants: $(TEST) ## small faults in a copy of the checkout: which does no test n
 storm: $(TEST) ## processes and servers that are killed at any moment; ARGS='--rounds 1000 --resume': more of it
 	@$(BIN)/python -m benchmarks.storm $(ARGS)
 
-explore: $(UNITS) ## each call, cut at each statement, an hour; ARGS='ack postgres kill 3 after': one cut; ARGS='take* sqlite': some calls; ARGS='pair ack kill': two at once
-	@$(BIN)/python -m tests.explore.$(if $(filter pair,$(ARGS)),pairs,cuts) "$(ARGS)"
+explore: $(UNITS) ## each call, cut at each statement, an hour; ARGS='ack postgres kill 3 after': one cut; ARGS='take* sqlite': some calls; ARGS='pair ack kill *': two at once
+	@$(BIN)/python -m tests.explore.cuts "$(ARGS)"
 
 wheel-test: $(WHEEL)/.installed ## the wheel, built from the sdist, holds what the checkout holds, and works away from it
 	@cd $(WHEEL) && PYTHONPATH= bin/python ../tests/wheel.py

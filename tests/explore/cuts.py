@@ -1,10 +1,11 @@
 """Cut each call at each statement, and judge by the product itself.
 
-A program is what is there before a call, and the call. The reference is the program killed between two calls, with a
-fresh process that recovers and works all off. A cut within the call must leave, after the same, the digest of before
-or after it. If the call returned it is that of after, and if it is one transaction and raised, that of before.
+A program brings about a state and makes a call. Killed before or after the call, and recovered by a fresh process, it
+gives the references. A program that is cut within the call must leave the digest of one of the two: that of after if
+the call returned; that of before if the call is one transaction and raised.
 
-`make explore ARGS="take sqlite kill 3 before"`: a pattern (fnmatch) of call, database and cut, or the beginning of one.
+`make explore ARGS="take sqlite kill 3 before"`: a pattern (fnmatch) of program, database and cut, or its beginning.
+`make explore ARGS="pair ack kill * postgres"`: the same for a pair, a database, an isolation level and A's end.
 """
 
 from __future__ import annotations
@@ -13,107 +14,101 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tests.explore import pairs
 from tests.explore.calls import Call
 from tests.explore.gate import Cut, cuts
-from tests.explore.homes import HOMES, Home
+from tests.explore.homes import HOMES, Home, Run
 from tests.explore.jobs import BROKEN
-from tests.explore.judge import differences
+from tests.explore.judge import closest
 from tests.explore.lives import PROGRAMS, Life
 from tests.explore.zygote import Zygote
 
 SAMPLE = 4  # cuts of a call where there is no time for all
 
 
-class Run(NamedTuple):
-    """How a program ended, what it sent, and what it left."""
-
-    ended: str
-    sent: Sequence[str]
-    digest: dict[str, Any]
-
-
-class Explorer:
-    """Runs programs on one kind of database, and counts them."""
-
-    def __init__(self, home: Home) -> None:
-        self.home = home
-        self.runs = 0
-
-    def run(self, call: Call, cut: Cut | None = None, state: int = -1) -> Run:
-        """Run a program up to the `state` of the call, or with a cut, and recover in a fresh process."""
-        address, ledger = self.home.fresh(call), self.home.folder / "ledger"
-        ledger.unlink(missing_ok=True)
-        given = {"address": address, "name": call.name, "ledger": str(ledger)}
-        ended = self.home.zygote.run("run", cut=cut, state=state, **given).result or {"ended": "killed", "sent": ()}
-        self.home.settle(address)
-        self.runs += 1
-        return Run(ended["ended"], ended["sent"], self.home.zygote.run("recover", **given).result)
-
-    def references(self, call: Call) -> dict[str, Run]:
-        """Return the runs that are killed before the call, between its transactions if it has several, and after."""
-        names = ["before", *(f"between {n}" for n, _ in enumerate(call.between or (), 1)), "after"]
-        found = {name: self.run(call, state=state) for state, name in enumerate(names)}
-        for name, each in found.items():
-            what = f"{call.name} {self.home.engine}, {name}: {each.ended} {each.digest['wrong']}"
-            ends = ("returned", "killed") if isinstance(call, Life) else ("returned",)
-            assert each.ended in ends, what
-            assert not each.digest["wrong"], what
-        return found
-
-    def findings(self, call: Call, choose: Callable[[list[Cut]], list[Cut]] = lambda cuts: cuts) -> Iterator[str]:
-        """Yield what does not hold: the command that repeats it, where it was cut, and what differs."""
-        references, engine = self.references(call), self.home.engine
-        sent = references["after"].sent
-        for cut in choose(list(cuts(engine, sent))):
-            found, allowed = self.run(call, cut), [*references]
-            if found.ended == "returned":
-                allowed = ["after"]
-                if isinstance(call, Life):  # it goes on after a cut
-                    allowed = [name for name in [*references][1:] if references[name].ended == "returned"]
-            elif found.ended.startswith("raised") and cut.kind != "lost" and call.between is None:
-                allowed = ["before"]
-            reached = found.ended == "killed" if cut.kind == "kill" else len(found.sent) >= cut.k
-            holds = (reached or isinstance(call, Life)) and not found.ended.startswith(BROKEN)
-            if not (holds and any(found.digest == references[name].digest for name in allowed)):
-                told = [f'make explore ARGS="{call.name} {engine} {cut}"', f"  {found.ended}, cut at {sent[cut.k - 1]}"]
-                differ = [list(differences(references[name].digest, found.digest, name)) for name in allowed]
-                told = [*told, *min(differ, key=len)]
-                yield "\n".join(told)
+def references(home: Home, call: Call) -> dict[str, Run]:
+    """Return the runs that are killed before the call, between its transactions if it has several, and after."""
+    names = ["before", *(f"between {n}" for n, _ in enumerate(call.between or (), 1)), "after"]
+    found = {name: home.run("run", call, state=state) for state, name in enumerate(names)}
+    for name, each in found.items():
+        what = f"{name}: {each.ended} {each.digest['wrong']}"
+        assert each.ended == "returned" or (each.ended == "killed" and isinstance(call, Life)), what
+        assert not each.digest["wrong"], what
+    return found
 
 
-def sample(found: list[Cut], most: int = SAMPLE) -> list[Cut]:
+def findings(home: Home, call: Call, choose: Callable[[list[Any]], list[Any]] = list) -> Iterator[str]:
+    """Yield what does not hold: the command that repeats it, where it was cut, and what differs."""
+    command = f'make explore ARGS="{call.name} {home.engine}'
+    try:
+        known = references(home, call)
+        for cut in choose([*cuts(home.engine, known["after"].sent)]):
+            if differ := finding(home, call, cut, known):
+                yield "\n".join([f'{command} {cut}"', f"  cut at {known['after'].sent[cut.k - 1]}", *differ])
+    except AssertionError as broken:
+        yield f'{command}"\n  {broken}'
+
+
+def finding(home: Home, call: Call, cut: Cut, known: Mapping[str, Run]) -> list[str]:
+    """Return how a run with a cut differs from the closest reference that is allowed: an empty list if it is one."""
+    found, allowed = home.run("run", call, cut=cut), [*known]
+    if found.ended == "returned":
+        allowed = ["after"]
+        if isinstance(call, Life):  # it goes on after a cut
+            allowed = [name for name in [*known][1:] if known[name].ended == "returned"]
+        elif found.told != known["after"].told:
+            return [f"  it returned {found.told}, not {known['after'].told}"]
+    elif found.ended.startswith("raised") and cut.kind != "lost" and call.between is None:
+        allowed = ["before"]
+    differ = closest(found.digest, ((name, known[name].digest) for name in allowed))
+    is_reached = len(found.sent) >= cut.k or isinstance(call, Life)
+    gave_up = cut.kind == "conflict" and not call.block and found.ended.startswith("raised")
+    holds = not (differ or gave_up or found.ended.startswith(BROKEN)) and is_reached
+    return [] if holds else [f"  {found.ended}", *differ]
+
+
+def sample(found: list[Any], most: int = SAMPLE) -> list[Any]:
     """Return some of the cuts of a call, the same each time: of all its length, the last one among them."""
     return found[:: -max(1, -(-len(found) // most))]
 
 
-def main(pattern: str) -> int:
-    """Print what does not hold of the cuts that match, and return how much it was."""
-    name, on, cut = re.fullmatch(rf"(.*?)(?: ({'|'.join(HOMES)})(?: (.*))?)?", pattern).groups()  # type: ignore[union-attr]
-    calls, wrong = [call for call in PROGRAMS.values() if fnmatchcase(call.name, name)], 0
-    assert calls, f"no call matches {name}"
+@contextmanager
+def opened(engine: str) -> Iterator[Home]:
+    with tempfile.TemporaryDirectory() as folder, closing(Zygote()) as zygote:
+        with closing(HOMES[engine](engine, zygote, Path(folder))) as home:
+            yield home
 
-    def matching(found: list[Cut]) -> list[Cut]:
-        return [each for each in found if fnmatchcase(f"{each} ", f"{cut or ''}*")]
+
+def main(pattern: str) -> int:
+    """Print what does not hold of the cuts and pairs that match, and return how much it was."""
+    name, on, rest = re.fullmatch(rf"(.*?)(?: ({'|'.join(HOMES)})(?: (.*))?)?", pattern).groups()  # type: ignore[union-attr]
+    is_pair = name.startswith("pair ")
+    every: Any = pairs.PAIRS if is_pair else PROGRAMS.values()
+    programs, chosen, wrong = [each for each in every if fnmatchcase(each.name, name)], list[Any](), 0
+    assert programs, f"no program matches {name}"
+
+    def matching(found: list[Any]) -> list[Any]:
+        chosen.extend(new := [each for each in found if fnmatchcase(f"{each} ", f"{rest or ''}*")])
+        return new
 
     for engine in [on] if on else HOMES:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            zygote = stack.enter_context(closing(Zygote()))
-            explorer = Explorer(stack.enter_context(closing(HOMES[engine](engine, zygote, folder))))
-            for call in calls:
-                begun, before = time.monotonic(), explorer.runs
-                for found in explorer.findings(call, matching):
+        with opened(engine) as home:
+            for program in programs:
+                begun, before = time.monotonic(), home.runs
+                for found in (pairs.findings if is_pair else findings)(home, program, matching):
                     wrong += 1
                     print(found, flush=True)
-                ran = explorer.runs - before
-                each = (time.monotonic() - begun) / ran
-                print(f"{call.name} {engine}: {ran} programs, {each:.2f} s each", flush=True)
+                print(
+                    f"{program.name} {engine}: {home.runs - before} programs, {time.monotonic() - begun:.0f} s",
+                    flush=True,
+                )
+    assert not rest or chosen, f"no cut matches {rest}"
     return wrong
 
 

@@ -1,12 +1,13 @@
 """Cut a program at one of its statements, at the drivers: below xq, and below each ORM.
 
-`GATE.arm(cut)` counts what is sent from then on, and cuts it there; `GATE.disarm()` returns what was sent. Each round
-trip of sqlite3, psycopg and pymysql passes, so BEGIN and COMMIT of each ORM do. A kind of cut is done by the database
-itself where it can be: a lost connection is a closed one, and a conflict is raised by the server, which rolls back.
+`GATE.arm(cut, path)` counts the statements from then on, writes them to the file, and cuts at one. Each round trip of
+sqlite3, psycopg and pymysql counts, BEGIN and COMMIT of each ORM included. Where it can, the database itself does what
+the cut is: a lost connection is closed, and the server raises the conflict and rolls back.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,9 +16,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
-Way = Callable[[], Any]  # called instead of the statement, or after it
+Send = Callable[[], Any]
+Ways = Mapping[str, Callable[[Any, Send], Any]]  # by kind and side, with the connection and what sends the statement
 
 
 class Cut(NamedTuple):
@@ -39,9 +42,11 @@ KINDS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "postgres": ON_SERVERS,
     "mariadb": ON_SERVERS,
 }
-# Of a server's statements, those that may wait for rows.
+# The statements that may wait for row locks on a server, but for those single ones by which a process registers.
 WAITS = re.compile(
-    r"\s*(insert|update|delete|with|begin not atomic|set statement)\b|.*\bfor (update|share)\b", re.I | re.S
+    r"(?!.*\b(into|from) xq_(alive|session)\b)"
+    r"(\s*(set statement \S+ = \S+ for )?(insert|update|delete|with|begin not atomic)\b|.*\bfor (update|share)\b)",
+    re.I | re.S,
 )
 
 
@@ -50,13 +55,9 @@ def cuts(engine: str, sent: Sequence[str]) -> Iterator[Cut]:
     for k, sql in enumerate(sent, 1):
         for kind, sides in KINDS[engine].items():
             if kind in ("busy", "io") and sql.upper().startswith("ROLLBACK"):
-                continue  # SQLite refuses none
+                continue  # SQLite never fails there
             if kind != "conflict" or WAITS.match(sql):
                 yield from (Cut(kind, k, side) for side in sides)
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Gate:
@@ -64,141 +65,126 @@ class Gate:
 
     def __init__(self) -> None:
         self.cut: Cut | None = None
-        self._sent: list[str] | None = None
+        self.path: Path | None = None  # where the statements are written: another process may read them
+        self._n = 0
         self._lock = threading.Lock()
 
-    def arm(self, cut: Cut | None = None, sent: list[str] | None = None) -> None:
-        self.cut, self._sent = cut, [] if sent is None else sent
+    def arm(self, cut: Cut | None, path: Path | None) -> None:
+        self.cut, self.path, self._n = cut, path, 0
 
-    def disarm(self) -> list[str]:
-        """Return what was sent since `arm`."""
-        sent, self._sent = self._sent, None
-        return sent or []
+    def disarm(self) -> None:
+        self.path = None
 
-    def pass_by(self, sql: str, send: Way, **ways: Way) -> Any:
-        """Send a statement, cut as `ways` say: by `kind_before` in its place, by `kind_after` when it is executed."""
-        if self._sent is None:
-            return send()
-        with self._lock:
-            self._sent.append(sql)
-            cut = self.cut if self.cut and self.cut.k == len(self._sent) else Cut("", 0, "")
-        ways |= {"kill_before": _die, "kill_after": _die}
+    def wrap(self, owner: Any, name: str, sql_of: Callable[..., Any], ways: Ways) -> None:
+        """Have each call of a driver's method pass, if `sql_of` returns the statement that it sends."""
+        own = getattr(owner, name)
+
+        def call(connection: Any, *args: Any, **options: Any) -> Any:
+            send, sql = partial(own, connection, *args, **options), sql_of(connection, *args)
+            return self._pass(sql, send, connection, ways) if sql and self.path else send()
+
+        setattr(owner, name, call)
+
+    def _pass(self, sql: Any, send: Send, connection: Any, ways: Ways) -> Any:
+        with self._lock, open(self.path or os.devnull, "a") as file:
+            file.write(f"{json.dumps(sql.decode(errors='replace') if isinstance(sql, bytes) else str(sql))}\n")
+            self._n += 1
+            cut = self.cut if self.cut and self.cut.k == self._n else Cut("", 0, "")
+        way = partial(ways[f"{cut.kind} {cut.side}"], connection, send) if cut.kind else send
         try:
-            return ways[f"{cut.kind}_before"]() if cut.side == "before" else send()
+            return way() if cut.side == "before" else send()
         finally:  # also if the answer is an error
             if cut.side == "after":
-                ways[f"{cut.kind}_after"]()
+                way()
 
-    def install(self) -> None:
-        """Wrap the drivers, for connections that are opened from now on."""
-        self._sqlite()
-        self._psycopg()
-        self._pymysql()
 
-    def _sqlite(self) -> None:
-        gate, connect = self, sqlite3.connect
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-        def fail(text: str, code: int) -> None:
-            error = sqlite3.OperationalError(text)
-            error.sqlite_errorcode = code
-            raise error
 
-        busy = partial(fail, "database is locked", sqlite3.SQLITE_BUSY)
-        io = partial(fail, "disk I/O error", sqlite3.SQLITE_IOERR)
+KILLS: Ways = {"kill before": _die, "kill after": _die}
 
-        def passing(name: str, base: type) -> Any:
-            own = getattr(base, name)
 
-            def call(self: Any, sql: str = name.upper(), *args: Any) -> Any:
-                given = (sql, *args) if "execute" in name else ()
-                if not given and not self.in_transaction:  # it sends nothing
-                    return own(self)
-                return gate.pass_by(sql, partial(own, self, *given), busy_before=busy, io_before=io)
+def _sqlite() -> None:
+    connect = sqlite3.connect
 
-            return call
+    def fails(text: str, code: int, *_: Any) -> None:
+        error = sqlite3.OperationalError(text)
+        error.sqlite_errorcode = code
+        raise error
 
-        class Connection(sqlite3.Connection):
-            def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
-                names = ("execute", "executemany", "executescript")
-                return super().cursor(type("Cursor", (factory,), {name: passing(name, factory) for name in names}))
+    busy = partial(fails, "database is locked", sqlite3.SQLITE_BUSY)
+    io = partial(fails, "disk I/O error", sqlite3.SQLITE_IOERR)
+    ways: Ways = {**KILLS, "busy before": busy, "io before": io}
 
-            commit = passing("commit", sqlite3.Connection)
-            rollback = passing("rollback", sqlite3.Connection)
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+            passing = type("Cursor", (factory,), {})
+            for name in ("execute", "executemany", "executescript"):
+                GATE.wrap(passing, name, lambda _, sql, *args: sql, ways)
+            return super().cursor(passing)
 
-        for module in (sqlite3, sqlite3.dbapi2):
-            setattr(module, "connect", partial(connect, factory=Connection))  # noqa: B010, else mypy compares it
+    for name in ("COMMIT", "ROLLBACK"):  # outside of a transaction they send nothing
+        GATE.wrap(Connection, name.lower(), lambda db, name=name: name * db.in_transaction, ways)
+    for module in (sqlite3, sqlite3.dbapi2):
+        setattr(module, "connect", partial(connect, factory=Connection))  # noqa: B010, else mypy compares it
 
-    def _psycopg(self) -> None:
-        import psycopg
 
-        wait, gate = psycopg.Connection.wait, self
+def _psycopg() -> None:
+    import psycopg
 
-        def waits(connection: Any, gen: Any, *args: Any, **options: Any) -> Any:
-            known: dict[str, Any] = gen.gi_frame.f_locals if getattr(gen, "gi_frame", None) else {}
-            sql = known.get("query") or getattr(gen, "__name__", "wait")
-            send = partial(wait, connection, gen, *args, **options)
+    wait = psycopg.Connection.wait
+    deadlock = "DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END $$"
 
-            def lose() -> Any:
-                with socket.socket(fileno=os.dup(connection.fileno())) as end:
-                    end.shutdown(socket.SHUT_RDWR)
-                return send()  # raises what psycopg makes of it
+    def sql_of(_: Any, gen: Any, *args: Any) -> Any:
+        known: dict[str, Any] = gen.gi_frame.f_locals if getattr(gen, "gi_frame", None) else {}
+        return known.get("query") or getattr(gen, "__name__", "wait")
 
-            def lose_answer() -> None:
-                connection.pgconn.finish()
-                raise psycopg.OperationalError("server closed the connection unexpectedly")
+    def lose(connection: Any, send: Send) -> Any:
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+        return send()  # raises what psycopg makes of it
 
-            def conflict() -> Any:
-                fails = "DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END $$"
-                return wait(connection, known["self"]._execute_gen(fails), *args, **options)
+    def lose_answer(connection: Any, _: Send) -> None:
+        connection.pgconn.finish()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-            return gate.pass_by(
-                sql if isinstance(sql, str) else str(sql),
-                send,
-                lost_before=lose,
-                lost_after=lose_answer,
-                conflict_before=conflict,
-            )
+    def conflict(connection: Any, _: Send) -> Any:
+        return wait(connection, psycopg.Cursor(connection)._execute_gen(deadlock))
 
-        setattr(psycopg.Connection, "wait", waits)  # noqa: B010
+    ways: Ways = {**KILLS, "lost before": lose, "lost after": lose_answer, "conflict before": conflict}
+    GATE.wrap(psycopg.Connection, "wait", sql_of, ways)
 
-    def _pymysql(self) -> None:
-        import pymysql
 
-        gate, Connection = self, pymysql.connections.Connection
-        query = Connection.query
+def _pymysql() -> None:
+    import pymysql
 
-        def passing(name: str, text: str) -> Any:
-            own = getattr(Connection, name)
+    Connection = pymysql.connections.Connection
+    query = Connection.query
 
-            def call(connection: Any, sql: Any = text, *args: Any, **options: Any) -> Any:
-                given = (sql, *args) if name == "query" else ()
+    def lose(connection: Any, send: Send) -> Any:
+        connection._sock.shutdown(socket.SHUT_RDWR)
+        return send()
 
-                def lose() -> Any:
-                    connection._sock.shutdown(socket.SHUT_RDWR)
-                    return own(connection, *given, **options)
+    def lose_answer(connection: Any, _: Send) -> None:
+        connection._force_close()
+        raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
 
-                def lose_answer() -> None:
-                    connection._force_close()
-                    raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
+    def conflict(connection: Any, _: Send) -> Any:
+        query(connection, "ROLLBACK")
+        return query(connection, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock'")
 
-                def conflict() -> Any:
-                    query(connection, "ROLLBACK")
-                    return query(
-                        connection, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock'"
-                    )
-
-                return gate.pass_by(
-                    sql.decode(errors="replace") if isinstance(sql, bytes) else sql,
-                    partial(own, connection, *given, **options),
-                    lost_before=lose,
-                    lost_after=lose_answer,
-                    conflict_before=conflict,
-                )
-
-            return call
-
-        for name in ("query", "commit", "rollback", "begin", "_send_autocommit_mode"):
-            setattr(Connection, name, passing(name, name.strip("_")))
+    ways: Ways = {**KILLS, "lost before": lose, "lost after": lose_answer, "conflict before": conflict}
+    GATE.wrap(Connection, "query", lambda _, sql, *args: sql, ways)
+    for name in ("commit", "rollback", "begin", "_send_autocommit_mode"):
+        GATE.wrap(Connection, name, lambda *_, name=name: name.strip("_"), ways)
 
 
 GATE = Gate()
+
+
+def install() -> None:
+    """Wrap the drivers, for connections that are opened from now on."""
+    _sqlite()
+    _psycopg()
+    _pymysql()

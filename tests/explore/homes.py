@@ -1,4 +1,4 @@
-"""Where programs run: a process's queue on one database, and fresh databases by a copy of an installed one."""
+"""The queue of one process, and fresh databases: copies of an installed one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import peewee as pw
 
 import xq
+from tests.conftest import SERVERS
 from tests.explore.zygote import STUCK, Zygote
-from tests.servers import MariaDB, Postgres, Server, shared
+from tests.servers import shared
+from tests.steps import note
 from xq.adapters.peewee.connections import database_of
 from xq.testing import Clock
 
@@ -24,22 +27,23 @@ if TYPE_CHECKING:
     from tests.explore.calls import Call
 
 START = 1_700_000_000.0  # when each program begins
-FIELDS = {"utube", "tube", "job", "priority"}  # what puts may bring, beside options
-SERVERS: Mapping[str, type[Server]] = {"postgres": Postgres, "mariadb": MariaDB}
+FIELDS = {"utube", "tube", "job", "priority"}  # the fields that put() takes, beside options
 Address = Mapping[str, Any]  # the engine, and what Peewee's class is given
 
 
 def nothing(world: World) -> None:
-    """Do nothing: what is there before a call, or is to be done after it."""
+    """Do nothing before a call, or after it."""
+
+
+CONNECTS: Mapping[str, Callable[..., pw.Database]] = {
+    "sqlite": partial(pw.SqliteDatabase, timeout=1),
+    "postgres": partial(pw.PostgresqlDatabase, prefer_psycopg3=True),
+    "mariadb": partial(pw.MySQLDatabase, ssl_disabled=True),
+}
 
 
 def connect(address: Address) -> pw.Database:
-    engine, name, where = address["engine"], address["name"], address["where"]
-    if engine == "sqlite":
-        return pw.SqliteDatabase(name, timeout=1)
-    if engine == "postgres":
-        return pw.PostgresqlDatabase(name, prefer_psycopg3=True, **where)
-    return pw.MySQLDatabase(name, ssl_disabled=True, **where)
+    return CONNECTS[address["engine"]](address["name"], **address["where"])
 
 
 def model(db: pw.Database) -> Any:
@@ -55,8 +59,14 @@ def model(db: pw.Database) -> Any:
     return Task
 
 
+def paid(db: pw.Database) -> Any:
+    """Return the model of a table of the application's own."""
+    meta = type("Meta", (), {"database": db})
+    return type("Paid", (pw.Model,), {"name": pw.CharField(), "Meta": meta})
+
+
 class World:
-    """One process: its queue `q`, the clock, what it took last (`t`), and the ledger outside of the database."""
+    """One process: its queue `q`, its clock, the tasks that it took last (`t`), and a ledger outside the database."""
 
     def __init__(self, address: Address, features: Mapping[str, Any], ledger: str = os.devnull) -> None:
         self.db, self.clock = connect(address), Clock(START)
@@ -64,31 +74,30 @@ class World:
         self.q = self.queue(features)
         self.t: list[Any] = []
         self._numbers = itertools.count()
-        self.ledger = ledger
-        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.ledger = Path(ledger)
 
     def queue(self, features: Mapping[str, Any]) -> Any:
-        """Another handle to the queue, by these features."""
+        """Return another handle to the queue, with these features."""
         roles = {role: role for role in ("priority", "tube", "attempts", "error")}
         roles |= {role: name for role, name in (("unique", "job"), ("utube", "utube")) if role in features}
         return xq.upgrade(model(self.db), roles, features, clock=self.clock)
 
     def note(self, what: str, *names: Any) -> None:
         """Add a line to the ledger."""
-        os.write(self._ledger, f"{json.dumps([what, *names])}\n".encode())
+        note(self.ledger, json.dumps([what, *names]))
 
     def reap(self) -> None:
-        """Reap, as the maintenance thread does: under a test's clock there is none."""
+        """Reap like the maintenance thread, which does not run under a test's clock."""
         self.q.stats()
         reaper = database_of(self.db).reaper
         reaper.reap()
         while reaper.more:
             reaper.reap()
 
-    # what is there before a call: each returns the world
+    # the state before a call: each method returns the world
 
     def row(self, **fields: Any) -> dict[str, Any]:
-        """A new task, by a name that no other has."""
+        """Return the fields of a new task with a unique name."""
         return {"name": f"task {next(self._numbers)}", **fields}
 
     def rows(self, n: int, **fields: Any) -> list[dict[str, Any]]:
@@ -108,44 +117,50 @@ class World:
         return self
 
     def do(self, event: str, *args: Any, **options: Any) -> Self:
-        """Call a method, for what it leaves."""
+        """Call a method of the queue, and drop its result."""
         getattr(self.q, event)(*args, **options)
         return self
 
 
+class Run(NamedTuple):
+    """How a job ended, what it returned, the statements that it sent, and what it left."""
+
+    ended: str
+    told: Any
+    sent: Sequence[str]
+    digest: dict[str, Any]
+
+
 class Home:
-    """Fresh databases of a kind: what calls find is made once, and copied."""
+    """Run programs on fresh databases of one kind, here SQLite: a file is made once, and copied for each run."""
 
     def __init__(self, engine: str, zygote: Zygote, folder: Path) -> None:
         self.engine, self.zygote, self.folder = engine, zygote, folder
-        self._made: dict[str, str] = {}  # by what a call finds, the name of the database that has it
+        self.runs, self.known = 0, dict[Any, Any]()  # the references of pairs
+        self._made: dict[str, str] = {}  # from Call.base to the name of the database
+
+    def run(self, job: str, call: Call, **given: Any) -> Run:
+        """Run a job on a fresh database, and recover in a fresh process."""
+        ledger, sent = self.folder / "ledger", self.folder / "sent"
+        for file in (ledger, sent):
+            file.write_text("")
+        kept = str(ledger) if job == "run" else os.devnull
+        where: dict[str, Any] = {"address": self.fresh(call), "name": call.name, "ledger": kept}
+        ended, told = self.zygote.run(job, **where, **given) or ("killed", None)
+        self.settle(where["address"])
+        self.runs += 1
+        digest = self.zygote.run("recover", **where)
+        return Run(ended, told, [*map(json.loads, sent.read_text().splitlines())], digest)
 
     def fresh(self, call: Call) -> Address:
-        """Return a database in which the call's queue is installed, or only its table is there."""
+        """Return a database in which the call's queue is installed, or only its tables are there."""
         if call.base not in self._made:
-            name = self._made[call.base] = f"explored_{len(self._made)}"
-            self.make(name, call)
+            self.make(name := f"explored_{len(self._made)}", call)
+            self._made[call.base] = name
         return self.copy(self._made[call.base], call)
 
     def make(self, name: str, call: Call) -> None:
         self.zygote.run("make", address=self.address(name), name=call.name)
-
-    def copy(self, name: str, call: Call) -> Address:
-        raise NotImplementedError
-
-    def address(self, name: str) -> Address:
-        raise NotImplementedError
-
-    def settle(self, address: Address) -> None:
-        """Wait until the database has noticed that a process is gone."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        return
-
-
-class File(Home):
-    """SQLite: a copy of a file."""
 
     def address(self, name: str) -> Address:
         return {"engine": self.engine, "name": str(self.folder / f"{name}.db"), "where": {}}
@@ -153,20 +168,23 @@ class File(Home):
     def copy(self, name: str, call: Call) -> Address:
         found = self.address("run")
         for end in ("", "-wal", "-shm", "-xq"):
-            with suppress(FileNotFoundError):
-                os.remove(found["name"] + end)
+            Path(found["name"] + end).unlink(missing_ok=True)
         shutil.copyfile(self.address(name)["name"], found["name"])
         return found
 
     def settle(self, address: Address) -> None:
+        """Wait until the database has detected the end of a process."""
         with suppress(FileNotFoundError):
-            os.utime(f"{address['name']}-xq", (0, 0))  # beside a new lock file no process is taken for dead
+            os.utime(f"{address['name']}-xq", (0, 0))  # xq takes no process for dead while the lock file is new
+
+    def close(self) -> None:
+        return
 
 
 class OnServer(Home):
-    """A server: the tables are emptied, and filled with what they had, 30 times as fast as to create a database."""
+    """A server: each run empties and refills the tables. To create a database takes 30 times as long."""
 
-    # The connections to the database but this one. Its process closes a connection, and the server notices it later.
+    # The other connections to the database: a server detects the end of a process late.
     OTHERS: ClassVar[Mapping[str, str]] = {
         "postgres": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
         "mariadb": "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
@@ -175,7 +193,7 @@ class OnServer(Home):
     def __init__(self, engine: str, zygote: Zygote, folder: Path) -> None:
         super().__init__(engine, zygote, folder)
         self.server = shared(SERVERS[engine])
-        self._kept: dict[str, tuple[pw.Database, dict[str, list[Any]]]] = {}  # a connection, and the rows of each table
+        self._kept: dict[str, tuple[pw.Database, dict[str, list[Any]]]] = {}  # a connection, and the rows by table
 
     def address(self, name: str) -> Address:
         where = {"host": self.server.host, "port": self.server.port, "user": self.server.USER}
@@ -217,4 +235,4 @@ class OnServer(Home):
         self.server.drop(name)
 
 
-HOMES: Mapping[str, type[Home]] = {"sqlite": File, **dict.fromkeys(SERVERS, OnServer)}
+HOMES: Mapping[str, type[Home]] = {"sqlite": Home, **dict.fromkeys(SERVERS, OnServer)}

@@ -1,7 +1,6 @@
-"""Calls in an application's own transaction, by each ORM: the row that it saves and the queue's agree, both or none.
+"""Calls in the transaction of an application, by each ORM: its row and the queue's change are both there, or neither.
 
-An ORM is a function in ORMS: it makes the world's queue one on its own models of the tables that are there, and returns
-how its transaction begins. Each of ACTS is cut on each.
+ORMS has a function for each ORM: it replaces the world's queue by the ORM's, and opens a transaction.
 """
 
 from __future__ import annotations
@@ -18,117 +17,79 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
 from tests.django.conftest import ENGINES, DjangoDatabase, forget_connections
-from tests.explore.calls import PLAIN as FEATURES
-from tests.explore.calls import Call
-from tests.explore.homes import World, model
+from tests.explore.calls import PLAIN, Call, W, by_name
+from tests.explore.homes import World, model, paid
 from tests.sqlalchemy import in_loop
 from tests.sqlalchemy.maker import engine_of, mapped
 from xq.adapters import django, sqlalchemy
 
-PLAIN: Any = FEATURES
-Save = Callable[[], object]  # a row of the application's own
-Begin = Callable[[], AbstractContextManager[tuple[Save, dict[str, Any]]]]
+Begun = AbstractContextManager[tuple[Any, Callable[[], object], dict[str, Any]]]
+DRIVERS = {"sqlite": "aiosqlite", "postgres": "psycopg", "mariadb": "asyncmy"}
 
 
-def paid(db: pw.Database) -> Any:
-    class Paid(pw.Model):
-        name = pw.CharField()
-
-        class Meta:
-            database = db
-            table_name = "paid"
-
-    return Paid
+def given(w: World, act: str) -> Any:
+    """Return the argument of the call: a row, or a task taken before the transaction."""
+    return {"name": "task 2"} if act == "put" else w.take().t[0]
 
 
-def there(w: World, n: int = 2) -> None:
-    """A table of the application's own, and tasks."""
-    w.db.create_tables([paid(w.db)])
-    paid(w.db).delete().execute()
-    w.put(n)
-    w.db.close()
-
-
-def by_peewee(w: World) -> Begin:
-    @contextmanager
-    def begin() -> Iterator[Any]:
-        try:
-            with w.db.atomic():
-                yield lambda: paid(w.db).create(name="row"), {}
-        except pw.OperationalError:
-            w.db.close()  # as an application does when its connection may be lost
-            raise
-
-    return begin
+@contextmanager
+def by_peewee(w: World, act: str) -> Iterator[Any]:
+    task = given(w, act)
+    try:
+        with w.db.atomic():
+            yield task, lambda: paid(w.db).create(name="row"), {}
+    except pw.OperationalError:
+        w.db.close()  # like an application whose connection may be lost
+        raise
 
 
 def roles(w: World) -> dict[str, str]:
     return dict(w.q.parts.definition.arguments["fields"])
 
 
-DRIVERS = {"sqlite": "aiosqlite", "postgres": "psycopg", "mariadb": "asyncmy"}
-
-
 def sessions(w: World, in_a_loop: bool = False) -> tuple[Any, Any]:
-    """Make the queue one of SQLAlchemy's. Return what makes sessions, and the class of the application's rows."""
+    """Replace the queue by SQLAlchemy's. Return a session maker, and the class of the application's rows."""
     engine: Any = in_loop.engine(w.db, DRIVERS[w.engine]) if in_a_loop else engine_of(w.db)
     w.q = sqlalchemy.upgrade(mapped(model(w.db)), roles(w), PLAIN, engine=engine, clock=w.clock)
     return (async_sessionmaker if in_a_loop else sessionmaker)(engine), mapped(paid(w.db))
 
 
-def by_sqlalchemy(w: World) -> Begin:
+@contextmanager
+def by_sqlalchemy(w: World, act: str) -> Iterator[Any]:
     maker, Paid = sessions(w)
-
-    @contextmanager
-    def begin() -> Iterator[Any]:
-        with maker.begin() as session:
-            yield lambda: session.add(Paid(name="row")), {"on": session}
-
-    return begin
+    task = given(w, act)
+    with maker.begin() as session:
+        yield task, lambda: session.add(Paid(name="row")), {"on": session}
 
 
-def by_django(w: World) -> Begin:
-    where = {"ENGINE": f"django.db.backends.{ENGINES[w.engine]}", "NAME": w.db.database}
-    given = {"HOST": "host", "PORT": "port", "USER": "user"}
-    where |= {name: str(w.db.connect_params[its]) for name, its in given.items() if its in w.db.connect_params}
-    forget_connections()
+@contextmanager
+def by_django(w: World, act: str) -> Iterator[Any]:
+    where: dict[str, Any] = {name.upper(): str(w.db.connect_params.get(name, "")) for name in ("host", "port", "user")}
+    where |= {"ENGINE": f"django.db.backends.{ENGINES[w.engine]}", "NAME": w.db.database}
     where["OPTIONS"] = {"ssl_disabled": True} if w.engine == "mariadb" else {}
+    forget_connections()
     connections.settings["default"].update(connections.configure_settings({"default": where})["default"])
-    made = DjangoDatabase(w.engine, where)
-    w.q = django.upgrade(made.model(trace=models.CharField(max_length=200, null=True)), roles(w), PLAIN, clock=w.clock)
-    Paid = type("Paid", (models.Model,), {"__module__": __name__, **FIELDS})
-
-    @contextmanager
-    def begin() -> Iterator[Any]:
-        with transaction.atomic():
-            yield lambda: Paid.objects.create(name="row"), {}  # type: ignore[attr-defined]
-
-    return begin
+    Task = DjangoDatabase(w.engine, where).model(trace=models.CharField(max_length=200, null=True))
+    w.q = django.upgrade(Task, roles(w), PLAIN, clock=w.clock)
+    task = given(w, act)
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        yield task, lambda: cursor.execute("INSERT INTO paid (name) VALUES ('row')"), {}
 
 
-META = type("Meta", (), {"app_label": "explored", "db_table": "paid"})
-FIELDS = {"name": models.CharField(max_length=255), "Meta": META}
-ORMS: dict[str, Callable[[World], Begin]] = {"peewee": by_peewee, "sqlalchemy": by_sqlalchemy, "django": by_django}
+ORMS: dict[str, Callable[[World, str], Begun]] = {
+    "peewee": by_peewee,
+    "sqlalchemy": by_sqlalchemy,
+    "django": by_django,
+}
 
 
 class Undone(Exception): ...
 
 
-def _take(w: World, orm: str) -> Begin:
-    begin = ORMS[orm](w)
-    w.t = [w.q.take()]
-    w.note("had", w.t[0].name)
-    return begin
-
-
 def _act(w: World, orm: str, act: str, undone: bool) -> None:
-    begin = _take(w, orm) if act != "put" else ORMS[orm](w)
-    with suppress(Undone), begin() as (save, on):
+    with suppress(Undone), ORMS[orm](w, act) as (task, save, on):
         save()
-        if act == "put":
-            w.q.put({"name": "task 2"}, **on)
-        else:
-            getattr(w.q, act)(w.t[0], **on)
+        getattr(w.q, act)(task, **on)
         if undone:
             raise Undone
 
@@ -149,13 +110,17 @@ def _act_in_a_loop(w: World, orm: str, act: str, undone: bool) -> None:
     asyncio.run(acts())
 
 
-def _acts(orm: str) -> Iterator[Call]:
-    does = _act if orm in ORMS else _act_in_a_loop
-    for act in ("put", "ack", "release", "bury"):
-        for undone in (False, True):
-            name = f"{orm}: {act}, {'rolled back' if undone else 'committed'}"
-            between = None if act == "put" else (partial(_take, orm=orm if orm in ORMS else "sqlalchemy"),)
-            yield Call(name, there, partial(does, orm=orm, act=act, undone=undone), between=between)
-
-
-ON_ORMS = {call.name: call for orm in (*ORMS, "sqlalchemy in a loop") for call in _acts(orm)}
+ON_ORMS = by_name(
+    *(
+        Call(
+            f"{orm}: {act}, {'rolled back' if undone else 'committed'}",
+            W.two,
+            partial(_act if orm in ORMS else _act_in_a_loop, orm=orm, act=act, undone=undone),
+            between=None if act == "put" else (W.take,),
+            block=True,
+        )
+        for orm in (*ORMS, "sqlalchemy in a loop")
+        for act in ("put", "ack", "release", "bury")
+        for undone in (False, True)
+    )
+)
