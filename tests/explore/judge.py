@@ -14,7 +14,7 @@ from tests.explore.homes import World
 
 # Columns that differ between runs: tokens, sessions, processes, times of the machine's own clock.
 VOLATILE = {"owner", "session", "uuid", "host", "pid", "program", "version"}
-VOLATILE |= {"since", "since_us", "ends", "at_us", "opened", "done", "paused_us", "full_us"}
+VOLATILE |= {"since", "since_us", "ends", "at_us", "opened", "done", "paused_us", "full_us", "served"}
 TOKEN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(/[0-9a-f.]+( \[\d+\])?)?")
 KEYS = {"id", "k0", "p0"}  # columns with a task's key: a rolled-back transaction uses keys up
 MACHINE = 1_750_000_000  # seconds: a later time is of the machine's clock, by which databases put what ends set off
@@ -41,7 +41,10 @@ def work_off(world: World, ledger: str, is_one: bool) -> dict[str, Any]:
             world.q.plow()
         order += _take_all(world, leap)
     left = {"found": found, "takes": order, **_stored(world), "sessions": len(world.q.sessions())}
-    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(left, ledger)]
+    with open(ledger) as lines:
+        notes = [(what, name) for what, *names in map(json.loads, lines) for name in names]
+    left["hooks"] = sorted({note for note in notes if note[0].startswith("on_")})
+    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(left, notes)]
     return left
 
 
@@ -90,12 +93,11 @@ def _take_all(world: World, leap: int) -> Iterator[list[Any]]:
     yield [leap, "it does not end"]
 
 
-def _unheard(left: dict[str, Any], ledger: str) -> Iterator[str]:
+def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield contradictions between the ledger and the rows: undone takes, and acks without a take."""
     told = defaultdict[str, Counter[str]](Counter)
-    with open(ledger) as lines:
-        for what, *names in map(json.loads, lines):
-            told[what].update(names)
+    for what, name in notes:
+        told[what][name] += 1
     if not told:  # no ledger was kept
         return
     had, ended, takes, here = told["had"], told["returned"] + told["raised"], Counter[str](), Counter[str]()

@@ -165,12 +165,13 @@ class Worker:
 
     @staticmethod
     def _hook(w: World, points: Points, event: str, inside: str, task: Any, error: BaseException) -> None:
-        w.note(event, task.name)
         if inside == "hook":
             raise ENDS["raises"]
         if inside:
             w.q.put({"name": f"{event} {task.name}"}, delay=5)
         else:
+            points.passed()
+            w.note(event, task.name)
             points.passed()
 
     def _in_processes(self, w: World, points: Points, last: int, gives: int) -> None:
