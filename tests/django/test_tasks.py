@@ -15,7 +15,7 @@ import pytest
 from django.contrib import admin
 from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.test import modify_settings, override_settings
 from django.utils import timezone
@@ -39,6 +39,7 @@ from xq.adapters.django.tasks.options import TIMED
 from xq.adapters.django.tasks.worker import WorkerDied, run
 from xq.metrics import Metrics, WorkerCounts
 from xq.testing import clock, run_pending
+from xq.workers import attempt
 
 
 @pytest.fixture
@@ -154,6 +155,27 @@ def test_a_task_whose_end_the_database_refuses_has_failed(tasks):
     with backend(OPTIONS={"max_attempts": 2}):
         result = jobs.add.enqueue(1)
         assert (run_pending(Task), row(result).status) == (1, "WAITING")
+
+
+@pytest.mark.parametrize(
+    ("task", "call", "becomes"), [(jobs.add, "ack_those", "SUCCESSFUL"), (jobs.end, "one", "FAILED")]
+)
+def test_an_end_whose_answer_was_lost_is_signalled_once(tasks, monkeypatch, task, call, becomes):
+    told, named = list[str](), Task.xq.parts.named
+    move = getattr(named, call)
+
+    def loses(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(named, call, move)
+        move(*given, **options)
+        raise OperationalError("the connection is lost")
+
+    def tells(**given: Any) -> None:
+        told.append(str(given["task_result"].status))
+
+    monkeypatch.setattr(attempt, "AGAIN", 0)
+    monkeypatch.setattr(named, call, loses)
+    task_finished.connect(tells)
+    assert work(task.enqueue(1)) == told == ["FAILED" if task is jobs.end else "SUCCESSFUL"]
 
 
 def test_a_project_without_zones_gives_times_with_or_without(tasks):

@@ -197,7 +197,7 @@ class Attempts(Generic[T]):
         attempt.error = error
         move = partial(self._moves.one, event, attempt.taken, options, update, sets=sets)
         moved: T | None = self.calls.finish(move, repeats=not self._moves.store.in_transaction())
-        return moved
+        return self.failures.found(attempt, "B") if moved is None and event == "bury" else moved
 
     def _ack_with(
         self,
@@ -308,8 +308,10 @@ class Attempts(Generic[T]):
                     continue
                 if attempt.is_open:  # else the function has finished it itself
                     attempt.finished, attempt.in_doubt = "ack", False
-                    if attempt.ack:
-                        attempt.ack.then(moved)
+                elif attempt.ack:
+                    moved = self.failures.found(attempt, "DZ")
+                if attempt.ack and moved is not None:
+                    attempt.ack.then(moved)
             self._log_done(job, attempt)
         for place, error in job.failed.items():
             self._fail(job, job.taken[place], error)

@@ -210,16 +210,17 @@ class FailedAttempts(Generic[T]):
         trace = "" if error is None else f"\n{traceback_of(error)}".removesuffix(f"\n{why}").lstrip()
         bury = partial(self._bury_with_error, attempt, why, trace)
         hooks = [*(() if asked else self._worker.hooks["on_failure", True]), *self._worker.hooks["on_buried", True]]
-        if self._end(attempt, by, hooks, bury) is not None or self._is_buried(attempt):
+        if self._end(attempt, by, hooks, bury) is not None or self.found(attempt, "B") is not None:
             extra = self._calls.extra(attempt, "bury")
             level = self._lines.level(f"tasks are buried: {name}", logging.ERROR, path_of(attempt.task))
             told = *self.told(attempt, ends=True), why
             self._log.log(level, "task %s is buried%s: %s", *told, exc_info=error, extra=extra)
             self._call_hooks(self._worker.hooks["on_buried", False], attempt, by)
 
-    def _is_buried(self, attempt: Attempt) -> bool:
+    def found(self, attempt: Attempt, states: str) -> T | None:
+        """Return a task that a try, whose answer was lost, has moved to one of these states; None if it is in none."""
         found = self._calls.finish(partial(self._moves.look, attempt.taken.parts), lambda _: None)
-        return found is not None and found[1] == "B"
+        return self._moves.tasks.returned(found[0]) if found is not None and found[1] in states else None
 
     def _bury_with_error(self, attempt: Attempt, why: str, trace: str) -> T | None:
         """Bury a task with the reason and the traceback in its role error. The reason comes first, to group reports."""
