@@ -216,6 +216,24 @@ def test_what_a_child_inherits_of_the_thread_writes_into_none_of_its_files(tmp_p
     assert {file.stat().st_size for file in tmp_path.glob("*.txt")} == {0}
 
 
+def test_what_a_child_commits_stays_when_its_parent_closes_its_last_connection(path):
+    Task = queue_on(path)
+
+    def puts() -> Iterator[Any]:
+        while True:
+            yield Task.put({}).id
+
+    watch(Task)
+    maintenance = database_of(Task._meta.database).duties
+    eventually(lambda: maintenance._connection)
+    with another_process(Task._meta.database, puts) as child:
+        next(child)
+        maintenance.end()
+        maintenance.thread.join(STUCK)
+        next(child)
+        assert Task.xq.count("R") == 2
+
+
 # the file cannot grow
 
 TIMED = {"ttr": 60, "delayed": True, "history": True}

@@ -30,6 +30,7 @@ log = logging.getLogger("xq")
 
 _databases: WeakSet[Database] = WeakSet()  # of this process
 _making = threading.RLock()  # held while a database is made, and for a whole fork
+_files: list[Any] = []  # the duties of files, whose threads have no connection while this process forks
 _paused: list[Any] = []  # locks of one fork: no database makes its parts, or runs a duty, while this process forks
 LEAVING = 60.0  # seconds that `close` waits for the maintenance thread to end
 
@@ -214,6 +215,9 @@ def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
     _making.acquire()  # another thread that forks waits here, too
     databases = copied(_databases)
+    _files.extend(each.duties for each in databases if each.duties and each.sql.is_local and not each.store.is_private)
+    for duties in _files:
+        duties.fork(True)
     locks: list[Any] = [database.duties.working for database in databases if database.duties is not None]
     locks += [database._lock for database in databases]
     _paused.extend(lock for lock in locks if lock.acquire(timeout=RETRY))
@@ -222,6 +226,8 @@ def _before_fork() -> None:
 def _in_parent() -> None:
     while _paused:
         _paused.pop().release()
+    while _files:
+        _files.pop().fork(False)
     _making.release()
 
 
@@ -229,6 +235,7 @@ def _in_child() -> None:
     global _making
     _making = threading.RLock()
     _paused.clear()
+    _files.clear()
     sessions.forked()
     for database in copied(_databases):
         try:

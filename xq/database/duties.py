@@ -81,6 +81,7 @@ class Duties:
         self._failing = set[tuple[str, str]]()  # the queues that fail in a duty, so that each is logged once
         self._ended = False
         self._hurry = threading.Event()
+        self.forks = False  # whether this process is about to fork
         self.working = threading.RLock()
         # The order counts: after the first no member may be left, and `look` calls for `expire`.
         self.read_records = Duty("read the records, and fire schedules", self._read_records)
@@ -101,6 +102,15 @@ class Duties:
         self._ended = True
         self._hurry.set()
         self._notifier.wake()
+
+    def fork(self, forks: bool) -> None:
+        """Have no connection while this process forks: in a child that inherits one of a file, SQLite locks nothing."""
+        self.forks, until = forks, time.monotonic() + RETRY
+        self._hurry.set()
+        self._notifier.wake()
+        mine = threading.current_thread() is self.thread
+        while forks and self._connection is not None and not mine and time.monotonic() < until:
+            time.sleep(0.001)
 
     def disown(self) -> None:
         """End it in a forked child, which has no such thread. Keep the parent's notifier and connection intact."""
@@ -140,7 +150,9 @@ class Duties:
             if self._is_over:
                 return False
             with self.working:
-                pause = self._cycle()
+                if self.forks:
+                    self._disconnect()
+                pause = RETRY if self.forks else self._cycle()
             if self._warned:
                 log.info("the maintenance thread works again")
             self._backoff, self._warned = 0.0, False
