@@ -224,7 +224,7 @@ def test_what_a_child_commits_stays_when_its_parent_closes_its_last_connection(p
             yield Task.put({}).id
 
     watch(Task)
-    maintenance = database_of(Task._meta.database).duties
+    maintenance: Any = database_of(Task._meta.database).duties
     eventually(lambda: maintenance._connection)
     with another_process(Task._meta.database, puts) as child:
         next(child)
