@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,7 +219,7 @@ def test_what_a_child_inherits_of_the_thread_writes_into_none_of_its_files(tmp_p
 def test_what_a_child_commits_stays_when_its_parent_closes_its_last_connection(path):
     Task = queue_on(path)
 
-    def puts() -> Iterator[Any]:
+    def puts() -> Generator[Any, Any, None]:
         while True:
             yield Task.put({}).id
 

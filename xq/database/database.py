@@ -215,7 +215,7 @@ def _before_fork() -> None:
     """Stop the maintenance threads between two cycles, so that none uses the database or holds a lock in the fork."""
     _making.acquire()  # another thread that forks waits here, too
     databases = copied(_databases)
-    _files.extend(each.duties for each in databases if each.duties and each.sql.is_local and not each.store.is_private)
+    _files.extend(each.duties for each in databases if each.duties and each.sql.is_local)
     for duties in _files:
         duties.fork(True)
     locks: list[Any] = [database.duties.working for database in databases if database.duties is not None]
