@@ -1,8 +1,9 @@
 """Cut a program at one of its statements, at the drivers: below xq, and below each ORM.
 
 `GATE.arm(cut, path)` counts the statements from then on, writes them to the file, and cuts at one. Each round trip of
-sqlite3, psycopg and pymysql counts, BEGIN and COMMIT of each ORM included. Where it can, the database itself does what
-the cut is: a lost connection is closed, and the server raises the conflict and rolls back.
+sqlite3, psycopg, pymysql and asyncmy counts, in an event loop or not, BEGIN and COMMIT of each ORM included. Where it
+can, the database itself does what the cut is: a lost connection is closed, and the server raises the conflict and rolls
+back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,24 +77,36 @@ class Gate:
     def disarm(self) -> None:
         self.path = None
 
-    def wrap(self, owner: Any, name: str, sql_of: Callable[..., Any], ways: Ways) -> None:
+    def wrap(self, owner: Any, name: str, sql_of: Callable[..., Any], ways: Ways, in_a_loop: bool = False) -> None:
         """Have each call of a driver's method pass, if `sql_of` returns the statement that it sends."""
         own = getattr(owner, name)
 
         def call(connection: Any, *args: Any, **options: Any) -> Any:
-            send, sql = partial(own, connection, *args, **options), sql_of(connection, *args)
-            return self._pass(sql, send, connection, ways) if sql and self.path else send()
+            with self._cut(
+                sql_of(connection, *args), partial(own, connection, *args, **options), connection, ways
+            ) as way:
+                return way()
 
-        setattr(owner, name, call)
+        async def awaited(connection: Any, *args: Any, **options: Any) -> Any:
+            with self._cut(
+                sql_of(connection, *args), partial(own, connection, *args, **options), connection, ways
+            ) as way:
+                return await way()
 
-    def _pass(self, sql: Any, send: Send, connection: Any, ways: Ways) -> Any:
-        with self._lock, open(self.path or os.devnull, "a") as file:
+        setattr(owner, name, awaited if in_a_loop else call)
+
+    @contextmanager
+    def _cut(self, sql: Any, send: Send, connection: Any, ways: Ways) -> Iterator[Send]:
+        if not (sql and self.path):
+            yield send
+            return
+        with self._lock, open(self.path, "a") as file:
             file.write(f"{json.dumps(sql.decode(errors='replace') if isinstance(sql, bytes) else str(sql))}\n")
             self._n += 1
             cut = self.cut if self.cut and self.cut.k == self._n else Cut("", 0, "")
         way = partial(ways[f"{cut.kind} {cut.side}"], connection, send) if cut.kind else send
         try:
-            return way() if cut.side == "before" else send()
+            yield way if cut.side == "before" else send
         finally:  # also if the answer is an error
             if cut.side == "after":
                 way()
@@ -130,10 +144,8 @@ def _sqlite() -> None:
         setattr(module, "connect", partial(connect, factory=Connection))  # noqa: B010, else mypy compares it
 
 
-def _psycopg() -> None:
-    import psycopg
-
-    wait = psycopg.Connection.wait
+def _psycopg(Connection: Any, in_a_loop: bool) -> None:
+    wait = Connection.wait
     deadlock = "DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END $$"
 
     def sql_of(_: Any, gen: Any, *args: Any) -> Any:
@@ -147,37 +159,35 @@ def _psycopg() -> None:
 
     def lose_answer(connection: Any, _: Send) -> None:
         connection.pgconn.finish()
-        raise psycopg.OperationalError("server closed the connection unexpectedly")
+        raise connection.OperationalError("server closed the connection unexpectedly")
 
     def conflict(connection: Any, _: Send) -> Any:
-        return wait(connection, psycopg.Cursor(connection)._execute_gen(deadlock))
+        return wait(connection, connection.cursor()._execute_gen(deadlock))
 
     ways: Ways = {**KILLS, "lost before": lose, "lost after": lose_answer, "conflict before": conflict}
-    GATE.wrap(psycopg.Connection, "wait", sql_of, ways)
+    GATE.wrap(Connection, "wait", sql_of, ways, in_a_loop)
 
 
-def _pymysql() -> None:
-    import pymysql
-
-    Connection = pymysql.connections.Connection
+def _mysql(Connection: Any, in_a_loop: bool) -> None:
     query = Connection.query
+    deadlock = "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock'"
 
     def lose(connection: Any, send: Send) -> Any:
-        connection._sock.shutdown(socket.SHUT_RDWR)
+        end = connection._transport.get_extra_info("socket") if in_a_loop else connection._sock
+        end.shutdown(socket.SHUT_RDWR)
         return send()
 
     def lose_answer(connection: Any, _: Send) -> None:
-        connection._force_close()
-        raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query")
+        (connection.close if in_a_loop else connection._force_close)()
+        raise connection.OperationalError(2013, "Lost connection to MySQL server during query")
 
     def conflict(connection: Any, _: Send) -> Any:
-        query(connection, "ROLLBACK")
-        return query(connection, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock'")
+        return query(connection, f"BEGIN NOT ATOMIC ROLLBACK; {deadlock}; END")
 
     ways: Ways = {**KILLS, "lost before": lose, "lost after": lose_answer, "conflict before": conflict}
-    GATE.wrap(Connection, "query", lambda _, sql, *args: sql, ways)
+    GATE.wrap(Connection, "query", lambda _, sql, *args: sql, ways, in_a_loop)
     for name in ("commit", "rollback", "begin", "_send_autocommit_mode"):
-        GATE.wrap(Connection, name, lambda *_, name=name: name.strip("_"), ways)
+        GATE.wrap(Connection, name, lambda *_, name=name: name.strip("_"), ways, in_a_loop)
 
 
 GATE = Gate()
@@ -185,6 +195,12 @@ GATE = Gate()
 
 def install() -> None:
     """Wrap the drivers, for connections that are opened from now on."""
-    _sqlite()
-    _psycopg()
-    _pymysql()
+    import asyncmy
+    import psycopg
+    import pymysql
+
+    _sqlite()  # aiosqlite's, too
+    _psycopg(psycopg.Connection, in_a_loop=False)
+    _psycopg(psycopg.AsyncConnection, in_a_loop=True)
+    _mysql(pymysql.connections.Connection, in_a_loop=False)
+    _mysql(asyncmy.connection.Connection, in_a_loop=True)

@@ -11,8 +11,10 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any
 
 import xq
@@ -20,20 +22,25 @@ import xq.workers.program
 from tests.explore.calls import CALLS, WITH_ALL, Call, by_name
 from tests.explore.gate import GATE
 from tests.explore.homes import World
+from tests.explore.loops import IN_LOOPS
 from tests.explore.orms import ON_ORMS, sessions
 from tests.explore.zygote import STUCK
-from xq.workers import attempt, child
+from xq.workers import attempt, child, threads
 from xq.workers.attempts import Attempts
 from xq.workers.concurrency import Slots
 from xq.workers.failed import FailedAttempts
 from xq.workers.processes import Child
 
 SOON = 0.2  # seconds of a timeout
+# A clock that stands still: one thread prefetches, and none acks or releases beside it.
+STILL = SimpleNamespace(monotonic=lambda: 0.0, sleep=time.sleep)
 # A worker passes a point before each of these methods, and at each take and function call.
 POINTS: tuple[tuple[type, str], ...] = (
     (Attempts, "drop"),
+    (Attempts, "_give_back"),
     (Slots, "_take"),
     (FailedAttempts, "failed"),
+    (Child, "__init__"),
     (Child, "settle"),
     (Child, "_settle"),
 )
@@ -66,6 +73,14 @@ class Points:
         setattr(kind, name, call)
 
 
+def _hold(*_: Any) -> None:
+    """Run for so long that what was prefetched with the task is released."""
+    STILL.monotonic = lambda: 2 * threads.HELD
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline and not all(job.begun for job in [*xq.current()._heart.leases]):
+        time.sleep(0.001)
+
+
 # How a function ends, by the word in its life: what it raises, or does.
 ENDS: dict[str, Any] = {
     "returns": lambda w, task: None,
@@ -77,6 +92,7 @@ ENDS: dict[str, Any] = {
     "exits": SystemExit(2),
     "dies": lambda w, task: os.kill(os.getpid(), signal.SIGKILL),
     "hangs": lambda w, task: None,
+    "holds": _hold,
     "acks": lambda w, task: w.q.ack(task, update={"size": 7}),
     "releases": lambda w, task: w.q.release(task, delay=5),
     "puts": lambda w, task: w.q.put({"name": f"after {task.name}"}, delay=5),
@@ -97,6 +113,7 @@ class Worker:
     def __call__(self, w: World, last: int = 0, gives: int = 0, raises: str = "") -> None:
         multiprocessing.set_start_method("fork", force=True)  # the gate is in the drivers of this process
         points, attempt.AGAIN = Points(), 0.01
+        setattr(threads, "time", STILL)  # noqa: B010
         if self.cut:
             self._in_processes(w, points, last, gives)
         if self.cut != "child":
@@ -127,6 +144,8 @@ class Worker:
             return []
 
         setattr(Attempts, "begin", begins)  # noqa: B010
+        if points.last:  # an ack and the next take need not be one transaction: the process may end between them
+            setattr(Attempts, "_joins", lambda *_: False)  # noqa: B010
         for kind, name in POINTS:
             points.before(kind, name)
 
@@ -199,7 +218,7 @@ def life(name: str, *ends: str, hooks: tuple[str, ...] = (), cut: str = "", poin
     """Return a life: its name, and the end of the function for each task. `points`: how many more it passes."""
     n = len(ends)
     worker = Worker(ends, hooks, cut, options)
-    passed = {"": 5 * n + len(hooks) + points, "child": 5 * n, "parent": 4 + n + len(hooks)}[cut]
+    passed = {"": 5 * n + len(hooks) + points, "child": 5 * n, "parent": 4 + 3 * n + len(hooks)}[cut]
     killed = [partial(worker, last=at) for at in range(1, passed + 1)]
     given = [partial(worker, gives=at) for at in range(1, n + 1)]
     whens = [*("before", "after")] * ("session" in options or not CALL.isdisjoint(ends)) + ["hook"] * bool(hooks)
@@ -210,7 +229,7 @@ def life(name: str, *ends: str, hooks: tuple[str, ...] = (), cut: str = "", poin
 SMTP = xq.Concurrency("smtp", 1)
 HOOKS = ("on_failure", "on_failure, in", "on_buried", "on_buried, in")
 _threads = [
-    *(life(f"{end} in a thread", end) for end in ENDS if end not in ("exits", "dies", "hangs")),
+    *(life(f"{end} in a thread", end) for end in ENDS if end not in ("exits", "dies", "hangs", "holds")),
     life("in a thread, two tasks", "returns", "raises", "returns"),
     life("in a thread, two attempts", "raises", max_attempts=2, backoff=[0], points=5),
     life("in a thread, hooks", "raises", hooks=HOOKS),
@@ -218,6 +237,9 @@ _threads = [
     life("in a thread, batch", "returns", "returns", batch=2),
     life("in a thread, batch raises", "returns", "raises", batch=2),
     life("in a thread, concurrency", "returns", "raises", concurrency=SMTP, points=4),
+    life("in a thread, prefetch", "returns", "raises", "returns", prefetch=2),
+    life("in a thread, prefetch is held", "holds", "returns", prefetch=2),
+    life("in a thread, last attempts", "raises", "raises", prefetch=2, max_attempts=2, backoff=[0], points=9),
     life("coroutine", "returns", "raises", kind="asyncio"),
     life("in a session", "returns", "raises", session=True),
     life("in a session, goes on", "goes on", session=True),
@@ -232,6 +254,7 @@ IN_PROCESSES: list[tuple[str, list[str], dict[str, Any]]] = [
     ("in a process, hooks", ["dies"], {"hooks": HOOKS}),
     ("in a process, hooks of a burial", ["dies"], {"hooks": HOOKS, "max_attempts": 1}),
     ("in a process, batch", ["returns", "returns"], {"batch": 2}),
+    *((f"in a process, prefetch, {end}", [end, "returns"], {"prefetch": 2}) for end in ("dies", "exits")),
 ]
 _processes = [
     life(f"{name}, {where}", *ends, kind="process", cut=where, **options)
@@ -239,4 +262,4 @@ _processes = [
     for name, ends, options in IN_PROCESSES
 ]
 LIVES = by_name(*_threads, *_processes)
-PROGRAMS = {**CALLS, **WITH_ALL, **LIVES, **ON_ORMS}
+PROGRAMS = {**CALLS, **WITH_ALL, **IN_LOOPS, **LIVES, **ON_ORMS}

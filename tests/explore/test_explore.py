@@ -26,6 +26,7 @@ from xq.aio import Aio
 
 MANY = 200  # cuts of a program: an installation on a server has more, and takes a second for each
 LOST = ["put", "put_many", "take", "take_many", "ack", "ack_many", "release", "bury", "act", "sweep, delayed"]
+IN_A_LOOP = [f"{call} in a loop" for call in ("put", "take", "ack")]
 LIVES = ["worker returns in a process, child", "worker dies in a process, parent"]
 ON_ORMS = [f"{orm}: {act}, committed" for orm in ORMS for act in ("put", "ack")]
 
@@ -61,7 +62,7 @@ def home() -> Iterator[Callable[[str], Home]]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("name", [*CALLS, *LIVES, *ON_ORMS])
+@pytest.mark.parametrize("name", [*CALLS, *IN_A_LOOP, *LIVES, *ON_ORMS])
 def test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does(home, name, engine):
     assert [*findings(home(engine), PROGRAMS[name], sample)] == []
 
