@@ -31,7 +31,6 @@ def work_off(world: World, ledger: str, is_one: bool) -> dict[str, Any]:
     order, found = [], _stored(world, DERIVED) if is_one else {}
     world.reap()
     world.q.sweep()
-    found = found or {"task": _rows(world, "task")}
     for at, leap in enumerate(LEAPS):
         world.clock.tick(leap)
         for pause in world.q.pauses() if at == PAUSES_END else ():
@@ -137,9 +136,9 @@ def _numbers(world: World, *keys: int) -> dict[int, int]:
     return {key: n for n, key in enumerate(sorted({*keys, *there}))}
 
 
-def _rows(world: World, table: str, numbers: dict[int, int] | None = None) -> list[str]:
+def _rows(world: World, table: str, numbers: dict[int, int]) -> list[str]:
     """Return the rows of a table as JSON, without volatile columns, and with numbers for keys."""
-    numbers, cursor = numbers or _numbers(world), world.db.execute_sql(f"SELECT * FROM {table}")
+    cursor = world.db.execute_sql(f"SELECT * FROM {table}")
     names = [column[0] for column in cursor.description]
     found = [dict(zip(names, row)) for row in cursor.fetchall()]
     for row in found:

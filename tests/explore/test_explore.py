@@ -16,13 +16,14 @@ import pytest
 import xq
 from tests.conftest import SERVERS
 from tests.explore import pairs
-from tests.explore.calls import CALLS, NO_LINE
+from tests.explore.calls import CALLS, NO_FEATURE, NO_LINE
 from tests.explore.cuts import findings, opened, sample
 from tests.explore.gate import Cut
 from tests.explore.homes import HOMES, Home
 from tests.explore.lives import PROGRAMS
 from tests.explore.orms import ORMS
 from xq.aio import Aio
+from xq.features import FEATURES
 
 MANY = 200  # cuts of a program: an installation on a server has more, and takes a second for each
 LOST = ["put", "put_many", "take", "take_many", "ack", "ack_many", "release", "bury", "act", "sweep, delayed"]
@@ -105,6 +106,12 @@ def test_each_method_of_a_queue_has_a_call_in_the_table_or_a_reason_why_not():
     lines = {name.partition(",")[0].split()[0] for name in CALLS}
     assert lines | {*NO_LINE} == public(xq.Queue)
     assert not lines & {*NO_LINE}
+
+
+def test_each_feature_is_on_in_a_call_or_has_a_reason_why_not():
+    assert {feature for call in PROGRAMS.values() for feature in call.features} | {*NO_FEATURE} == {*FEATURES}
+        "not with all others"
+    )
 
 
 def test_the_methods_for_asyncio_are_those_of_a_queue():

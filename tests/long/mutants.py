@@ -700,35 +700,35 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/runtime/schedules.py",
         "fired = self.executor.transaction(put, caught=True)",
         "fired = put()",
-        "explore/test_explore.py::test_a_call_that_is_cut_at_some_statements_is_as_if_it_was_made_or_not",
+        "explore/test_explore.py::test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does",
     ),
     Mutant(
         "dependants are put in one transaction, and their links in another",
         "xq/engine/dependants.py",
         "return self.executor.transaction(put_all)",
         "return put_all()",
-        "explore/test_explore.py::test_a_call_that_is_cut_at_some_statements_is_as_if_it_was_made_or_not",
+        "explore/test_explore.py::test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does",
     ),
     Mutant(
         "a limit is set in one transaction, and the heads of utubes get it in another",
         "xq/engine/limits.py",
         "self.executor.transaction(lambda: self._write(guard, given, label, by))",
         "self._write(guard, given, label, by)",
-        "explore/test_explore.py::test_a_call_that_is_cut_at_some_statements_is_as_if_it_was_made_or_not",
+        "explore/test_explore.py::test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does",
     ),
     Mutant(
         "a group's number of members is written in one transaction, and the members are put in another",
         "xq/runtime/group.py",
         "return self._parts.executor.transaction(add)",
         "return add()",
-        "explore/test_explore.py::test_a_call_that_is_cut_at_some_statements_is_as_if_it_was_made_or_not",
+        "explore/test_explore.py::test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does",
     ),
     Mutant(
         "of MariaDB the end of a group is left to the call that ends its last member",
         "xq/engine/members.py",
         "ended = [name for name, has_ended in found if has_ended]",
         "ended = list[str]()",
-        "explore/test_explore.py::test_a_call_that_is_cut_at_any_statement_is_as_if_it_was_made_or_not",
+        "explore/test_explore.py::test_a_program_that_is_cut_at_any_statement_leaves_what_one_killed_between_its_calls_does",
         tier="long",
     ),
     Mutant(
@@ -752,6 +752,15 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "xq/engine/one.py",
         "MOVE_TRIES = 20",
         "MOVE_TRIES = 1",
+        "explore/test_explore.py::test_two_calls_at_once_are_as_one_after_the_other",
+    ),
+    Mutant(
+        "who has a task is looked at before the call, not in its statement",
+        "xq/engine/one.py",
+        "        begun = self.executor.begin(reviews=True)\n        if transition.target",
+        "        begun = self.executor.begin(reviews=True)\n"
+        "        if transition.fenced:\n            self.find(asked, parts, token)\n"
+        "            transition = replace(transition, fenced=False)\n        if transition.target",
         "explore/test_explore.py::test_two_calls_at_once_are_as_one_after_the_other",
     ),
 )
