@@ -110,8 +110,6 @@ def test_each_method_of_a_queue_has_a_call_in_the_table_or_a_reason_why_not():
 
 def test_each_feature_is_on_in_a_call_or_has_a_reason_why_not():
     assert {feature for call in PROGRAMS.values() for feature in call.features} | {*NO_FEATURE} == {*FEATURES}
-        "not with all others"
-    )
 
 
 def test_the_methods_for_asyncio_are_those_of_a_queue():
