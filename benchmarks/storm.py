@@ -27,6 +27,7 @@ from tests.storm import ISOLATIONS, SERVERS, TICK, Plan, Report, Storm, ground, 
 
 RESULTS = Path(__file__).parent / "STORM.md"
 ROUNDS = Path(__file__).parent / "storm.jsonl"  # not for the repository
+EXPLORED = "## Cuts and pairs"  # of that page: what follows is written by hand
 TEXT = """\
 # Storms
 
@@ -164,7 +165,8 @@ def text(rounds: Sequence[Round]) -> str:
     )
     found = [name for name in SHARED if any(one.database == name for one in rounds)]
     parts = [part for name in found for part in section(name, [one for one in rounds if one.database == name])]
-    return "\n\n".join([TEXT.rstrip(), notes, *parts]) + "\n"
+    explored = "".join(RESULTS.read_text().partition(EXPLORED)[1:])
+    return "\n\n".join([TEXT.rstrip(), notes, *parts, explored]).rstrip() + "\n"
 
 
 def blow(of: Plan, database: str, folder: Path, progress: Progress) -> Round:
