@@ -50,6 +50,7 @@ class Call:
     then: Mapping[str, Any] | None = None  # features of the fresh process, if they differ
     recovers: Does = nothing  # the first call of the fresh process
     bare: bool = False  # whether the queue is not installed before
+    varies: bool = False  # whether one run sends more statements than another
     block: bool = False  # whether it is a block of the caller's, which xq cannot repeat after a conflict
     by: str = "S"  # of a pair's state: the process that brings it about, and owns what it takes
     later: float = 0  # of a pair's state: seconds that pass afterwards

@@ -70,7 +70,7 @@ def finding(home: Home, call: Call, cut: Cut, known: Mapping[str, Run]) -> list[
     elif found.ended.startswith("raised") and cut.kind != "lost" and call.between is None:
         allowed = ["before"]
     differ = closest(found.digest, ((name, known[name].digest) for name in allowed))
-    is_reached = len(found.sent) >= cut.k or isinstance(call, Life)
+    is_reached = len(found.sent) >= cut.k or call.varies or isinstance(call, Life)
     gave_up = cut.kind == "conflict" and not call.block and found.ended.startswith("raised")
     holds = not (differ or gave_up or found.ended.startswith(BROKEN)) and is_reached
     return [] if holds else [f"  {found.ended}", *differ]

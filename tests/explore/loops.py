@@ -59,7 +59,7 @@ def _in_a_loop(w: World, before: Does, by_sqlalchemy: bool) -> None:
 
 IN_LOOPS = {
     (name := f"{call.name} in a loop{' of SQLAlchemy' * by}"): replace(
-        call, name=name, before=partial(_in_a_loop, before=call.before, by_sqlalchemy=by)
+        call, name=name, before=partial(_in_a_loop, before=call.before, by_sqlalchemy=by), varies=True
     )
     for by in (False, True)
     for call in CALLS.values()
