@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
 from tests.django.conftest import ENGINES, DjangoDatabase, forget_connections
-from tests.explore.calls import PLAIN, Call, W, by_name
+from tests.explore.calls import Call, W, by_name
 from tests.explore.homes import World, model, paid
 from tests.sqlalchemy import in_loop
 from tests.sqlalchemy.maker import engine_of, mapped
@@ -43,14 +43,15 @@ def by_peewee(w: World, act: str) -> Iterator[Any]:
         raise
 
 
-def roles(w: World) -> dict[str, str]:
-    return dict(w.q.parts.definition.arguments["fields"])
+def defined(w: World) -> dict[str, Any]:
+    """Return the definition of the world's queue, as each `upgrade` takes it."""
+    return {**{name: w.q.parts.definition.arguments[name] for name in ("fields", "features")}, "clock": w.clock}
 
 
 def sessions(w: World, in_a_loop: bool = False) -> tuple[Any, Any]:
     """Replace the queue by SQLAlchemy's. Return a session maker, and the class of the application's rows."""
     engine: Any = in_loop.engine(w.db, DRIVERS[w.engine]) if in_a_loop else engine_of(w.db)
-    w.q = sqlalchemy.upgrade(mapped(model(w.db)), roles(w), PLAIN, engine=engine, clock=w.clock)
+    w.q = sqlalchemy.upgrade(mapped(model(w.db)), engine=engine, **defined(w))
     return (async_sessionmaker if in_a_loop else sessionmaker)(engine), mapped(paid(w.db))
 
 
@@ -70,7 +71,7 @@ def by_django(w: World, act: str) -> Iterator[Any]:
     forget_connections()
     connections.settings["default"].update(connections.configure_settings({"default": where})["default"])
     Task = DjangoDatabase(w.engine, where).model(trace=models.CharField(max_length=200, null=True))
-    w.q = django.upgrade(Task, roles(w), PLAIN, clock=w.clock)
+    w.q = django.upgrade(Task, **defined(w))
     task = given(w, act)
     with transaction.atomic(), connections["default"].cursor() as cursor:
         yield task, lambda: cursor.execute("INSERT INTO paid (name) VALUES ('row')"), {}
