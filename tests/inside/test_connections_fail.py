@@ -19,6 +19,7 @@ from tests.steps import PATIENCE, another_process, eventually, is_exact
 from xq.database import reaper
 from xq.testing import run_pending
 from xq.workers import attempt
+from xq.workers.concurrency import Slots
 
 FEATURES = {"keep": True, "buried": True, "delayed": True}
 ROLES = ("runat", "attempts")
@@ -186,6 +187,25 @@ def test_a_worker_buries_no_task_that_another_take_has(make):
     Task.put({})
     run_pending(fails)
     assert Task.xq.count("T") == 1
+
+
+def test_a_worker_whose_take_of_a_slot_was_not_answered_does_not_wait_for_itself(make, monkeypatch):
+    Task, smtp, losses = make({"keep": True}), xq.Concurrency("smtp", 1), [1]
+    executor = Task.xq.parts.named.executor
+    transaction = executor.transaction
+
+    def loses(what: Any, *given: Any, **options: Any) -> Any:
+        found = transaction(what, *given, **options)
+        while losses and isinstance(getattr(getattr(what, "func", None), "__self__", None), Slots):
+            losses.pop()
+            raise pw.OperationalError("the connection is lost")
+        return found
+
+    monkeypatch.setattr(executor, "transaction", loses)
+    monkeypatch.setattr(attempt, "AGAIN", 0.01)
+    Task.xq.put_many([{}, {}])
+    Task.xq.worker(lambda task: None, concurrency=smtp).run(until_empty=True)
+    assert (losses, Task.xq.count("D")) == ([], 2)
 
 
 # connections that the server kills

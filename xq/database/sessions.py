@@ -50,6 +50,7 @@ class Session:
         self.closed = False  # whether it takes nothing any more; then it is not live
         self._liveness: Liveness | None = None  # set while this process holds the lock
         self.registered_in: set[str] = set()  # the queues in which it is registered
+        self.slots: dict[tuple[str, int], object] = {}  # the last take of each slot, by Concurrency and number
         self.prefix, _ = tokens_of(uuid)
         self._entered = 0  # how many threads and asyncio tasks of this process have entered it
         self._lock = threading.RLock()

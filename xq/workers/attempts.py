@@ -79,7 +79,7 @@ class Attempts(Generic[T]):
         return found
 
     def _take_slots(self, slots: Slots, source: TaskSource, n: int) -> list[T]:
-        taken, tasks = slots.take(n), list[T]()
+        taken, tasks = slots.take(n, self._leave_slots), list[T]()
         try:
             tasks = self.worker.waiting.take(taken, 0, source.tube, but=source.but)
         finally:

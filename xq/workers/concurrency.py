@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.engine.executor import Executor
 from xq.engine.pauses import LONGEST_NAME
+
+if TYPE_CHECKING:
+    from xq.database.sessions import Session
 
 MOST_SLOTS = 10_000  # that one name has
 SLOT_PAUSE = 0.2  # seconds until the database is asked again for a free slot, unless this process frees one
@@ -47,6 +51,14 @@ class NoSlot(Exception):
     """A task is ready, and no slot is free."""
 
 
+@dataclass(frozen=True, eq=False)
+class TakenSlot:
+    """A slot that a session takes. The take may have failed: then another one of the session may get the slot."""
+
+    number: int
+    session: Session
+
+
 class Slots:
     """The slots that one worker takes of a Concurrency in this process."""
 
@@ -54,12 +66,15 @@ class Slots:
         self._concurrency = concurrency
         self._executor = executor
         self._added = False
-        self._taken = deque[tuple[int, str]]()  # each slot's number, and the session that took it
+        self._taken = deque[TakenSlot]()
         self._turn = threading.Lock()  # one thread of the worker waits for a free slot, and the others wait for it
         self._freed = threading.Event()  # set when this worker frees a slot in this process
 
-    def take(self, n: int) -> int:
-        """Take up to `n` slots for the current session, and return their number. Raises NoSlot if none is free."""
+    def take(self, n: int, leave: Callable[[int], None]) -> int:
+        """Take up to `n` slots for the current session, and return their number. Raises NoSlot if none is free.
+
+        If the take fails, it may have been committed all the same: `leave` frees so many of the slots.
+        """
         binding = self._executor.open()
         session = binding.sessions.to_take()
         session.register(self._executor)  # else its slots would count as those of an ended one
@@ -67,24 +82,32 @@ class Slots:
             for slot in range(1, self._concurrency.n + 1):
                 self._run(binding.dialect.shared.add_slot, slot=slot)
             self._added = True
-        found = self._executor.transaction(partial(self._take, n, session.uuid))
-        if not found:
+        taken: list[TakenSlot] = []
+        try:
+            self._executor.transaction(partial(self._take, n, session, taken))
+        except BaseException:
+            self._taken.extend(taken)
+            leave(len(taken))
+            raise
+        if not taken:
             raise NoSlot
-        self._taken.extend(found)
-        return len(found)
+        self._taken.extend(taken)
+        return len(taken)
 
-    def _take(self, n: int, uuid: str) -> list[tuple[int, str]]:
+    def _take(self, n: int, session: Session, taken: list[TakenSlot]) -> None:
         free = self._run(self._executor.dialect.shared.free_slots, most=self._concurrency.n, n=n)
-        for (slot,) in free:
-            self._run(self._executor.dialect.shared.take_slot, slot=slot, uuid=uuid)
-        return [(slot, uuid) for (slot,) in free]
+        taken[:] = [TakenSlot(slot, session) for (slot,) in free]
+        for each in taken:
+            self._run(self._executor.dialect.shared.take_slot, slot=each.number, uuid=session.uuid)
+            session.slots[self._concurrency.name, each.number] = each
 
     def leave(self) -> None:
-        """Free one of these slots, unless another session has it by now."""
+        """Free one of these slots, unless another session, or another take of this one, has it by now."""
         if self._taken:  # not within run_pending, which takes none
             taken = self._taken.popleft()
             try:
-                self._run(self._executor.dialect.shared.leave_slot, slot=taken[0], uuid=taken[1])
+                if taken.session.slots.get((self._concurrency.name, taken.number)) is taken:
+                    self._run(self._executor.dialect.shared.leave_slot, slot=taken.number, uuid=taken.session.uuid)
             except BaseException:
                 self._taken.appendleft(taken)
                 raise
