@@ -14,6 +14,7 @@ import pytest
 import xq
 from tests.factories import task, tasks
 from tests.steps import PATIENCE, STUCK, eventually, forked, is_exact, note, noted, of_kind, row, state, transitions
+from xq.workers.processes import Child
 
 
 def test_worker_processes_do_each_task_once(make_live, tmp_path):
@@ -58,6 +59,25 @@ def test_the_task_of_a_worker_process_that_is_killed_is_done_by_another(make_liv
     put = Task.put(task())
     eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")  # once its session is reaped
     assert len({*noted(begun)}) == 2
+
+
+def test_the_task_of_a_dead_worker_process_comes_back_if_its_parent_cannot_connect(make_live, monkeypatch, tmp_path):
+    Task, begun, settle = make_live({"keep": True}), tmp_path / "begun", Child._settle
+
+    def fails_once(child: Child) -> None:
+        monkeypatch.setattr(Child, "_settle", settle)
+        raise ConnectionError("the server restarts")
+
+    @Task.xq.worker(kind="process")
+    def work(found):
+        note(begun, os.getpid())
+        if len(noted(begun)) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Child, "_settle", fails_once)
+    put = Task.put(task())
+    eventually(lambda: Task.xq.run(until_empty=True) or state(Task, put) == "D")
+    assert Child._settle is settle
 
 
 @pytest.mark.parametrize("hook", ["on_failure", "on_buried"])

@@ -237,6 +237,7 @@ class Child:
         except Exception as error:
             told = "the tasks of worker process %d come back when its session has ended: %s"
             log.warning(told, self.process.pid, error)
+            self.session.release()  # else it does not end as long as this process lives
         finally:
             self.session.sessions.leaving.discard(self.session.uuid)
             self.attempts.heart.end()
