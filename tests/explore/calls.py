@@ -49,6 +49,7 @@ class Call:
     between: tuple[Does, ...] | None = None  # None: it is one transaction
     then: Mapping[str, Any] | None = None  # features of the fresh process, if they differ
     recovers: Does = nothing  # the first call of the fresh process
+    opens: Does = nothing  # the first of each process: it may replace the queue
     bare: bool = False  # whether the queue is not installed before
     varies: bool = False  # whether one run sends more statements than another
     block: bool = False  # whether it is a block of the caller's, which xq cannot repeat after a conflict
@@ -63,7 +64,7 @@ class Call:
     @property
     def base(self) -> str:
         """Return the key of the database before the call: equal for calls that share one, which change rows alone."""
-        return repr((self.features, self.bare, self.recovers is nothing))
+        return repr((self.features, self.bare, self.recovers is nothing, self.opens is nothing))
 
 
 def by_name(*lines: Any) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from tests.explore import pairs
 from tests.explore.calls import Call
 from tests.explore.gate import Cut, cuts
 from tests.explore.homes import HOMES, Home, Run, nothing
-from tests.explore.jobs import BROKEN
+from tests.explore.jobs import BROKEN, PROGRAMS
 from tests.explore.judge import closest
-from tests.explore.lives import PROGRAMS, Life
+from tests.explore.lives import Life
 from tests.explore.zygote import Zygote
 
 SAMPLE = 4  # cuts of a call where there is no time for all

@@ -20,7 +20,7 @@ from tests.conftest import SERVERS
 from tests.explore.zygote import STUCK, Zygote
 from tests.servers import shared
 from tests.steps import note
-from xq.adapters.peewee.connections import database_of
+from xq.database.database import Database
 from xq.testing import Clock
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, address: Address, features: Mapping[str, Any], ledger: str = os.devnull) -> None:
         self.db, self.clock = connect(address), Clock(START)
-        self.engine = address["engine"]
+        self.engine, self.table = address["engine"], "task"
         self.q = self.queue(features)
         self.t: list[Any] = []
         self._numbers = itertools.count()
@@ -89,7 +89,7 @@ class World:
     def reap(self) -> None:
         """Reap like the maintenance thread, which does not run under a test's clock."""
         self.q.stats()
-        reaper = database_of(self.db).reaper
+        reaper = Database.of(self.q.parts.store).reaper
         reaper.reap()
         while reaper.more:
             reaper.reap()
@@ -204,7 +204,8 @@ class OnServer(Home):
         self.server.create(name)
         super().make(name, call)
         db = connect(self.address(name))
-        tables = ["task", *({*db.get_tables()} - {"task"})]  # first: its triggers write to the others
+        # First a queue's table: its triggers write to the others.
+        tables = sorted(db.get_tables(), key=lambda table: not table.endswith("task"))
         self._kept[name] = db, {table: db.execute_sql(f"SELECT * FROM {table}").fetchall() for table in tables}
 
     def copy(self, name: str, call: Call) -> Address:

@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from django.db import connections
+
 import xq
 import xq.operators.doctor
 import xq.operators.operations
+from tests.explore.calls import CALLS, WITH_ALL
 from tests.explore.gate import GATE, Cut, install
 from tests.explore.homes import START, Address, World, model, paid
 from tests.explore.judge import told, work_off
-from tests.explore.lives import PROGRAMS, Life
+from tests.explore.lives import LIVES, Life
+from tests.explore.loops import IN_LOOPS
+from tests.explore.orms import ON_ORMS
 from tests.explore.pairs import STATES, play
+from tests.explore.tasks import ON_TASKS
 from tests.explore.zygote import serve
 
 BROKEN = "the next call raises"
+PROGRAMS = {**CALLS, **WITH_ALL, **IN_LOOPS, **LIVES, **ON_ORMS, **ON_TASKS}
 LINES = {**PROGRAMS, **STATES}
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 
 
+def opened(address: Address, call: Any, ledger: str = os.devnull, then: Any = None) -> World:
+    world = World(address, then or call.features, ledger)
+    call.opens(world)
+    return world
+
+
 def make(address: Address, name: str) -> None:
     """Make the tables, and install the queue if it is there before the call."""
-    world = World(address, LINES[name].features)
+    world = opened(address, LINES[name])
     world.db.create_tables([model(world.db), paid(world.db)])
     if not LINES[name].bare:
         world.q.install()
     world.db.close()
+    connections.close_all()
 
 
 def run(address: Address, name: str, ledger: str, cut: list[Any] | None = None, state: int = -1) -> list[Any]:
@@ -36,7 +51,8 @@ def run(address: Address, name: str, ledger: str, cut: list[Any] | None = None, 
 
     Return how it ended, and what it returned.
     """
-    world, call, ended, result = World(address, LINES[name].features, ledger), LINES[name], "returned", None
+    call, ended, result = LINES[name], "returned", None
+    world = opened(address, call, ledger)
     call.before(world)
     GATE.arm(Cut(*cut) if cut else None, Path(ledger).with_name("sent"))
     try:
@@ -56,7 +72,7 @@ def run(address: Address, name: str, ledger: str, cut: list[Any] | None = None, 
 def recover(address: Address, name: str, ledger: str) -> dict[str, Any]:
     """Recover in a fresh process, take and ack all tasks, and return the digest."""
     call = LINES[name]
-    world = World(address, call.then or call.features, ledger)
+    world = opened(address, call, ledger, call.then)
     world.clock.now = START + LATER
     call.recovers(world)
     # On MariaDB what an end sets off may follow in a transaction of its own.

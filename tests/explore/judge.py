@@ -15,11 +15,12 @@ from tests.explore.homes import World
 # Columns that differ between runs: tokens, sessions, processes, times of the machine's own clock.
 VOLATILE = {"owner", "session", "uuid", "host", "pid", "program", "version"}
 VOLATILE |= {"since", "since_us", "ends", "at_us", "opened", "done", "paused_us", "full_us", "served"}
-TOKEN = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(/[0-9a-f.]+( \[\d+\])?)?")
+TOKEN = re.compile(r"[0-9a-f]{8}-?[0-9a-f-]{24,27}(/[0-9a-f.]+( \[\d+\])?)?")
 KEYS = {"id", "k0", "p0"}  # columns with a task's key: a rolled-back transaction uses keys up
+DATE = re.compile(r"20\d\d-\d\d-\d\d[ T][\d:.]+(\+00:00)?")
 MACHINE = 1_750_000_000  # seconds: a later time is of the machine's clock, by which databases put what ends set off
 # Tables that the digest reads through counts, chains, the number of sessions, and doctor().
-APART = {"xq_session", "xq_alive", "xq_object", "xq_queue", "xq_generation", "task_xq_count", "task_xq_history"}
+APART = {"xq_session", "xq_alive", "xq_object", "xq_queue", "xq_generation"}
 DERIVED = ("heads", "dirty")  # tables that follow the tasks, at once or in a transaction of their own
 LEAPS = (0, 10, 100, 1000)  # seconds, past delays and ttr
 PAUSES_END, BURIED_ARE_DUG = 2, 3  # before which of these
@@ -43,7 +44,7 @@ def work_off(world: World, ledger: str, is_one: bool) -> dict[str, Any]:
     with open(ledger) as lines:
         notes = [(what, name) for what, *names in map(json.loads, lines) for name in names]
     left["hooks"] = sorted({note for note in notes if note[0].startswith("on_")})
-    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(left, notes)]
+    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(left, notes, world.table)]
     return left
 
 
@@ -92,7 +93,7 @@ def _take_all(world: World, leap: int) -> Iterator[list[Any]]:
     yield [leap, "it does not end"]
 
 
-def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]], table: str) -> Iterator[str]:
     """Yield contradictions between the ledger and the rows: undone takes, and acks without a take."""
     told = defaultdict[str, Counter[str]](Counter)
     for what, name in notes:
@@ -101,8 +102,8 @@ def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]]) -> Iterator
         return
     had, ended, takes, here = told["had"], told["returned"] + told["raised"], Counter[str](), Counter[str]()
     here.update(each[1] for each in left["takes"])
-    for row in map(json.loads, left["tables"]["task"]):
-        name, chain = row["name"], left["chains"].get(row["id"], [])
+    for row in map(json.loads, left["tables"][table]):
+        name, chain = row.get("name") or json.loads(row["args"])[0], left["chains"].get(row["id"], [])
         takes[name] += sum(move.split()[2] == "T" for move in chain)
         acks, burials = (sum(f" {event} " in move for move in chain) for event in ("ack", "bury"))
         if acks and not had[name]:
@@ -119,8 +120,9 @@ def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]]) -> Iterator
 def _stored(world: World, but: Sequence[str] = ()) -> dict[str, Any]:
     """Read the queue's tables, but those in whose names one of these words is."""
     stats, chains = world.q.stats(), _chains(world)
+    apart = APART | {f"{world.table}_xq_{end}" for end in ("count", "history")}
     numbers = _numbers(world, *chains)
-    tables = [table for table in sorted({*world.db.get_tables()} - APART) if not any(word in table for word in but)]
+    tables = [table for table in sorted({*world.db.get_tables()} - apart) if not any(word in table for word in but)]
     return {
         "tables": {table: _rows(world, table, numbers) for table in tables},
         "chains": {numbers[key]: chain for key, chain in chains.items()},
@@ -130,29 +132,34 @@ def _stored(world: World, but: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _numbers(world: World, *keys: int) -> dict[int, int]:
+def _key(key: Any) -> str:
+    """Return a key as a text in the order of the keys: a UUID is written in two ways."""
+    return str(key).replace("-", "").zfill(32)
+
+
+def _numbers(world: World, *keys: str) -> dict[str, int]:
     """Return the tasks' numbers by key, in the order in which they were put."""
-    there = (key for (key,) in world.db.execute_sql("SELECT id FROM task").fetchall())
+    there = (_key(key) for (key,) in world.db.execute_sql(f"SELECT id FROM {world.table}").fetchall())
     return {key: n for n, key in enumerate(sorted({*keys, *there}))}
 
 
-def _rows(world: World, table: str, numbers: dict[int, int]) -> list[str]:
+def _rows(world: World, table: str, numbers: dict[str, int]) -> list[str]:
     """Return the rows of a table as JSON, without volatile columns, and with numbers for keys."""
     cursor = world.db.execute_sql(f"SELECT * FROM {table}")
     names = [column[0] for column in cursor.description]
     found = [dict(zip(names, row)) for row in cursor.fetchall()]
     for row in found:
-        row |= {name: numbers.get(row[name]) for name in KEYS & row.keys()}
+        row |= {name: numbers.get(_key(row[name])) for name in KEYS & row.keys()}
         row |= {name: "now" for name, value in row.items() if isinstance(value, float) and value > MACHINE}
     rows = [{name: row[name] for name in names if name not in VOLATILE} for row in found]
-    return sorted(TOKEN.sub("token", json.dumps(row, default=str)) for row in rows)
+    return sorted(DATE.sub("then", TOKEN.sub("token", json.dumps(row, default=str))) for row in rows)
 
 
-def _chains(world: World) -> dict[int, list[str]]:
+def _chains(world: World) -> dict[str, list[str]]:
     """Return each task's transitions, by key."""
-    chains: dict[int, list[str]] = defaultdict(list)
+    chains: dict[str, list[str]] = defaultdict(list)
     if world.q.machine.settings.history is not None:
         for each in world.q.history():
             by = f" by {each.actor}: {each.reason}" if each.actor else ""
-            chains[int(each.key)].append(f"{each.source} {each.event} {each.target}{by}")
+            chains[_key(each.key)].append(f"{each.source} {each.event} {each.target}{by}")
     return chains

@@ -19,11 +19,10 @@ from typing import Any
 
 import xq
 import xq.workers.program
-from tests.explore.calls import CALLS, WITH_ALL, Call, by_name
+from tests.explore.calls import Call, by_name
 from tests.explore.gate import GATE
 from tests.explore.homes import World
-from tests.explore.loops import IN_LOOPS
-from tests.explore.orms import ON_ORMS, sessions
+from tests.explore.orms import sessions
 from tests.explore.zygote import STUCK
 from xq.workers import attempt, child, threads
 from xq.workers.attempts import Attempts
@@ -47,14 +46,19 @@ POINTS: tuple[tuple[type, str], ...] = (
 
 
 class Points:
-    """Counts the points of a process, and kills it at the `last`. Take number `gives` is released at once."""
+    """Counts the points of a process, and kills it at the `last`.
+
+    Task `nth` (None: all) of take number `gives` is released at once. When worker process number `fails` has died, its
+    parent cannot connect.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.arm()
 
-    def arm(self, last: int = 0, gives: int = 0) -> None:
-        self.n, self.takes, self.last, self.gives = 0, 0, last, gives
+    def arm(self, last: int = 0, gives: int = 0, nth: int | None = None, fails: int = 0, joins: bool = False) -> None:
+        self.n, self.takes, self.last, self.gives, self.nth, self.fails = 0, 0, last, gives, nth, fails
+        self.joins = joins or not last  # whether an ack and the next take are one transaction
 
     def passed(self) -> None:
         with self.lock:
@@ -68,6 +72,9 @@ class Points:
         @wraps(own)
         def call(*args: Any, **options: Any) -> Any:
             self.passed()
+            self.fails -= name == "_settle"
+            if name == "_settle" and not self.fails:
+                raise OSError("no connection")
             return own(*args, **options)
 
         setattr(kind, name, call)
@@ -110,15 +117,18 @@ class Worker:
     cut: str  # the process that is cut: with kind="process" the first "child", or the "parent"
     options: dict[str, Any]  # session=True: the function saves a row in SQLAlchemy's session
 
-    def __call__(self, w: World, last: int = 0, gives: int = 0, raises: str = "") -> None:
+    def __call__(self, w: World, raises: str = "", **at: Any) -> None:
         multiprocessing.set_start_method("fork", force=True)  # the gate is in the drivers of this process
         points, attempt.AGAIN = Points(), 0.01
         setattr(threads, "time", STILL)  # noqa: B010
         if self.cut:
-            self._in_processes(w, points, last, gives)
+            self._in_processes(w, points, at)
         if self.cut != "child":
-            points.arm(last, gives)
+            points.arm(**at)
         self._watch(points)
+        self._run(w, points, raises)
+
+    def _run(self, w: World, points: Points, raises: str) -> None:
         options, Paid = {"backoff": [5], **self.options}, None
         if "session" in options:
             options["session"], Paid = sessions(w, options.get("kind") == "asyncio")
@@ -137,14 +147,13 @@ class Worker:
                 return []
             points.passed()
             jobs, points.takes = begin(attempts, tasks), points.takes + 1
-            if points.takes != points.gives:
-                return jobs
-            for job in jobs:
+            given = [job for nth, job in enumerate(jobs) if points.takes == points.gives and points.nth in (None, nth)]
+            for job in given:
                 attempts.give_back(job)
-            return []
+            return [job for job in jobs if job not in given]
 
         setattr(Attempts, "begin", begins)  # noqa: B010
-        if points.last:  # an ack and the next take need not be one transaction: the process may end between them
+        if not points.joins:  # the process may end between them
             setattr(Attempts, "_joins", lambda *_: False)  # noqa: B010
         for kind, name in POINTS:
             points.before(kind, name)
@@ -155,10 +164,10 @@ class Worker:
             if end in CALL:  # if it raises, the call may have been made
                 w.note("returned", task.name)
             if raises == "before" or isinstance(ENDS[end], BaseException):
-                raise ENDS["raises"] if raises else ENDS[end]
+                raise (ENDS["raises"] if raises else ENDS[end]).with_traceback(None)  # not that of the task before
             ENDS[end](w, task)
             if raises == "after":
-                raise ENDS["raises"]
+                raise ENDS["raises"].with_traceback(None)
 
         def function(found: Any, session: Any = None) -> None:
             points.passed()
@@ -183,7 +192,7 @@ class Worker:
         return coroutine if self.options.get("kind") == "asyncio" else function
 
     @staticmethod
-    def _hook(w: World, points: Points, event: str, inside: str, task: Any, error: BaseException) -> None:
+    def _hook(w: World, points: Points, event: str, inside: str, task: Any, *_: Any) -> None:
         if inside == "hook":
             raise ENDS["raises"]
         if inside:
@@ -193,7 +202,7 @@ class Worker:
             w.note(event, task.name)
             points.passed()
 
-    def _in_processes(self, w: World, points: Points, last: int, gives: int) -> None:
+    def _in_processes(self, w: World, points: Points, at: dict[str, Any]) -> None:
         """Cut the first child only, or the parent only."""
         first, cut, path = multiprocessing.get_context("fork").Lock(), GATE.cut, GATE.path
         w.db.close()
@@ -203,7 +212,7 @@ class Worker:
             points.arm()
             if self.cut == "child" and first.acquire(block=False):
                 GATE.arm(cut, path)
-                points.arm(last, gives)
+                points.arm(**at)
 
         child.WHEN_FORKED.append(begun)
         if self.cut == "child":
@@ -214,13 +223,23 @@ class Life(Call):
     """A call that continues after most cuts. It must then leave the digest of one of its references."""
 
 
-def life(name: str, *ends: str, hooks: tuple[str, ...] = (), cut: str = "", points: int = 1, **options: Any) -> Life:
+def life(
+    name: str,
+    *ends: str,
+    hooks: tuple[str, ...] = (),
+    cut: str = "",
+    points: int = 1,
+    of: type[Worker] = Worker,
+    **options: Any,
+) -> Life:
     """Return a life: its name, and the end of the function for each task. `points`: how many more it passes."""
     n = len(ends)
-    worker = Worker(ends, hooks, cut, options)
+    worker = of(ends, hooks, cut, options)
     passed = {"": 5 * n + len(hooks) + points, "child": 5 * n, "parent": 4 + 3 * n + len(hooks)}[cut]
     killed = [partial(worker, last=at) for at in range(1, passed + 1)]
-    given = [partial(worker, gives=at) for at in range(1, n + 1)]
+    each = (None, *range(options.get("prefetch", 0)))
+    given = [partial(worker, gives=at, nth=nth) for at in range(1, n + 1) for nth in each]
+    given += [partial(worker, fails=at) for at in range(1, n + 1)] * (cut == "parent")
     whens = [*("before", "after")] * ("session" in options or not CALL.isdisjoint(ends)) + ["hook"] * bool(hooks)
     raised = [partial(worker, raises=when) for when in whens]
     return Life(f"worker {name}", lambda w: w.put(n), worker, between=(*killed, *given, *raised))
@@ -262,4 +281,3 @@ _processes = [
     for name, ends, options in IN_PROCESSES
 ]
 LIVES = by_name(*_threads, *_processes)
-PROGRAMS = {**CALLS, **WITH_ALL, **IN_LOOPS, **LIVES, **ON_ORMS}

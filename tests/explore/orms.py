@@ -63,14 +63,19 @@ def by_sqlalchemy(w: World, act: str) -> Iterator[Any]:
         yield task, lambda: session.add(Paid(name="row")), {"on": session}
 
 
-@contextmanager
-def by_django(w: World, act: str) -> Iterator[Any]:
+def on_django(w: World) -> DjangoDatabase:
+    """Let Django's alias "default" be the world's database."""
     where: dict[str, Any] = {name.upper(): str(w.db.connect_params.get(name, "")) for name in ("host", "port", "user")}
     where |= {"ENGINE": f"django.db.backends.{ENGINES[w.engine]}", "NAME": w.db.database}
     where["OPTIONS"] = {"ssl_disabled": True} if w.engine == "mariadb" else {}
     forget_connections()
     connections.settings["default"].update(connections.configure_settings({"default": where})["default"])
-    Task = DjangoDatabase(w.engine, where).model(trace=models.CharField(max_length=200, null=True))
+    return DjangoDatabase(w.engine, where)
+
+
+@contextmanager
+def by_django(w: World, act: str) -> Iterator[Any]:
+    Task = on_django(w).model(trace=models.CharField(max_length=200, null=True))
     w.q = django.upgrade(Task, **defined(w))
     task = given(w, act)
     with transaction.atomic(), connections["default"].cursor() as cursor:

@@ -20,7 +20,7 @@ from tests.explore.calls import CALLS, NO_FEATURE, NO_LINE
 from tests.explore.cuts import findings, opened, sample
 from tests.explore.gate import Cut
 from tests.explore.homes import HOMES, Home
-from tests.explore.lives import PROGRAMS
+from tests.explore.jobs import PROGRAMS
 from tests.explore.orms import ORMS
 from xq.aio import Aio
 from xq.features import FEATURES
@@ -29,6 +29,7 @@ MANY = 200  # cuts of a program: an installation on a server has more, and takes
 LOST = ["put", "put_many", "take", "take_many", "ack", "ack_many", "release", "bury", "act", "sweep, delayed"]
 IN_A_LOOP = [f"{call} in a loop" for call in ("put", "take", "ack")]
 LIVES = ["worker returns in a process, child", "worker dies in a process, parent"]
+ON_TASKS = ["django.tasks enqueue", "django.tasks returns in thread"]
 ON_ORMS = [f"{orm}: {act}, committed" for orm in ORMS for act in ("put", "ack")]
 
 # Calls that move a task of any state or owner, each beside a take, the end of a task, and a timer; and others.
@@ -63,7 +64,7 @@ def home() -> Iterator[Callable[[str], Home]]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("name", [*CALLS, *IN_A_LOOP, *LIVES, *ON_ORMS])
+@pytest.mark.parametrize("name", [*CALLS, *IN_A_LOOP, *LIVES, *ON_ORMS, *ON_TASKS])
 def test_a_program_that_is_cut_at_some_statements_leaves_what_one_killed_between_its_calls_does(home, name, engine):
     assert [*findings(home(engine), PROGRAMS[name], sample)] == []
 
