@@ -37,7 +37,8 @@ ANY = ["kill", "cancel", "cancel,to-B", "act-kill", "act-cancel", "snatch", "swi
 BESIDE = ["take ready", "release taken-by-B", "sweep late-of-another"]
 OTHERS = """take group-kill member|group-kill ack last-member|ack put,after parent-taken|ack take utube-taken
 take take fair|take set_limit fair|put,unique put,unique unique-done|put take limit|take pause ready
-sweep ack late-of-B|snatch take taken-by-another|take kill ready|release cancel taken|take ack only-late-of-B"""
+sweep ack late-of-B|snatch take taken-by-another|take kill ready|release cancel taken|take ack only-late-of-B
+take reaps orphaned|reaps reaps orphaned"""
 WHERE = [
     ("postgres", "read-committed commit"),
     ("mariadb", "repeatable-read commit"),
