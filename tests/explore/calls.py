@@ -110,6 +110,7 @@ W: Any = SimpleNamespace(
     chain=lambda w: w.do("put_many", w.rows(3), chain=True),  # a task, one after it, and one after that
     scheduled=lambda w, seconds=50: w.do("every", seconds, w.row(), name="s"),
     miscounted=lambda w: w.put(2).db.execute_sql("UPDATE task_xq_count SET n = n + 5 WHERE target = 'R'"),
+    orphaned=orphaned,
     take=lambda w: w.take(),
     ack=lambda w: w.q.ack(w.t[0]),
     kill_first=lambda w: w.q.kill(w.q.by_state("R")[0]),

@@ -75,6 +75,9 @@ class World:
         self.t: list[Any] = []
         self._numbers = itertools.count()
         self.ledger = Path(ledger)
+        self.named: Callable[[Mapping[str, Any]], str] = lambda row: row["name"]
+        self.tubes: Any = None
+        self.tube: Any = None
 
     def queue(self, features: Mapping[str, Any]) -> Any:
         """Return another handle to the queue, with these features."""

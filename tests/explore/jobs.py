@@ -22,10 +22,11 @@ from tests.explore.loops import IN_LOOPS
 from tests.explore.orms import ON_ORMS
 from tests.explore.pairs import STATES, play
 from tests.explore.tasks import ON_TASKS
+from tests.explore.tubes import ON_TUBES
 from tests.explore.zygote import serve
 
 BROKEN = "the next call raises"
-PROGRAMS = {**CALLS, **WITH_ALL, **IN_LOOPS, **LIVES, **ON_ORMS, **ON_TASKS}
+PROGRAMS = {**CALLS, **WITH_ALL, **IN_LOOPS, **LIVES, **ON_ORMS, **ON_TASKS, **ON_TUBES}
 LINES = {**PROGRAMS, **STATES}
 LATER = 30.0  # seconds from the beginning of each program to its recovery
 

@@ -40,11 +40,12 @@ def work_off(world: World, ledger: str, is_one: bool) -> dict[str, Any]:
         if at == BURIED_ARE_DUG and "B" in world.q.machine.states:
             world.q.plow()
         order += _take_all(world, leap)
+    world.reap()  # sessions that were kept for a while (session_ttr)
     left = {"found": found, "takes": order, **_stored(world), "sessions": len(world.q.sessions())}
     with open(ledger) as lines:
         notes = [(what, name) for what, *names in map(json.loads, lines) for name in names]
     left["hooks"] = sorted({note for note in notes if note[0].startswith("on_")})
-    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(left, notes, world.table)]
+    left["wrong"] = [*(found.what for found in world.q.doctor()), *_unheard(world, left, notes)]
     return left
 
 
@@ -86,14 +87,14 @@ def _take_all(world: World, leap: int) -> Iterator[list[Any]]:
         taken = [task for task in (world.q.take(), world.q.take()) if task]  # two at once, so that a limit shows
         for task in taken:
             world.note("had", task.name)
-            yield [leap, task.name, task.attempts]
+            yield [leap, task.name, getattr(task, "attempts", None)]
             world.q.ack(task)
         if not (taken or moved):
             return
     yield [leap, "it does not end"]
 
 
-def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]], table: str) -> Iterator[str]:
+def _unheard(world: World, left: dict[str, Any], notes: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield contradictions between the ledger and the rows: undone takes, and acks without a take."""
     told = defaultdict[str, Counter[str]](Counter)
     for what, name in notes:
@@ -102,8 +103,8 @@ def _unheard(left: dict[str, Any], notes: Sequence[tuple[str, str]], table: str)
         return
     had, ended, takes, here = told["had"], told["returned"] + told["raised"], Counter[str](), Counter[str]()
     here.update(each[1] for each in left["takes"])
-    for row in map(json.loads, left["tables"][table]):
-        name, chain = row.get("name") or json.loads(row["args"])[0], left["chains"].get(row["id"], [])
+    for row in map(json.loads, left["tables"][world.table]):
+        name, chain = world.named(row), left["chains"].get(row["id"], [])
         takes[name] += sum(move.split()[2] == "T" for move in chain)
         acks, burials = (sum(f" {event} " in move for move in chain) for event in ("ack", "bury"))
         if acks and not had[name]:

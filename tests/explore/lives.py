@@ -235,7 +235,7 @@ def life(
     """Return a life: its name, and the end of the function for each task. `points`: how many more it passes."""
     n = len(ends)
     worker = of(ends, hooks, cut, options)
-    passed = {"": 5 * n + len(hooks) + points, "child": 5 * n, "parent": 4 + 3 * n + len(hooks)}[cut]
+    passed = {"": 5 * n + len(hooks) + points, "child": 5 * n + points - 1, "parent": 4 + 3 * n + len(hooks)}[cut]
     killed = [partial(worker, last=at) for at in range(1, passed + 1)]
     each = (None, *range(options.get("prefetch", 0)))
     given = [partial(worker, gives=at, nth=nth) for at in range(1, n + 1) for nth in each]

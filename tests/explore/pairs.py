@@ -15,7 +15,7 @@ from itertools import count, product
 from typing import Any, NamedTuple
 
 import xq
-from tests.explore.calls import CALLS, FAIR, LIMIT, LINKED, RATE, TIMED, UNIQUE, UTUBE, Call, W, by_name, group, orphaned
+from tests.explore.calls import CALLS, FAIR, LIMIT, LINKED, RATE, TIMED, UNIQUE, UTUBE, Call, W, by_name, group
 from tests.explore.homes import Address, Home, World, nothing
 from tests.explore.judge import closest, told
 from tests.steps import STUCK, Other, is_conflict, isolate, writing
@@ -61,7 +61,7 @@ STATES: Mapping[str, Call] = by_name(
     Call("late-of-B", lambda w: w.put(3).take(ttr=5), by="B", later=10),
     Call("late-of-another", lambda w: w.put(3).take(ttr=5), later=10),
     Call("only-late-of-B", lambda w: w.put().take(ttr=5), by="B", later=10),  # so that A takes that task
-    Call("orphaned", orphaned),
+    Call("orphaned", W.orphaned),
     Call("dying", lambda w: w.put(ttl=5).put(2), features=TIMED, later=10),
     Call("buried", W.buried),
     Call("done", lambda w: w.put(3).take().do("ack", w.t[0])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,7 @@ def on_tasks(w: World, **options: Any) -> None:
     if w.table not in w.db.get_tables():
         database.create(Task)
     del Task.xq
-    Task.name = property(lambda row: row.args[0])
+    Task.name, w.named = property(lambda row: row.args[0]), lambda row: json.loads(row["args"])[0]
     known = definition()
     w.q = upgrade(Task, **{**known, "features": {**known["features"], "history": True}}, clock=w.clock)
     set_up(w.q.worker(perform, backoff=backoff))
@@ -82,7 +83,7 @@ def life_of_task(end: str, kind: str, cut: str = "", **options: Any) -> Any:
     function = coroutine if kind == "asyncio" else job
     lived: Any = life(name, end, "returns", cut=cut, of=OnTasks, points=POINTS, kind=kind)
     # A signal may be missing though the next task is taken.
-    joined = [partial(lived.call, last=at, joins=True) for at in range(1, POINTS)] * (cut != "parent")
+    joined = [partial(lived.call, last=at, joins=True) for at in range(1, 10 + POINTS)] * (cut != "parent")
     between, before = (*(lived.between or ()), *joined), partial(enqueued, n=2, function=function)
     return replace(lived, name=name, before=before, between=between, opens=partial(on_tasks, **options))
 

@@ -29,7 +29,7 @@ MANY = 200  # cuts of a program: an installation on a server has more, and takes
 LOST = ["put", "put_many", "take", "take_many", "ack", "ack_many", "release", "bury", "act", "sweep, delayed"]
 IN_A_LOOP = [f"{call} in a loop" for call in ("put", "take", "ack")]
 LIVES = ["worker returns in a process, child", "worker dies in a process, parent"]
-ON_TASKS = ["django.tasks enqueue", "django.tasks returns in thread"]
+ON_TASKS = ["django.tasks enqueue", "django.tasks returns in thread", "tube take"]
 ON_ORMS = [f"{orm}: {act}, committed" for orm in ORMS for act in ("put", "ack")]
 
 # Calls that move a task of any state or owner, each beside a take, the end of a task, and a timer; and others.

@@ -98,6 +98,17 @@ def test_a_call_whose_connection_is_cut_did_all_or_nothing_and_the_next_one_work
     assert is_exact(place.there)
 
 
+def test_a_call_replaces_a_connection_that_was_closed_before_any_call_had_it(place):
+    place.db.close()
+    place.db.connect()
+    place.db.connection().close()  # the driver's own: Peewee takes it for open
+
+    assert not place.Task.xq.parts.store.in_transaction()
+    place.Task.put({})
+
+    assert place.states() == {"R": 1}
+
+
 def test_what_was_taken_by_a_call_whose_answer_was_lost_comes_back(place):
     place.Task.put({})
     place.Task.take().release()  # so this process looks after the queue

@@ -59,9 +59,11 @@ class Psycopg(BaseDriver):
         info: Any = getattr(connection, "info", None)
         if not hasattr(connection, "pgconn"):
             raise of_another("PostgreSQL", "psycopg 3", connection, advice)
+        if connection.closed:  # it is lost: psycopg would raise, and the caller replaces it
+            return
         if other := info.parameter_status("crdb_version"):
             raise ConfigurationError(f"xq speaks PostgreSQL, this is {other}")
-        if 0 < info.server_version < OLDEST:  # 0 if the connection is already lost
+        if 0 < info.server_version < OLDEST:  # 0 if it is lost just now
             raise ConfigurationError(f"xq needs PostgreSQL {OLDEST // 10_000} or later, this is {info.server_version}")
 
     def in_transaction(self, connection: Any) -> bool:
