@@ -25,7 +25,7 @@ import uvicorn
 import xq
 import xq.serve
 from tests.browser import Browser, started
-from xq.adapters.plain.models import queues_of
+from xq.adapters.peewee.plain import queues_of
 
 IMAGES = Path(__file__).with_name("images")
 SECONDS = 180  # of work, which the history then has as an hour, as the charts do

@@ -12,11 +12,11 @@ import peewee as pw
 from layout import laid_out
 
 import xq
-from xq.adapters.databases.mariadb import mariadb_objects
-from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
-from xq.adapters.databases.postgres import postgres_objects
-from xq.adapters.databases.postgres.postgres_dialect import Postgres
 from xq.core.acting import PART
+from xq.sql.mariadb import mariadb_objects
+from xq.sql.mariadb.mariadb_dialect import Mariadb
+from xq.sql.postgres import postgres_objects
+from xq.sql.postgres.postgres_dialect import Postgres
 
 FEATURES: Mapping[str, Any] = {"delayed": True, "buried": True, "keep": True, "ttr": 60}
 

@@ -17,10 +17,10 @@ from typing import Any
 import peewee as pw
 
 import xq
-from xq.adapters.databases.mariadb.mariadb_dialect import Mariadb
-from xq.adapters.databases.named import filled
 from xq.core.compile import EVERYWHERE, Selector, Statement, change
 from xq.core.machine import ABSENT, TAKEN, Transition
+from xq.sql.mariadb.mariadb_dialect import Mariadb
+from xq.sql.named import filled
 from xq.testing import Clock
 
 FOLDER = Path(__file__).resolve().parent

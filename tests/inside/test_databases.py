@@ -17,10 +17,10 @@ import xq
 from tests.conftest import DATABASES, Maker
 from tests.factories import task
 from tests.steps import PATIENCE, forked
-from xq.adapters.databases.dialects import SHARED
-from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import ConfigurationError, NotInstalled
+from xq.drivers import DRIVERS
+from xq.sql.dialects import SHARED
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import Threads

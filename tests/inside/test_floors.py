@@ -14,11 +14,11 @@ from tests.conftest import Maker, database_on
 from tests.factories import task, tasks
 from tests.servers import Postgres
 from tests.steps import PATIENCE, elsewhere, eventually, forked
-from xq.adapters.databases import floors as texts
-from xq.adapters.databases.named import filled
-from xq.adapters.databases.queries import SOON
 from xq.core import time
 from xq.engine import floors as of_floors
+from xq.sql import floors as texts
+from xq.sql.named import filled
+from xq.sql.queries import SOON
 
 Run = Callable[..., Any]
 

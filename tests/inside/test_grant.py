@@ -21,7 +21,7 @@ from tests.servers import Postgres
 from tests.steps import PATIENCE, a_second_passes
 from tests.support.life import end_threads
 from xq.adapters.peewee.connections import database_of
-from xq.adapters.plain.models import queue_of
+from xq.adapters.peewee.plain import queue_of
 from xq.database.database import Database
 from xq.engine import stats
 from xq.tubes import Tubes

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import peewee as pw
 
-from xq.adapters.databases.installer import installation
-from xq.adapters.drivers import connect
 from xq.core.connections import Address
+from xq.drivers import connect
+from xq.sql.installer import installation
 from xq.upgrading.build import arguments_of, build, written
 
 

@@ -29,10 +29,10 @@ from tests.steps import (
     waiter,
 )
 from tests.support.wait import take
-from xq.adapters.databases import server_notifier
-from xq.adapters.databases.mariadb.mariadb_language import MariadbLanguage
 from xq.core.kinds import ErrorKind
 from xq.database import duties
+from xq.sql import server_notifier
+from xq.sql.mariadb.mariadb_language import MariadbLanguage
 
 
 @pytest.fixture(params=["mariadb"])

@@ -13,7 +13,7 @@ import xq
 from tests import servers
 from tests.conftest import Maker, database_on, live
 from tests.steps import PATIENCE, another_process, eventually, in_threads, is_exact, processes, waiter
-from xq.adapters.databases import session_connection
+from xq.sql import session_connection
 
 FEATURES = {"keep": True, "delayed": True, "history": True}
 LEASE = 7.0  # seconds, for the tests: longer than a busy machine keeps a process from renewing it

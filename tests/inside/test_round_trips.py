@@ -27,9 +27,9 @@ from tests.support.trips import (
     timed,
     upkeep,
 )
-from xq.adapters.databases import dirty_groups
-from xq.adapters.databases.mariadb.mariadb_groups import MariadbGroups
 from xq.engine import steps, take, timers
+from xq.sql import dirty_groups
+from xq.sql.mariadb.mariadb_groups import MariadbGroups
 
 EXPECTED = {
     "sqlite": """

@@ -37,10 +37,10 @@ from tests.steps import (
 )
 from tests.support.life import FEATURES, takes, watch
 from tests.support.wait import SOON
-from xq.adapters.databases import file_liveness, file_notifier
-from xq.adapters.databases.sqlite import sqlite_objects
 from xq.adapters.peewee.connections import database_of
 from xq.database import duties
+from xq.sql import file_liveness, file_notifier
+from xq.sql.sqlite import sqlite_objects
 from xq.workers.attempt import STAYS, RetriedCalls
 
 IN_MEMORY = True  # the tests of the history run on a database in memory as well

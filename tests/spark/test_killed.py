@@ -60,7 +60,7 @@ ARCHIVING: list[tuple[Any, ...]] = [
     (ARCHIVE, "forget_done", 1, True),
     (FOLDER, "move", 2, False),  # the history is written
     (FOLDER, "move", 2, True),
-    ("xq.adapters.databases.queries:Queries", "forget_rows", 2, False),  # some rows are deleted
+    ("xq.sql.queries:Queries", "forget_rows", 2, False),  # some rows are deleted
     (ARCHIVE, "forget_archived", 1, True),
 ]
 RESTORING: list[tuple[Any, ...]] = [

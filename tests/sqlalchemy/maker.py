@@ -16,12 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 from tests.conftest import Maker
 from tests.support.life import end_threads
-from xq.adapters.drivers import DRIVERS
 from xq.adapters.peewee.model import FIELDS, PeeweeModel
 from xq.adapters.sqlalchemy.store import SqlalchemyStore
-from xq.adapters.stores import JoinedConnection, PendingCalls
 from xq.core.kinds import Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
+from xq.drivers import DRIVERS
+from xq.drivers.stores import JoinedConnection, PendingCalls
 from xq.upgrading.build import build
 
 TYPES: Mapping[type, Callable[[Any], Any]] = {

@@ -21,10 +21,10 @@ import xq
 from tests.steps import PATIENCE
 from tests.support.life import die, threads
 from tests.timing import in_sequence
-from xq.adapters.databases import file_notifier
 from xq.database import database
 from xq.engine.stats import roll_up_some
 from xq.runtime import sleep as sleeping
+from xq.sql import file_notifier
 from xq.workers.pool import Program
 from xq.workers.program import assignment_of
 from xq.workers.threads import ThreadJobs, Threads

@@ -9,11 +9,11 @@ import peewee as pw
 import pytest
 
 from tests.golden.regenerate import DATABASES, GOLDEN, QUEUES, dialect, entries, path, render
-from xq.adapters.databases.language import SHARED_TEXTS
-from xq.adapters.databases.records import TEXTS, Records
-from xq.adapters.databases.shared import SharedSql, Sql
-from xq.adapters.databases.sql_file import texts
 from xq.core.compile import change
+from xq.sql.language import SHARED_TEXTS
+from xq.sql.records import TEXTS, Records
+from xq.sql.shared import SharedSql, Sql
+from xq.sql.sql_file import texts
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda name: name or "sqlite")

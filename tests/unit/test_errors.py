@@ -17,8 +17,8 @@ from psycopg import DataError, ProgrammingError, errors
 from pymysql import err
 
 import xq
-from xq.adapters.drivers import DRIVERS
 from xq.core.kinds import ErrorKind
+from xq.drivers import DRIVERS
 from xq.engine.in_doubt import InDoubtTakes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 import pytest
 
-from xq.adapters.databases.waker import Waker
 from xq.cli import watch
 from xq.core.errors import ConfigurationError
 from xq.runtime.sleep import run_steps
 from xq.runtime.waiters import WaitQueue
 from xq.serve import charts
+from xq.sql.waker import Waker
 from xq.workers.attempt import Lines
 from xq.workers.options import Options, WorkerKind
 from xq.workers.program import KINDS

@@ -238,7 +238,7 @@ def copy(
     json: o.Json = False,
 ) -> None:
     """Move a queue to another database, and leave it paused here. A second call completes one that was interrupted."""
-    from xq.adapters.plain.models import twin_of
+    from xq.adapters.peewee.plain import twin_of
 
     with connected(source) as queue:
         url, _, table = to.partition("#")
@@ -263,7 +263,7 @@ def upgrade(
     json: o.Json = False,
 ) -> None:
     """Make a plain table a queue: print how to use it in Python, and install it after asking."""
-    from xq.adapters.plain.models import in_python, new_columns, upgraded, words
+    from xq.adapters.peewee.plain import in_python, new_columns, upgraded, words
 
     columns, on = {"status": status, **pairs(field or ())}, pairs(features.split(","), alone=True)
     there, own = words(url, name, columns["status"]), pairs(statuses.split(","), read=str)

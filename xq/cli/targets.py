@@ -66,7 +66,7 @@ def queue_named(text: str) -> Queue:
     """Return the queue that a target names: in a module, or by a table in a URL's database."""
     if "://" not in text:
         return queue_in(found(text), text)
-    from xq.adapters.plain.models import queue_of
+    from xq.adapters.peewee.plain import queue_of
 
     where, _, table = text.partition("#")
     return queue_of(where, table)
@@ -76,7 +76,7 @@ def all_of(text: str, or_none: bool = False) -> list[Queue]:
     """Return a target's queue; for a database URL all that it has. Print which are left out, and why."""
     if "://" not in text or "#" in text:
         return [queue_named(text)]
-    from xq.adapters.plain.models import queues_of
+    from xq.adapters.peewee.plain import queues_of
 
     _, queues, left_out = queues_of(text)
     for name, why in left_out.items():

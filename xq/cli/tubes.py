@@ -28,7 +28,7 @@ def tubes(
 ) -> None:
     """List a database's tubes, or run a command on one: xq tubes URL put mail '{"to": "a@example.org"}'."""
     from xq import Tubes
-    from xq.adapters.plain.models import database_errors
+    from xq.adapters.peewee.plain import database_errors
 
     with database_errors():
         _answer(Tubes(url), command, tube, given or [], yes).print(json)

@@ -132,7 +132,7 @@ def _shown(target: str) -> Iterator[Any]:
     queues, tubes = all_of(target, or_none=True), []
     if "#" not in target:
         from xq import Tubes
-        from xq.adapters.plain.models import database_errors
+        from xq.adapters.peewee.plain import database_errors
 
         with database_errors():
             tubes = [*Tubes(target).tube.values()]

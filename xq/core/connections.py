@@ -2,7 +2,7 @@
 
 Each ORM implements `Store` (adapters/peewee, adapters/django), and its `upgrade` passes it to
 `xq.upgrading.build.build`. Only the models of tubes (tubes/tables.py) and those of plain tables
-(adapters/plain/models.py) belong to an ORM as well. The drivers are in adapters/drivers/.
+(adapters/peewee/plain.py) belong to an ORM as well. The drivers are in drivers/.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet
 
-from xq.adapters.databases.shared import SharedSql
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.connections import Connections, Liveness
@@ -17,6 +16,7 @@ from xq.core.errors import NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
 from xq.database.members import Member, copied
 from xq.database.transactions import Transactions, retried
+from xq.sql.shared import SharedSql
 
 ATTEMPT = 60.0  # seconds until another attempt to end sessions in a queue where the database has denied that
 

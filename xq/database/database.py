@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, cast
 from weakref import WeakSet, finalize
 
-from xq.adapters.databases.shared import SharedSql
 from xq.core.connections import Connections, Liveness
 from xq.core.errors import ConfigurationError
 from xq.database import sessions
@@ -25,6 +24,7 @@ from xq.database.duties import RETRY, Duties
 from xq.database.members import Member, copied
 from xq.database.reaper import Reaper
 from xq.database.sessions import Sessions
+from xq.sql.shared import SharedSql
 
 log = logging.getLogger("xq")
 

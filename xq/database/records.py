@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-from xq.adapters.databases.shared import SharedSql
 from xq.core.connections import Liveness, Runs
 from xq.core.errors import ConfigurationError, NotInstalled
 from xq.core.kinds import R, Row, S
 from xq.database.base import BaseDatabase
 from xq.database.process import process_name, this_process
 from xq.database.transactions import RunsQueue
+from xq.sql.shared import SharedSql
 
 Q = TypeVar("Q")
 

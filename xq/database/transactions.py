@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.connections import Connection, Connections, Runs
 from xq.core.kinds import ErrorKind, R
+from xq.sql.dialect import Dialect
 
 # Longest pauses in seconds before the retries after a conflict, half a minute in all. Under SERIALIZABLE, PostgreSQL
 # treats most transactions on a small table as conflicts: with eight processes, one failed eleven times in a row.

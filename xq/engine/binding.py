@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
-from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.installer.installation import Installation
 from xq.core.compile import Selector, Statement, change
 from xq.core.connections import Connection, Store
 from xq.core.kinds import Row, Table
@@ -17,6 +15,8 @@ from xq.core.options import Catalogue
 from xq.core.words import Wording
 from xq.database.database import Database
 from xq.database.sessions import Sessions
+from xq.sql.dialect import Dialect
+from xq.sql.installer.installation import Installation
 
 KEPT = 2_000  # cached steps of one queue: a put has one for each number of tasks
 KEPT_VALUES = 50_000  # values that all these puts send; each takes some 350 bytes of memory

@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.installer.installation import Installation
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import EVERYWHERE, Statement
@@ -23,6 +21,8 @@ from xq.database.sessions import Session, Sessions
 from xq.database.transactions import Transactions, retried_after
 from xq.engine.binding import Binding, Definition, Step, bound_to
 from xq.engine.observers import Observers
+from xq.sql.dialect import Dialect
+from xq.sql.installer.installation import Installation
 
 log = logging.getLogger("xq")
 

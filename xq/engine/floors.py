@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from xq.adapters.databases.floors import MANY
-from xq.adapters.databases.named import filled
 from xq.core import time
 from xq.core.compile import EVERYWHERE, Near
 from xq.engine.executor import Executor
+from xq.sql.floors import MANY
+from xq.sql.named import filled
 
 LOOK: Final = 1.0  # seconds after which a take that finds nothing looks again without its floor
 LIVES: Final = 10.0  # seconds for which a floor counts after a look from the first task on, which finds anything

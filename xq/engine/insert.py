@@ -9,7 +9,6 @@ from functools import partial
 from itertools import product
 from typing import Any, Generic, NoReturn
 
-from xq.adapters.databases.named import filled
 from xq.core.compile import After, Given, Own, Selector, Statement, change
 from xq.core.errors import BadValue, ConfigurationError, Duplicate, Error, Full, WrongState
 from xq.core.kinds import REFUSALS, ErrorKind, Field, Row, T
@@ -20,6 +19,7 @@ from xq.engine.dependants import Dependants
 from xq.engine.executor import Begun, Puts
 from xq.engine.stats import counts, room
 from xq.engine.steps import Steps
+from xq.sql.named import filled
 
 PER_INSERT = 200  # tasks per INSERT: preparing a longer one costs more than it saves
 # Values per INSERT: 200 tasks of 24 fields. A driver keeps 100 prepared statements a connection, of 140 bytes a value.

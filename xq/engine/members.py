@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from xq.adapters.databases.members import SKIPPED
 from xq.core import time
 from xq.core.compile import Statement
 from xq.core.errors import BadValue, Duplicate, NotFound, shown
@@ -16,6 +15,7 @@ from xq.core.kinds import REFUSALS, Row
 from xq.core.values import Parts
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
+from xq.sql.members import SKIPPED
 
 FORGET_EVERY: Final = 3600.0  # seconds between two looks for groups that have been done for long
 FAILED: Final = "the then of the group %r cannot be put, and is tried again (has a taken task its unique value?): %s"

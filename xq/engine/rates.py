@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.connections import Connection, Run
 from xq.core.kinds import Row
 from xq.core.values import Tasks
+from xq.sql.dialect import Dialect
 
 # How often a take may find that another one has taken its task's last token. Within a transaction with an old
 # snapshot it always does.

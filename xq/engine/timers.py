@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from xq.adapters.databases.queries import LATE
 from xq.core import time
 from xq.core.compile import EVERYWHERE, Fence, Lost, Near, Selector
 from xq.core.errors import BadValue, shown
@@ -24,6 +23,7 @@ from xq.core.words import never_finished
 from xq.engine.binding import Binding
 from xq.engine.floors import Floors
 from xq.engine.steps import PER_MOVE, Steps
+from xq.sql.queries import LATE
 
 PAUSE_IN_VAIN = 0.5  # seconds that the maintenance thread pauses after a batch that moved nothing
 ROUNDED = 0.001  # seconds by which a moment read from the database may differ: SQLite's julianday() is exact to 40 us

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.shared import RATES
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import ABSENT, READY, TAKEN
+from xq.sql.dialect import Dialect
+from xq.sql.shared import RATES
 
 ERROR_SHOWN = 500  # characters from which failures are made
 

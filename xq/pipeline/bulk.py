@@ -13,9 +13,6 @@ from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
-from xq.adapters.databases.dialect import Dialect
-from xq.adapters.databases.installer.installation import Installation
-from xq.adapters.plain.store import PlainStore
 from xq.core import time
 from xq.core.compile import Statement, change
 from xq.core.connections import Address
@@ -25,11 +22,14 @@ from xq.core.machine import ABSENT
 from xq.core.options import Catalogue
 from xq.core.values import Tasks, chunks
 from xq.database.transactions import retried
+from xq.drivers.plain import PlainStore
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
 from xq.pipeline.columns import Alike, Columns, Frame, Sources, pickled
 from xq.pipeline.frames import unchanged
 from xq.pipeline.sql.tables import LONGEST_JOB, Jobs, jobs
+from xq.sql.dialect import Dialect
+from xq.sql.installer.installation import Installation
 
 AGE = 86_400.0  # seconds for which an unnamed job's partitions are remembered, for late attempts
 TRIES = 20  # attempts to put a partition while other processes make the same keys

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import peewee as pw
 
-from xq.adapters.databases.shared import TUBES
 from xq.adapters.peewee import urls
 from xq.adapters.peewee.connections import database_of
 from xq.core.errors import BadType, ConfigurationError
 from xq.database.database import Database
+from xq.sql.shared import TUBES
 
 LONGEST_NAME = 64  # characters, for tubes and for their types
 READABLE = 20  # how many characters of a tube's name its table's name shows

@@ -13,7 +13,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from xq.adapters.databases.dialect import Dialect
 from xq.core import time
 from xq.core.clock import Clock
 from xq.core.compile import EVERYWHERE
@@ -24,6 +23,7 @@ from xq.database.duties import PAUSE
 from xq.database.members import Member
 from xq.database.records import of_sessions, rows_of
 from xq.runtime.queue_maintenance import QueueMaintenance
+from xq.sql.dialect import Dialect
 from xq.tubes.tables import Record, TubeRecords
 from xq.tubes.tube import Tube
 

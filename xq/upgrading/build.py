@@ -10,9 +10,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from xq.adapters.databases.dialects import DIALECTS
-from xq.adapters.databases.installer.findings import DURATIONS, PUTS
-from xq.adapters.databases.installer.findings import OWN as BROUGHT
 from xq.api import Queue
 from xq.core.clock import Clock
 from xq.core.compile import puts
@@ -39,6 +36,9 @@ from xq.core.words import Wording
 from xq.database.transactions import retried
 from xq.engine.binding import Definition
 from xq.engine.executor import Executor
+from xq.sql.dialects import DIALECTS
+from xq.sql.installer.findings import DURATIONS, PUTS
+from xq.sql.installer.findings import OWN as BROUGHT
 from xq.upgrading.registry import catalogue, compose
 from xq.upgrading.verbs import QueueAttribute, attach
 

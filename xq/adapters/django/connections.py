@@ -17,14 +17,14 @@ from django.db.transaction import TransactionManagementError
 from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
-from xq.adapters.databases.dialects import SHARED
-from xq.adapters.databases.migrated import SCHEMAS, SEARCH_PATH
-from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import Connection, FileConnection, OrmConnections, PendingCalls
 from xq.core import time
 from xq.core.connections import Connector, Driver, OpenBlock, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.database.database import Database
+from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.stores import Connection, FileConnection, OrmConnections, PendingCalls
+from xq.sql.dialects import SHARED
+from xq.sql.migrated import SCHEMAS, SEARCH_PATH
 
 log = logging.getLogger("django.db.backends")  # where Django logs its own statements
 

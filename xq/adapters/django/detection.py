@@ -15,10 +15,10 @@ from django.db.migrations import Migration
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.writer import MigrationWriter
 
-from xq.adapters.databases.migrated import OF_TABLE, TRIGGERS_OF
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.migrations import KEY, InstallQueue, QueueOperation, UninstallQueue, next_operation
 from xq.core.kinds import beside
+from xq.sql.migrated import OF_TABLE, TRIGGERS_OF
 from xq.upgrading.build import written
 
 detect = MigrationAutodetector._detect_changes

@@ -12,13 +12,13 @@ from django.core.management import CommandError
 from django.db import connections, models, router
 from django.db.migrations.operations import base
 
-from xq.adapters.databases.migrated import beside_writers
 from xq.adapters.django.connections import ENGINES
 from xq.adapters.django.lookup import queue_of
 from xq.adapters.django.store import DjangoStore
 from xq.api import Queue
 from xq.core.errors import ConfigurationError, Error
 from xq.core.words import NAMES
+from xq.sql.migrated import beside_writers
 from xq.upgrading.build import arguments_of, build, changes, written
 
 CATEGORIES: Any = getattr(base, "OperationCategory", None)  # Django 5.1 and later

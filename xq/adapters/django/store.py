@@ -24,11 +24,11 @@ from django.db.models.signals import post_init, pre_init
 from xq.adapters.django.connections import OF_TENANTS, DjangoConnections
 from xq.adapters.django.lookup import APP, is_app_missing
 from xq.adapters.django.stale_saves import guard
-from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
 from xq.core.kinds import Field, Kind, Row
 from xq.core.tokens import TOKEN_ATTRIBUTE
+from xq.drivers.stores import OrmModel
 
 M = TypeVar("M", bound=models.Model)
 

@@ -13,12 +13,12 @@ from weakref import ref
 import peewee as pw
 from playhouse import pool
 
-from xq.adapters.databases.dialects import SHARED
-from xq.adapters.drivers import DRIVERS, SERVERS
-from xq.adapters.stores import Connection, FileConnection, OrmConnections, PendingCalls, in_memory
 from xq.core.connections import Connector, Driver, keep
 from xq.core.errors import ConfigurationError, LeftOpen
 from xq.database.database import Database
+from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.stores import Connection, FileConnection, OrmConnections, PendingCalls, in_memory
+from xq.sql.dialects import SHARED
 
 # Parameters only for psycopg's connect(): libpq, and so other programs, do not know them.
 OF_PSYCOPG = frozenset({"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"})

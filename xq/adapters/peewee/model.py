@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import peewee as pw
 
 from xq.adapters.peewee.task import ShortText, Task
-from xq.adapters.stores import OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators, mapping
 from xq.core.kinds import Field, Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
+from xq.drivers.stores import OrmModel
 
 M = TypeVar("M", bound=pw.Model)
 

@@ -16,7 +16,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from xq.adapters.drivers import DRIVERS
 from xq.adapters.spark.arrow import batches
 from xq.adapters.spark.packed import SignedSource, packed
 from xq.adapters.spark.queues import extract_of
@@ -24,6 +23,7 @@ from xq.api import queue_of
 from xq.core.clock import microseconds
 from xq.core.errors import BadValue, Error, shown
 from xq.core.kinds import REFUSALS, ErrorKind
+from xq.drivers import DRIVERS
 from xq.pipeline.bulk import Bulk, Job
 from xq.pipeline.scan import STATE, Checkpoint, Extract, Part, What, parted
 

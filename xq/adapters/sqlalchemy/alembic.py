@@ -20,14 +20,14 @@ from sqlalchemy import orm
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from xq.adapters.databases.dialects import DIALECTS, SHARED
-from xq.adapters.databases.installer.installation import Installation
-from xq.adapters.databases.migrated import OF_TABLE, RECORDS, beside_writers
-from xq.adapters.databases.shared import QUEUES, TUBES
 from xq.adapters.sqlalchemy.engines import ENGINES
 from xq.adapters.sqlalchemy.store import SqlalchemyStore
 from xq.core.errors import ConfigurationError
 from xq.core.kinds import beside
+from xq.sql.dialects import DIALECTS, SHARED
+from xq.sql.installer.installation import Installation
+from xq.sql.migrated import OF_TABLE, RECORDS, beside_writers
+from xq.sql.shared import QUEUES, TUBES
 from xq.upgrading.build import arguments_of, build
 
 Sql = Mapping[str, Sequence[str]]  # the statements, by database

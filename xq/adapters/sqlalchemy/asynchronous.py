@@ -18,14 +18,14 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from xq.adapters.drivers import DRIVERS
-from xq.adapters.drivers.mariadb import COLLECTIONS, Pymysql
-from xq.adapters.drivers.postgres import OLDEST, Psycopg
-from xq.adapters.drivers.sqlite import Sqlite3
-from xq.adapters.stores import in_memory
 from xq.core.connections import Driver
 from xq.core.errors import ConfigurationError, shown
 from xq.core.kinds import ErrorKind, Row
+from xq.drivers import DRIVERS
+from xq.drivers.mariadb import COLLECTIONS, Pymysql
+from xq.drivers.postgres import OLDEST, Psycopg
+from xq.drivers.sqlite import Sqlite3
+from xq.drivers.stores import in_memory
 
 SAME = ("host", "port", "user", "password", "passfile", "target_session_attrs", "krbsrvname")
 PSYCOPG: Mapping[str, str] = {"database": "dbname", **{name: name for name in SAME}}  # by asyncpg's names

@@ -12,18 +12,18 @@ from weakref import ref
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from xq.adapters.databases.dialects import SHARED
-from xq.adapters.drivers import DRIVERS, SERVERS
 from xq.adapters.sqlalchemy import writes
 from xq.adapters.sqlalchemy.asynchronous import parameters_of
 from xq.adapters.sqlalchemy.engines import ENGINES
 from xq.adapters.sqlalchemy.joined import Joined, join
 from xq.adapters.sqlalchemy.lent import Lent, restored
-from xq.adapters.stores import Connection, OrmConnections, in_memory
 from xq.core.connections import Connector, Driver
 from xq.core.errors import ConfigurationError, InTransaction
 from xq.core.kinds import ErrorKind
 from xq.database.database import Database
+from xq.drivers import DRIVERS, SERVERS
+from xq.drivers.stores import Connection, OrmConnections, in_memory
+from xq.sql.dialects import SHARED
 
 # Parameters that only the drivers know, and other programs do not.
 OF_DRIVERS = ("autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory", "client_flag")

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session, SessionTransaction
 from xq.adapters.sqlalchemy import writes
 from xq.adapters.sqlalchemy.asynchronous import driver_of
 from xq.adapters.sqlalchemy.engines import place_of
-from xq.adapters.stores import JoinedConnection
 from xq.core.errors import BadType, ConfigurationError, shown
+from xq.drivers.stores import JoinedConnection
 
 # A connection's entries in `info`: calls before and after COMMIT, and the error by which its server has undone all.
 WAITING, COMMITTED, UNDONE = "xq_waiting", "xq_committed", "xq_undone"

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from xq.adapters.databases.migrated import WAL
-from xq.adapters.databases.sqlite.event_context import AT_REST
-from xq.adapters.stores import Connection
 from xq.core.connections import Driver
 from xq.core.errors import ConfigurationError
+from xq.drivers.stores import Connection
+from xq.sql.migrated import WAL
+from xq.sql.sqlite.event_context import AT_REST
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -23,11 +23,11 @@ from xq.adapters.sqlalchemy.engines import engine_of
 from xq.adapters.sqlalchemy.joined import check_schema, watch
 from xq.adapters.sqlalchemy.unit import Guard, Unit
 from xq.adapters.sqlalchemy.worker import prepare, run_in
-from xq.adapters.stores import Connection, OrmModel
 from xq.core.errors import BadType, BadValue, ConfigurationError, shown
 from xq.core.generated import hydrators
 from xq.core.kinds import Field, Kind
 from xq.core.tokens import TOKEN_ATTRIBUTE
+from xq.drivers.stores import Connection, OrmModel
 
 M = TypeVar("M")
 

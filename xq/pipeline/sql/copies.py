@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xq.adapters.databases.rows import Rows
-from xq.adapters.databases.shared import PAUSES, SCHEDULES
 from xq.core.kinds import HISTORY
+from xq.sql.rows import Rows
+from xq.sql.shared import PAUSES, SCHEDULES
 
 PAUSE = ("queue", "tube", "whole", "since_us", "actor", "reason")
 LIMIT = ("feature", "value", "is_set", "label", "n", "slack", "given", "since_us", "actor", "reason")

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from struct import pack
 from typing import Any, ClassVar
 
-from xq.adapters.databases.named import beside, filled, quoted
-from xq.adapters.drivers import connect
 from xq.core.clock import EPOCH
 from xq.core.errors import BadValue, ConfigurationError
 from xq.core.machine import ABSENT
+from xq.drivers import connect
 from xq.pipeline.scan import SLICE, WHOLE, Checkpoint, Extract, Extracted, Part, parted
+from xq.sql.named import beside, filled, quoted
 
 ROWS = 10_000  # fetched at once
 PLACE = ("host", "hostaddr", "port", "unix_socket")  # parameters of which a replica has none but its own

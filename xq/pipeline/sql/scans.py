@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from xq.adapters.databases.dialect import Dialect
 from xq.core.connections import Address
 from xq.core.errors import BadValue, shown
 from xq.core.kinds import Field
@@ -15,6 +14,7 @@ from xq.core.machine import ELSEWHERE, NAMES
 from xq.pipeline.frames import FRAMED, type_of
 from xq.pipeline.scan import STATE, WHATS, Extract, Extracted, What
 from xq.pipeline.sql.readers import ExtractReader
+from xq.sql.dialect import Dialect
 
 
 class Scans(ABC):

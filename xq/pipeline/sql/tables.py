@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from xq.adapters.databases.installer.views import THROUGHPUT
-from xq.adapters.databases.language import Language
-from xq.adapters.databases.terms import Terms
+from xq.sql.installer.views import THROUGHPUT
+from xq.sql.language import Language
+from xq.sql.terms import Terms
 
 CHECKPOINTS = "xq_sink"  # each table's stream and last batch; the name is from version 0.1
 

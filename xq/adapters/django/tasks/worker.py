@@ -14,7 +14,6 @@ from typing import Any, Final
 from asgiref.sync import async_to_sync
 from django.utils import timezone
 
-from xq.adapters.databases.mariadb.mariadb_dialect import LONGEST_STATEMENT
 from xq.adapters.django.tasks import interface
 from xq.adapters.django.tasks.backend import XQBackend
 from xq.adapters.django.tasks.models import Task
@@ -22,6 +21,7 @@ from xq.adapters.django.tasks.options import TIMED, begin, errors_of, option_of,
 from xq.core.errors import ConfigurationError, Error, shown
 from xq.core.words import taken_too_often
 from xq.runtime.lease import current
+from xq.sql.mariadb.mariadb_dialect import LONGEST_STATEMENT
 from xq.workers.attempt import line_of, text_of
 from xq.workers.failed import LONGEST_ERROR, storable, traceback_of
 from xq.workers.options import Options

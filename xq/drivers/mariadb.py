@@ -1,0 +1,179 @@
+"""pymysql."""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xq.core.connections import Batching, Sent
+from xq.core.errors import ConfigurationError
+from xq.core.kinds import RETRYABLE, ErrorKind, Row
+from xq.drivers.base import BaseDriver, is_gone, kind_by_class, kinds, of_another
+
+OLDEST = (10, 6)  # the oldest supported server
+COLLECTIONS = frozenset({list, tuple, set, frozenset, dict, time.struct_time})
+COM_QUERY = 3  # the command in MariaDB's protocol that runs a statement
+TRANSACTION = "BEGIN NOT ATOMIC START TRANSACTION; "  # begins a MariaDB block that is a transaction
+
+KINDS = kinds(
+    {
+        # A deadlock, also between waiters for an auto-increment lock (1467); a row changed since the transaction's
+        # snapshot (1020).
+        ErrorKind.CONFLICT: (1213, 1467, 1020),
+        ErrorKind.LOCKED: (1205,),
+        ErrorKind.DUPLICATE: (1062,),
+        ErrorKind.CHECK: (4025, 1406),
+        ErrorKind.READ_ONLY: (1290, 1836),  # --read-only or another server option
+        ErrorKind.DENIED: (1044, 1142, 1143, 1227, 1370),
+        # Out of range, not a number, an invalid character, not a date, characters that the column has not (1267, 1270).
+        ErrorKind.BAD_VALUE: (1264, 1265, 1267, 1270, 1292, 1366, 1367),
+        # pymysql raises OperationalError for all other numbers, but retrying these never helps: an unknown column or
+        # function (1054, 1305), a row too long (1118), several rows where one is needed (1172, 1242), mismatched
+        # characters (1300), a field without a value (1364), a division by zero (1365), an unreadable value (1411), an
+        # action not allowed in a trigger or rejected by one (1442, 1644), an overflow (1690), a write to a computed
+        # column (1906), one at READ COMMITTED to a statement log (1665).
+        ErrorKind.PERMANENT: (1054, 1118, 1172, 1242, 1300, 1305, 1364, 1365, 1411, 1442, 1644, 1665, 1690, 1906),
+    }
+)
+
+
+def as_transaction(sql: str) -> str:
+    """Return MariaDB statements as a block that is a transaction. After an error it has to be rolled back."""
+    return f"{TRANSACTION}{sql}; COMMIT; END"
+
+
+class Pymysql(BaseDriver):
+    """pymysql, in autocommit."""
+
+    begin = "BEGIN"
+    batching: Batching = "pipeline"
+    errors_end_transactions = False
+    retryable = RETRYABLE | {ErrorKind.DENIED}  # a right may be granted later
+    IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
+
+    def check(self, connection: Any, advice: str = "") -> None:
+        if not hasattr(connection, "server_status"):
+            raise of_another("MariaDB", "pymysql", connection, advice)
+        version = str(connection.server_version)
+        numbers = re.findall(r"\d+", version.replace("5.5.5-", "", 1))
+        if "MariaDB" not in version:
+            raise ConfigurationError(
+                f"xq speaks MariaDB {'.'.join(map(str, OLDEST))} or later, this is MySQL {version}"
+            )
+        if tuple(map(int, numbers[:2])) < OLDEST:
+            raise ConfigurationError(f"xq needs MariaDB {'.'.join(map(str, OLDEST))} or later, this is {version}")
+
+    def in_transaction(self, connection: Any) -> bool:
+        # The status that the server sent last. A lost connection keeps it, hence `open`.
+        return bool(connection.open and connection.server_status & self.IN_TRANSACTION)
+
+    def is_broken(self, connection: Any) -> bool:
+        return connection is None or not connection.open or is_gone(self.fileno(connection))
+
+    def execute(self, cursor: Any, sql: str, values: Sequence[Any]) -> None:
+        connection: Any = cursor.connection
+        # A value that cannot be encoded raises here, before anything is sent, so the connection stays usable.
+        query = self._text(cursor, sql, values).encode(connection.encoding)
+        if sql.startswith(TRANSACTION):
+            connection.server_status |= self.IN_TRANSACTION  # an error does not tell; a result overwrites it
+        try:
+            cursor.execute(query)
+        except BaseException as error:
+            self.close_if_unfinished(connection, error)
+            raise
+
+    @staticmethod
+    def _text(cursor: Any, sql: str, values: Sequence[Any]) -> str:
+        if not COLLECTIONS.isdisjoint(map(type, values)):  # pymysql would expand it into several SQL values
+            raise TypeError("a collection is no value")
+        text: str = cursor.mogrify(sql, values or None)
+        return text
+
+    def pipelined(self, cursor: Callable[[], Any], statements: Sequence[Sent]) -> list[list[Row]]:
+        made = cursor()
+        self.execute(made, as_transaction("; ".join(self._text(made, *each) for each in statements)), ())
+        found = self._results(made)
+        return found + [[]] * (len(statements) - len(found))  # the last statement may return no rows at all
+
+    def close_if_unfinished(self, connection: Any, error: BaseException) -> None:
+        if not isinstance(error, connection.Error):  # the next statement might read this one's result
+            connection._force_close()
+
+    def admitted(self, cursor: Callable[[], Any], turn: Sent, look: Sent, then: Sent) -> list[Row]:
+        made = cursor()
+        before, condition, wanted = (self._text(made, *each) for each in (turn, look, then))
+        # A separate query: in an IF's condition, InnoDB would lock what it reads.
+        room = f"{condition} INTO xq_room; IF xq_room THEN {wanted}; END IF"
+        block = f"BEGIN NOT ATOMIC DECLARE xq_room BOOLEAN; {before}; {room}; END"
+        self.execute(made, as_transaction(block), ())
+        return self.rows(made)
+
+    def rows(self, cursor: Any) -> list[Row]:
+        found = self._results(cursor)
+        return found[0] if found else []
+
+    def _results(self, cursor: Any) -> list[list[Row]]:
+        """Return the rows by statement when a whole block has run: one list for each that returns rows."""
+        found: list[list[Row]] = []
+        try:
+            more: Any = True
+            while more:
+                if cursor.description:
+                    found.append(list(cursor.fetchall()))
+                more = cursor.nextset()
+        except BaseException as error:
+            self.close_if_unfinished(cursor.connection, error)
+            raise
+        return found
+
+    def classify(self, error: BaseException) -> ErrorKind:
+        infinite = "can not be used with MySQL" in str(error)  # inf or nan
+        if infinite or isinstance(error, (OverflowError, ValueError)):
+            return ErrorKind.BAD_VALUE
+        if isinstance(error, (TypeError, AttributeError)):  # pymysql treats values of unknown types as text
+            return ErrorKind.BAD_TYPE
+        kind = kind_by_class(error)
+        if kind is ErrorKind.NOT_DATABASE or not error.args:
+            return kind
+        if error.args[0] == 1305 and "SAVEPOINT" in str(error):
+            return ErrorKind.CONFLICT  # a savepoint is missing because the server rolled the transaction back
+        return KINDS.get(error.args[0], kind)
+
+    def autocommit(self, connection: Any, value: Any) -> Any:
+        before = connection.get_autocommit()
+        if before is not value:
+            connection.autocommit(value)
+        return before
+
+    def number(self, connection: Any) -> int:
+        return int(connection.thread_id())
+
+    def fileno(self, connection: Any) -> int:
+        end = connection._sock  # read once: another thread may close the connection meanwhile
+        return -1 if end is None else int(end.fileno())
+
+    def on_notification(self, connection: Any, call: Callable[[], None]) -> None:
+        pass  # MariaDB sends no notifications
+
+    def send(self, connection: Any, sql: str) -> None:
+        connection._execute_command(COM_QUERY, sql)
+
+    def result(self, connection: Any) -> int:
+        return int(connection.next_result())
+
+    def receive(self, connection: Any) -> bool:
+        end, readable = self.fileno(connection), select.poll()
+        if end < 0:
+            return False
+        readable.register(end, select.POLLIN)
+        if readable.poll(0):  # without a request MariaDB sends something only when it closes the connection
+            connection._force_close()
+        return False
+
+    def connect(self, parameters: Mapping[str, Any]) -> Any:
+        import pymysql
+
+        return pymysql.connect(**parameters, autocommit=True)

@@ -1,0 +1,157 @@
+"""Group heads on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from xq.core.compile import Selector
+from xq.core.connections import Connections, Runs
+from xq.sql.dirty_groups import FULL, OPEN, DirtyGroup, ServerGroups
+from xq.sql.groups import EMPTY
+
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+UNLESS_LOCKED = (  # the next statement follows one that would wait, if the server did not roll back the transaction
+    "DECLARE CONTINUE HANDLER FOR 1205 IF @@innodb_rollback_on_timeout THEN RESIGNAL; END IF"
+)
+
+
+class MariadbGroups(ServerGroups):
+    """Heads that are called by the utube's digest: a text may be long, and compares as its collation does.
+
+    There are no partial indexes: stored columns hold a task's utube, and whether a head is open.
+    """
+
+    me = "CONNECTION_ID()"
+    at_once = 200  # more could take longer than a take waits that finds them locked
+    join = "STRAIGHT_JOIN"
+    by_key = " FORCE INDEX (PRIMARY)"  # by an index on states MariaDB would lock all the rows that it reads there
+    by_open = " FORCE INDEX (open)"
+
+    @property
+    def column(self) -> str:
+        """The table's column with the utube's digest."""
+        return self.terms.quote(self.terms.name("turn"))
+
+    def called(self, column: str) -> str:
+        called = f"CONVERT({self.terms.as_text(self.terms.value_of('utube', column))} USING ascii)"
+        return f"COALESCE({called}, '')" if self.fair else called
+
+    def key_of_limit(self, utube: str) -> str:
+        return utube
+
+    now_served = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+
+    def of_utube(self, utube: str, of: str) -> str:
+        return f"{of}{self.column} = {utube}"
+
+    @property
+    def of_none(self) -> str:
+        return f"{self.terms.table}.{self.column} IS NULL"
+
+    def is_open(self, of: str = "") -> str:
+        return f"{of}open = 1"
+
+    def for_others(self, condition: str) -> str:
+        return condition
+
+    def index_of_none(self, suffix: str) -> str:
+        return suffix if suffix.endswith("tube") else "utube"
+
+    @property
+    def index(self) -> tuple[str, str, bool]:
+        return ", ".join([self.terms.roles["status"], self.column, self.terms.order]), "", False
+
+    @property
+    def adding(self) -> str:
+        served = "served = GREATEST(served, VALUES(served)), " * self.fair
+        # In this order: it sees what the assignments before it have written.
+        changed = f"most = {self.most_after('VALUES(taken)')}, taken = taken + VALUES(taken), {served}"
+        return self.terms.on_conflict("utube", changed + self.no_first_task)
+
+    def select(self, columns: str, rows: Selector) -> str:
+        # From the heads alone: another part of the statement locks the first tasks without a utube.
+        return f"{self.candidates([columns], rows)[0]}{self.terms.skip}"
+
+    def among(self, utubes: Collection[Any]) -> str:
+        return f"IN ({', '.join(map(self.terms.literal, utubes))})"
+
+    def rows_of(self, ids: Sequence[int]) -> str:
+        return self._joined(self.dirty_groups, "id", ids)
+
+    def heads_of(self, utubes: Collection[Any]) -> str:
+        return self._joined(self.heads, "utube", [f"_ascii{self.terms.literal(utube)}" for utube in utubes])
+
+    def place(self, store: Connections, utubes: Collection[Any]) -> None:
+        unless_there = self.terms.on_conflict("utube", "taken = taken")
+        # By SELECT INTO, which locks no limit.
+        each = "".join(
+            f"SELECT {self.limit(literal)} INTO xq_limit; INSERT INTO {self.heads} (utube, taken, n, most, version) "
+            f"VALUES ({literal}, 0, xq_limit, xq_limit, xq_version){unless_there}; "
+            for literal in map(self.terms.literal, utubes)
+        )
+        version = f"DECLARE xq_limit, xq_version BIGINT; {UNLESS_LOCKED}; SELECT {self.version} INTO xq_version; "
+        store.change(f"{AT_ONCE}BEGIN NOT ATOMIC {version}{each}END")
+
+    def look_at(self, store: Connections, utubes: Collection[Any], *then: str) -> None:
+        """Write these groups' first tasks into their heads, and run the statements `then` in the same block."""
+        # A statement that writes locks what it reads; a plain SELECT locks only under SERIALIZABLE.
+        names = map(self.terms.literal, utubes)
+        firsts = (f"SELECT {name}, xq_f.* FROM ({self.first(self.wanted, name)}) AS xq_f" for name in names)
+        found = {row[0]: row for row in store.execute(AT_ONCE + " UNION ALL ".join(firsts))}
+        none = [None] * len(self.columns)
+        rows = [found.get(utube, [utube, *none]) for utube in utubes]
+        values = {f"v{i}_{j}": value for i, row in enumerate(rows) for j, value in enumerate(row)}
+        each = ", ".join("(0, " + ", ".join(f":v{i}_{j}" for j in range(len(row))) + ")" for i, row in enumerate(rows))
+        known = self.terms.on_conflict("utube", ", ".join(f"{column} = VALUES({column})" for column in self.columns))
+        written = f"INSERT INTO {self.heads} (taken, utube, {', '.join(self.columns)}) VALUES {each}{known}"
+        self.terms.execute(store, f"BEGIN NOT ATOMIC {'; '.join([written, *then])}; END", values)
+
+    # Given a list of keys, MariaDB may scan the table and wait for locked rows, so read key by key.
+
+    def mark_again(self, utubes: Collection[Any]) -> str:
+        rows = ", ".join(f"({self.terms.literal(utube)})" for utube in utubes)
+        return f"INSERT INTO {self.dirty_groups} (utube) VALUES {rows}"
+
+    def refresh_heads(self, executor: Runs, dirty: Sequence[DirtyGroup]) -> int:
+        return executor.transaction(partial(self._refresh, executor.store, dirty), locks=False)
+
+    def _refresh(self, store: Connections, dirty: Sequence[DirtyGroup]) -> int:
+        dirty = self.held(store, dirty)
+        # What it reads is at least as new as the head's lock, and so as what another connection has written there.
+        locked = set(self.locked(store, dirty))
+        # The statement that makes room in a full group makes it dirty.
+        refreshed = [one.id for one in dirty if one.head == FULL or one.utube in locked]
+        if locked:
+            emptied = [] if self.fair else [self._empty(locked)]
+            self.look_at(store, locked, *emptied, self.gone(refreshed))
+        elif refreshed:
+            store.change(self.gone(refreshed))
+        return len(refreshed)
+
+    def _empty(self, utubes: Collection[Any]) -> str:
+        return f"{AT_ONCE}DELETE xq_o FROM {self.heads_of(utubes)} WHERE {EMPTY}"
+
+    def forget_some(self, executor: Runs) -> int:
+        # By their keys: a DELETE that looks for them would lock all heads, and wait.
+        found = [DirtyGroup(0, utube, OPEN) for (utube,) in executor.run(self.turns_over)]
+        for i in range(0, len(found), self.at_once):
+            executor.transaction(partial(self._forget, executor.store, found[i : i + self.at_once]), locks=False)
+        return len(found)
+
+    def _forget(self, store: Connections, over: Sequence[DirtyGroup]) -> None:
+        if locked := self.locked(store, over):
+            store.change(self._empty(locked))
+
+    def gone(self, ids: Sequence[int]) -> str:
+        return f"{AT_ONCE}DELETE xq_o FROM {self.rows_of(ids)}"
+
+    def disowned(self, ids: Sequence[int]) -> str:
+        return f"{AT_ONCE}UPDATE {self.rows_of(ids)} SET xq_o.writer = NULL WHERE xq_o.writer = {self.me}"
+
+    @staticmethod
+    def _joined(table: str, key: str, keys: Iterable[Any]) -> str:
+        """Return a JOIN with the rows `xq_o` for some keys, which reads them by key."""
+        each = " UNION ALL ".join(f"SELECT {value} AS k" for value in keys)
+        return f"({each}) AS xq_i STRAIGHT_JOIN {table} AS xq_o FORCE INDEX (PRIMARY) ON xq_o.{key} = xq_i.k"

@@ -1,0 +1,155 @@
+"""MariaDB's language. It has no arrays and no partial indexes, and its collations ignore case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+from xq.core.connections import Connections
+from xq.core.errors import ConfigurationError
+from xq.core.kinds import INTEGERS, TIMES, Kind
+from xq.core.machine import FOREVER
+from xq.sql.language import Form
+from xq.sql.mariadb.mariadb_objects import SERVER_TIME
+from xq.sql.server import ServerLanguage
+from xq.sql.session_connection import SessionSql
+from xq.sql.shared import ALIVE, SharedSql
+
+EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # compared byte by byte, to the last space
+EXACT_TEXT = Form("CONVERT({} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
+EPOCH = "TIMESTAMP'1970-01-01 00:00:00'"
+
+
+class MariadbLanguage(ServerLanguage):
+    """MariaDB's language."""
+
+    shared_file = Path(__file__).parent / "shared.sql"
+    now = f"COALESCE(:now, {SERVER_TIME})"
+    now_us = f"CAST(ROUND({now} * 1000000) AS SIGNED)"
+    instant = Form(f"CAST(TIMESTAMPADD(MICROSECOND, {{}}, {EPOCH}) AS DATETIME(6))")
+    moments: ClassVar[Mapping[Kind, Form]] = {
+        **dict.fromkeys(TIMES, Form(f"TIMESTAMPADD(MICROSECOND, ({{}}) * 1000000, {EPOCH})")),
+        "datetime0": Form(f"TIMESTAMPADD(SECOND, CEIL({{}}), {EPOCH})"),
+        "bigint": Form("CEIL({})"),  # rounded up, so that no task is due too early
+    }
+    times: ClassVar[Mapping[Kind, Form]] = dict.fromkeys(
+        (*TIMES, "datetime0"), Form(f"(TIMESTAMPDIFF(MICROSECOND, {EPOCH}, {{}}) / 1e6)")
+    )
+    json_array = Form("JSON_ARRAY({})")
+    differ = Form("NOT (BINARY {} <=> BINARY {})")
+    as_text = Form("SHA2(CONVERT({} USING utf8mb4), 256)")  # a digest for text of any length
+    exact_text = EXACT_TEXT
+    folded = Form(f"LOWER({EXACT_TEXT})")
+    ended = Form("CONCAT('-', {})")
+    whole = Form("CAST({} AS SIGNED)")
+    varying = Form(f"VARCHAR({{}}) {EXACT}")
+    number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
+    quotes = "`"
+    new_value = Form("VALUES({})")
+    hint = Form(" FORCE INDEX ({})")
+    forever = FOREVER  # MariaDB has no infinity
+    never = f"{int(FOREVER)}e0"
+    most_values = 10_000
+    longest_name = 64
+    first_schema = "DATABASE()"
+    layout = "17"
+    long_text = "LONGTEXT"
+    dashed = Form(
+        "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "
+        "'-', substr({0}, 17, 4), '-', substr({0}, 21, 12)) ELSE {0} END"
+    )
+    # No other engine locks rows, and few roll back. A key with 255 characters does not fit into other row formats.
+    engine = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+    absent_rows = " FROM DUAL"
+    partial_indexes = False
+    settles = "after"  # within it, the snapshot may be old, and locking reads would lock gaps
+    afresh = ServerLanguage.lock
+    token_text = EXACT_TEXT
+    as_literal = Form("CONCAT('_utf8mb4 X''', HEX(CONVERT({0} USING utf8mb4)), '''')")
+    sets_context = f"(@xq_context := CONCAT(:context, {SERVER_TIME})) IS NOT NULL"
+    list_kinds: ClassVar[Mapping[str, str]] = dict.fromkeys((*INTEGERS, "text", "uuid"), "")
+
+    # A number, or since MariaDB 12 a word. A user with the privilege READ ONLY ADMIN can write to a replica all the
+    # same, which then differs from its primary: so ask.
+    commits = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_LSN_CURRENT'"
+    read_only = "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"
+    by_primary = " FORCE INDEX (PRIMARY)"
+    open_transactions = (
+        "SELECT CONCAT('connection ', id, ' of ', user, ' from ', host), TIMESTAMPDIFF(SECOND, trx_started, NOW()), "
+        "CONCAT('KILL ', id) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON id = trx_mysql_thread_id WHERE id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL :n SECOND "
+        "ORDER BY trx_started"
+    )
+    session_sql = SessionSql(
+        connected=(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # for xq's own tables
+            # A year, the maximum. And `watch` is no slow query.
+            "SET SESSION wait_timeout = 31536000, slow_query_log = 0, max_statement_time = 0",
+        ),
+        is_installed=(
+            f"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '{ALIVE}'"
+        ),
+        number="SELECT CONNECTION_ID()",
+        listen=(),
+        expect="",
+        notify="",
+        lock="GET_LOCK(CONCAT('xq.', :lock), 0)",
+        unlock="RELEASE_LOCK(CONCAT('xq.', :lock))",
+        living=f"SELECT DISTINCT uuid FROM {ALIVE} WHERE IS_USED_LOCK(CONCAT('xq.', process)) IS NOT NULL",
+        forget="",
+        time=SERVER_TIME,
+        unless_there=" ON DUPLICATE KEY UPDATE uuid = uuid",
+        nowait="SET STATEMENT innodb_lock_wait_timeout = 0 FOR ",
+        # The pauses grow from 1 to 20 ms. Outside of a SELECT, InnoDB would lock what it reads.
+        watch="BEGIN NOT ATOMIC DECLARE xq_found BOOLEAN; DECLARE xq_pause DOUBLE DEFAULT 0.001; "
+        "DECLARE xq_end DOUBLE DEFAULT @@timestamp + 5; REPEAT DO SLEEP(xq_pause); "
+        "SET xq_pause = LEAST(xq_pause * 1.04, 0.02); SELECT :found INTO xq_found; "
+        "UNTIL xq_found OR @@timestamp > xq_end END REPEAT; SELECT 1 FROM DUAL WHERE xq_found; END",
+    )
+
+    @contextmanager
+    def creating(self, store: Connections, schema: str = "") -> Iterator[None]:
+        locks = [f"CONCAT('xq.', {self.literal(name)})" for name in self.to_lock(store, schema)]
+        with store.on_one_connection():
+            try:
+                ((locked,),) = store.execute(f"SELECT {' AND '.join(f'GET_LOCK({lock}, 60)' for lock in locks)}")
+                if not locked:
+                    raise ConfigurationError("another process has been installing for a minute: try again")
+                yield
+            finally:
+                store.execute(f"SELECT {', '.join(f'RELEASE_LOCK({lock})' for lock in locks)}")
+
+    @staticmethod
+    def literal(value: Any) -> str:
+        text = ServerLanguage.literal(value)
+        return text.replace("\\", "\\\\") if isinstance(value, str) else text
+
+    def joined(self, texts: Sequence[str]) -> str:
+        return texts[0] if len(texts) == 1 else f"CONCAT({', '.join(texts)})"
+
+    def in_any_mode(self, text: str) -> str:
+        # Whether a backslash escapes depends on the sql_mode; hexadecimal digits contain none.
+        return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else self.literal(text)
+
+    def bound(self, kind: Kind) -> str:
+        return self.moment("datetime", self.now) if kind in self.times else self.now
+
+    def of_limit(self, text: str) -> str:
+        return text
+
+    @staticmethod
+    def key_of_limit(value: str) -> str:
+        return sha256(value.encode()).hexdigest()
+
+    def on_conflict(self, key: str, update: str = "") -> str:
+        first = key.partition(",")[0]
+        return f" ON DUPLICATE KEY UPDATE {update or f'{first} = {first}'}"
+
+
+class MariadbShared(SharedSql, MariadbLanguage):
+    """The SQL for what the queues in a MariaDB database share."""
+
+    more_of_queues = ", puts BIGINT NOT NULL DEFAULT 0"  # counts the puts into a limited queue

@@ -1,0 +1,263 @@
+"""Task moves on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+from xq.core.acting import PART
+from xq.core.compile import Change, Selector, Statement
+from xq.core.connections import Connection, Run
+from xq.core.kinds import Row, Values
+from xq.core.machine import Guard
+from xq.drivers.mariadb import as_transaction
+from xq.sql.named import filled
+from xq.sql.server import ServerMoves
+from xq.sql.shared import RATES
+
+TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
+PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
+BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
+LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
+PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
+ONE: Final = frozenset({"key", "first"})  # the ways to select one row
+CHARGING: Final = f"DECLARE xq_interval, xq_slack BIGINT DEFAULT 0; DECLARE xq_bucket TYPE OF {RATES}.bucket"
+NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
+
+
+class MariadbMoves(ServerMoves):
+    """UPDATE has no RETURNING, so it locks rows by SELECT, updates by key, and reads again.
+
+    One block does so for one row: variables hold its key. Several rows come to the client, which names their keys.
+    """
+
+    @cached_property
+    def may_pass_by(self) -> bool:
+        # A take that leaves out tubes locks their rows for a moment, until it has read the tube.
+        return self.has_dirty_groups or "tube" in self.terms.roles
+
+    def _of_states(self, rows: Selector) -> str:
+        # Not by an index on states: it would miss tasks that move meanwhile to an already read state.
+        return f"{self.terms.table_in_schema}{self.terms.by_primary * bool(rows.more)}"
+
+    def _locked(self, rows: Selector, columns: str) -> str:
+        """Return a query that locks the rows and returns them unchanged."""
+        if rows.way in ("all", "each"):
+            return f"SELECT {columns} FROM {self._of_states(rows)} WHERE {self.where(rows)}{self.terms.lock}"
+        if rows.way not in ("key", "keys"):
+            return self.select(columns, rows)
+        # By the key: by the index on states MariaDB would also lock the tasks that others have taken.
+        there = f"{self.terms.table_in_schema}{self.terms.by_primary}"
+        locked = f"SELECT {columns} FROM {there} WHERE {self.named(rows)}{self.fence(rows)}{self.terms.lock}"
+        return f"{BRIEFLY * rows.briefly}{locked}"
+
+    def _with_locks(self, statement: Statement, rows: Selector, columns: str) -> Statement:
+        """Return a statement with the queries that lock the rows which it changes."""
+        locks = self._locks(rows, columns)
+        if rows.way in ("key", "keys", "each"):
+            return replace(statement, **locks)
+        by_key = zip(("lock", "others"), self._by_key(rows, columns), strict=False)
+        either = {part: f"IF {LOCKS_GAPS} THEN {sql}; ELSE {locks[part]}; END IF" for part, sql in by_key}
+        return replace(statement, **locks, within=replace(statement, **locks | either))
+
+    def _by_key(self, rows: Selector, columns: str) -> Iterator[str]:
+        """Yield queries that find rows by an index without locks, and lock them by their keys, and so no gap."""
+        terms, table = self.terms, f"{self.terms.table_in_schema}{self.terms.by_primary}"
+        wanted, same = zip(*((f"{key} AS xq_c{i}", f"{key} = xq_c{i}") for i, key in enumerate(self._keys_of_table)))
+        of_tasks = f"{table} ON {' AND '.join(same)}"
+        if utubes := self.heads_for(rows):
+            mine, *others = utubes.candidates(["xq_h.utube AS xq_c0"], rows)
+            heads = f"{utubes.heads} AS xq_h{utubes.by_key} ON xq_h.utube = xq_c0"
+            heads += f" STRAIGHT_JOIN {table} ON {terms.same_wait('xq_h', terms.table)}"
+            found = [(mine, heads, f"{utubes.is_open('xq_h.')} AND {utubes.takeable(rows)}")]
+            if others:
+                found += [(utubes.of_others(wanted, rows), of_tasks, f"{utubes.of_none} AND {utubes.takeable(rows)}")]
+        else:
+            by, chosen = terms.choice(rows)
+            query = f"SELECT {', '.join(wanted)} FROM {terms.table_in_schema}{by} WHERE {chosen} LIMIT 1"
+            found = [(query, of_tasks, chosen.rpartition(" ORDER BY ")[0] or chosen)]
+        for name, (query, join, condition) in zip(NAMES, found, strict=False):
+            some = f"({query.rpartition(' LIMIT ')[0]} LIMIT :most) AS xq_c STRAIGHT_JOIN {join} WHERE {condition}"
+            yield f"SELECT {self._into(rows, columns, name)} FROM {some} LIMIT {terms.limit(rows)}{terms.skip}"
+
+    def _into(self, rows: Selector, columns: str, name: str) -> str:
+        return columns + f" INTO {', '.join(self._variables(name))}" * (rows.way in ONE)
+
+    def _locks(self, rows: Selector, columns: str) -> dict[str, Any]:
+        one, utubes = rows.way in ONE, self.heads_for(rows)
+        mine, other = (self._into(rows, columns, name) for name in NAMES)
+        found = {"lock": self._locked(rows, mine)}
+        _, *others = utubes.candidates([other], rows) if utubes else [""]
+        for query in others:
+            found["others"] = f"{query}{self.terms.skip}"
+            # A locking read: a plain one might read an old snapshot, without these rows.
+            either = " OR ".join(map(self._is_row, NAMES)) if one else ":chosen"
+            found["among"] = (
+                f"SELECT {self._into(rows, ', '.join(self.terms.keys), NAMES[0])} "
+                f"FROM {self.terms.table_in_schema}{self.terms.by_primary} "
+                f"WHERE {either} ORDER BY {self.terms.order} LIMIT {self.terms.limit(rows)}{self.terms.lock}"
+            )
+        return found
+
+    def _variables(self, name: str) -> list[str]:
+        return [f"xq_{name}{i}" for i in range(len(self.terms.keys))]
+
+    def _is_row(self, name: str) -> str:
+        """Return the condition for the row with its key in these variables. If they are NULL, it finds none at once."""
+        return " AND ".join(f"{key} = {it}" for key, it in zip(self.terms.keys, self._variables(name), strict=True))
+
+    def listing(self, rows: Selector) -> str:
+        return self._locked(rows, ", ".join(self._keys_of_table))
+
+    def update(self, rows: Selector, change: Change) -> Statement:
+        table, names = self.terms.table_in_schema, self.brings(change)
+        if rows.way == "all":  # the caller needs no rows back
+            return Statement(f"UPDATE {table} SET {self.sets(rows, change)} WHERE {self.where(rows)}", names=names)
+        chosen = self._is_row(NAMES[0]) if rows.way in ONE else ":chosen"
+        statement = Statement(
+            f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
+            names=names,
+            charge=self.terms.buckets.charging(chosen) if self.is_charged(rows, change) else "",
+            # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
+            back=f"SELECT {self.terms.columns} FROM {table}{self.terms.by_primary} WHERE {chosen}{self.terms.afresh}",
+        )
+        return self._with_locks(statement, rows, ", ".join(self._keys_of_table))
+
+    def delete(self, rows: Selector, change: Change) -> Statement:
+        table, names = self.terms.table_in_schema, self.brings(change)
+        if rows.way == "all":
+            deleted = (
+                f"DELETE {table} FROM {self._of_states(rows)} WHERE {self.where(rows)} AND {self.terms.sets_context}"
+            )
+            return Statement(deleted, names=names)
+        # With ORDER BY and LIMIT: else MariaDB would read and lock the whole table if most rows match.
+        in_order = f"ORDER BY {', '.join(self.terms.keys)} LIMIT"
+        if rows.way in ("key", "keys"):
+            # It accepts no FORCE INDEX here. By the index on states it would lock the tasks that others have taken.
+            fenced = self.named(rows, by_key=True) + self.fence(rows, f"CONCAT({self.terms.roles['owner']})")
+            some, returned = "1" if rows.way == "key" else ":many", ", ".join(self.last(change))
+            deleted = f"DELETE FROM {table} WHERE {fenced} AND {self.terms.sets_context} {in_order} {some}"
+            return Statement(f"{BRIEFLY * rows.briefly}{deleted} RETURNING {returned}", names=names)
+        deleted = f"DELETE FROM {table} WHERE :chosen AND {self.terms.sets_context} {in_order} :many"
+        columns = ", ".join([*self.last(change, f"{self.terms.table}."), *self._keys_of_table])
+        return self._with_locks(Statement(deleted, names=names), rows, columns)
+
+    @property
+    def _keys_of_table(self) -> list[str]:
+        return [f"{self.terms.table}.{key}" for key in self.terms.keys]
+
+    def run_alone(self, statement: Statement, width: int = 0) -> Run:
+        if not statement.lock:
+            return super().run_alone(statement, width)
+        if statement.within:
+            alone, within = map(self.run_alone, (replace(statement, within=None), statement.within))
+
+            def either(connection: Connection, values: dict[str, Any]) -> list[Row]:
+                n = values.get("n", 1)
+                is_within = connection.in_transaction and connection.open_block != "transaction"
+                if is_within and n != self.terms.no_limit:  # all of them are also those that an old snapshot lacks
+                    if rows := within(connection, {**values, "most": n + PASSED}):
+                        return rows  # else its snapshot may be older than what is there
+                return alone(connection, values)
+
+            return either
+        if filled(statement.sql, chosen="") == statement.sql:
+            return self._in_a_block(statement)
+        find, others = (
+            self.terms.query(statement.lock),
+            self.terms.query(statement.others) if statement.others else None,
+        )
+        wide = len(self.terms.keys)
+        both = _block(statement.sql, statement.back) if statement.back else statement.sql
+        of_size: dict[int, Run] = {}  # by row count
+
+        def change(connection: Connection, values: dict[str, Any], found: list[Row]) -> list[Row]:
+            """Change the locked rows, and return them."""
+            many = len(found)
+            run = of_size.get(many) or of_size.setdefault(
+                many, self.terms.query(filled(both, chosen=self._chosen(many)))
+            )
+            values = {**values, **self._named([row[-wide:] for row in found]), "many": many}
+            back = run(connection, values)
+            return back if statement.back else [row[: len(row) - wide] for row in found]
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            found = find(connection, values)
+            more = others(connection, values) if others else []
+            if found and more:
+                found = self._among(statement, connection, values, [*found, *more])
+            found = found or more
+            batches = (found[i : i + PER_CHANGE] for i in range(0, len(found), PER_CHANGE))
+            return [row for batch in batches for row in change(connection, values, batch)]
+
+        return lambda connection, values: connection.atomically(values, run)
+
+    def _in_a_block(self, statement: Statement) -> Run:
+        """Return a function that runs a one-row statement's parts in a block: one round trip."""
+        mine, other = map(self._variables, NAMES)
+        steps = [
+            f"DECLARE {name} TYPE OF {self.terms.table_in_schema}.{key}"
+            for names in ((mine, other) if statement.others else (mine,))
+            for name, key in zip(names, self.terms.keys, strict=True)
+        ]
+        steps.append(statement.lock)
+        if statement.others:
+            steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
+        change = f"{statement.sql}; {statement.back}"
+        if statement.charge:
+            refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # the bucket has become empty
+            otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
+            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR xq_bucket IS NULL THEN {change}; {otherwise}"
+        text = "; ".join([*steps, change])
+        if statement.charge:  # one time for the take, its charge and its history
+            now, us = self.terms.now, self.terms.now_us
+            timed = filled(text.replace(us, "xq_us"), now="xq_now", context=TIMED)
+            text = f"DECLARE xq_now DOUBLE DEFAULT {now}; DECLARE xq_us BIGINT DEFAULT {us}; {CHARGING}; {timed}"
+        text, values_of = self.terms.filled(_block(text))
+        alone = as_transaction(text)
+
+        def run(connection: Connection, values: dict[str, Any]) -> list[Row]:
+            return connection.execute(alone if connection.begins else text, values_of(values))
+
+        return run
+
+    def _among(self, statement: Statement, connection: Connection, values: Values, found: list[Row]) -> list[Row]:
+        wide = len(self.terms.keys)
+        keys = [row[-wide:] for row in found]
+        among = filled(statement.among, chosen=self._chosen(len(keys)))
+        meant = set(map(tuple, self.terms.execute(connection, among, {**values, **self._named(keys)})))
+        return [row for row in found if tuple(row[-wide:]) in meant]
+
+    def _chosen(self, many: int) -> str:
+        """Return the condition that finds rows by `many` keys."""
+        keys = (", ".join(f":k{i}_{j}" for j in range(len(self.terms.keys))) for i in range(many))
+        return f"{self.terms.key} IN ({', '.join(f'({key})' for key in keys)})"
+
+    @staticmethod
+    def _named(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Return the values for `_chosen`."""
+        return {f"k{i}_{j}": part for i, key in enumerate(keys) for j, part in enumerate(key)}
+
+    @property
+    def lock_task(self) -> str:
+        return f"SELECT 1 FROM {self.terms.table_in_schema} WHERE {self.terms.by_key()}{self.terms.skip}"
+
+    def lock_all(self, states: Iterable[str]) -> str:
+        first, *more = states
+        return self._locked(Selector("all", first, more=tuple(more)), "COUNT(*)")
+
+    def unless_duplicate(self, guard: Guard) -> str:
+        return ""  # an error rolls back the statement, not the transaction
+
+    def is_duplicate(self, guard: Guard, refusal: str) -> bool:
+        # The driver's error shows its message as Python does, which escapes a quote if both kinds occur.
+        return f"{self.terms.name(guard.name)}'" in refusal.replace("\\'", "'")
+
+    def unique_column(self, guard: Guard) -> tuple[str, str]:
+        return self.terms.quote(self.terms.name("held")), f"CONVERT({self.terms.as_text(':unique')} USING ascii)"
+
+
+def _block(*statements: str) -> str:
+    return f"BEGIN NOT ATOMIC {'; '.join(statements)}; END"

@@ -1,0 +1,153 @@
+"""The objects that installing a queue creates on MariaDB."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from xq.core.acting import LONGEST_REASON, PART
+from xq.core.tokens import UUID_LENGTH
+from xq.sql.groups import GroupChange, Groups
+from xq.sql.installer.objects import Object, Objects
+from xq.sql.mariadb.mariadb_groups import MariadbGroups
+
+TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
+SERVER_TIME = "(@@timestamp * 1e0)"  # seconds since 1970 when the statement began, whatever the time zone
+PREFIX = 191  # how many characters an index holds from a long text, in each row format
+LONG = 255  # characters, beyond which an index on several columns cannot be sure to hold the whole
+DIGEST = "CHAR(64) CHARACTER SET ascii"  # a digest's type
+
+
+def part(n: int | str) -> str:
+    """Return SQL for one part of the event context."""
+    context = "CAST(@xq_context AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+    return f"SUBSTRING_INDEX(SUBSTRING_INDEX({context}, '{PART}', {n}), '{PART}', -1)"
+
+
+class MariadbObjects(Objects):
+    """There are no partial indexes."""
+
+    groups: MariadbGroups | None
+    # The char columns, and whether each is long, quoted; before the installer has read them, the model's types decide.
+    columns = frozenset[str](), dict[str, bool]()
+
+    def indexed(self, column: str) -> str:
+        """Return an index column, or the prefix that an index can hold."""
+        is_long = self.columns[1].get(column)
+        return self.terms.indexed(column) if is_long is None else f"{column}({PREFIX})" if is_long else column
+
+    def digest(self, column: str, role: str = "") -> str:
+        """Return a column's digest, for a stored column."""
+        # How MariaDB reads a CHAR depends on the sql_mode, so it refuses one in a stored column.
+        value = f"RTRIM({column})" if column in self.columns[0] else column
+        return self.terms.as_text(self.terms.value_of(role, value) if role else value)
+
+    tables_file = TABLES
+
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        pairs, listed = zip(utubes.columns, self.terms.ordered, strict=True), f"open, {utubes.in_turn()}"
+        return {
+            "ordered_as_columns": ", ".join(f"{self.terms.table}.{mine} AS {column}" for column, mine in pairs),
+            "nulls": ", ".join(["NULL"] * len(utubes.columns)),
+            "open": self.stored(utubes.heads, "open", "BOOLEAN", Groups.is_open(utubes), "open", listed),
+        }
+
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        lengths = {"letter": 1, "text": 255, "token": 64, "uuid": UUID_LENGTH, "reason": LONGEST_REASON}
+        return {name: self.terms.varying(length) for name, length in lengths.items()} | {"digest": DIGEST}
+
+    def index(self, suffix: str, columns: str, condition: str, unique: bool) -> Object:
+        name, table = self.terms.name(suffix), self.terms.table_in_schema
+        leading = self.terms.roles["status"]
+        listed = columns if columns.startswith(leading) else f"{leading}, {columns}"
+        short = ", ".join(self.indexed(column) for column in listed.split(", "))
+        if suffix == "utube" and self.groups:
+            made = self.digest(self.terms.roles["utube"], "utube")
+            made = f"COALESCE({made}, '')" if self.groups.fair else made
+            return self.made("index", suffix, self.stored(table, self.groups.column, DIGEST, made, name, short))
+        if unique:
+            # There are no partial indexes: a column that is NULL outside some states is in their place. It
+            # holds a digest: a text may be too long for an index, and compares as loosely as its collation does.
+            held = self.terms.quote(self.terms.name("held"))
+            made = f"CASE WHEN {condition} THEN {self.digest(columns)} END"
+            return self.made("index", suffix, self.stored(table, held, DIGEST, made, name, held, "UNIQUE "))
+        return self.made("index", suffix, f"CREATE INDEX IF NOT EXISTS {self.terms.quote(name)} ON {table} ({short})")
+
+    def stored(self, table: str, column: str, kind: str, made: str, index: str, listed: str, unique: str = "") -> str:
+        """Return SQL that adds a stored computed column and an index on `listed`."""
+        values = {
+            "table": table,
+            "column": column,
+            "type": kind,
+            "expression": made,
+            "unique": unique,
+            "index": self.terms.quote(index),
+            "listed": listed,
+        }
+        return self.filled_in(TABLES, "stored_column", values).rstrip(";")
+
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        # information_schema shows an escaped backslash as one, and what is beyond three bytes of UTF-8 as ?.
+        body = create.partition(" FOR EACH ROW ")[2] if kind == "trigger" else ""
+        return re.sub("[\U00010000-\U0010ffff]", "?", body.replace("\\\\", "\\"))
+
+    def drop(self, kind: str, name: str) -> str:
+        if kind != "index":
+            return super().drop(kind, name)
+        # With its column, also the one from an earlier definition.
+        column = {self.terms.name("unique"): "held", self.terms.name("utube"): "turn"}.get(name)
+        dropped = f"DROP INDEX IF EXISTS {self.terms.quote(name)}"
+        if column:
+            dropped += f", DROP COLUMN IF EXISTS {self.terms.quote(self.terms.name(column))}"
+        return f"ALTER TABLE IF EXISTS {self.terms.table_in_schema} {dropped}"
+
+    def triggers(self) -> list[Object]:
+        found, utubes = [], self.groups
+        for event in ("insert", "update", "delete", *["left"] * ("emptied" in self._words())):
+            changes = utubes.changes_of(event) if utubes else []
+            known = self.in_triggers() | {
+                "name": self.terms.side(event),
+                "groups": " ".join(map(self._changed, changes)),
+            }
+            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, known)))
+        return found
+
+    def in_triggers(self) -> dict[str, str]:
+        """Return what the triggers' texts name, as SQL."""
+        # Another statement, or another queue, may have set the event context.
+        ours = f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
+        event = f"IF({ours}, {part(1)}, 'write')"
+        change = self.of_change()
+        if self.links:
+            acked = f"old_state = 'T' AND {'event_name' if self.terms.has_history else event} = 'ack'"
+            change |= self.links.in_triggers("old_state", "new_state", "other_key", change["other_status"], acked)
+        at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
+        return {
+            **self.names_beside(""),
+            **change,
+            "emptied": self.emptied("NEW.{} = {}"),
+            "table": self.terms.table_in_schema,
+            **{name: self.terms.side(name) for name in ("count", "wait", "history", "group")},
+            "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),
+            "event": event,
+            "event_name": "event_name" if self.terms.has_history else event,
+            "at": f"ROUND({at} * 1000000)",
+            "noted": self.noted,
+            "by_actor": f"NULLIF({part(3)}, '')",
+            "by_reason": f"NULLIF({part(4)}, '')",
+        }
+
+    def _changed(self, change: GroupChange) -> str:
+        assert self.groups
+        known = {
+            "when": f"({change.when})",
+            "taken": change.taken,
+            "utube": change.utube,
+            "limit": self.groups.limit(change.utube),
+            "now_served": self.groups.now_served,
+            "heads": self.groups.heads,
+            "adding": self.groups.adding,
+            "dirty_groups": self.groups.dirty_groups,
+            "me": self.groups.me,
+        }
+        return self.filled_in(TRIGGERS, "group_changed", known)

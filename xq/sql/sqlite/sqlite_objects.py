@@ -1,0 +1,141 @@
+"""The objects that installing a queue creates on SQLite."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from xq.core.kinds import INTEGERS, Field
+from xq.core.machine import READY
+from xq.sql.groups import Groups
+from xq.sql.installer.objects import Object, Objects
+from xq.sql.links import Links
+from xq.sql.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
+from xq.sql.sqlite.sqlite_groups import SqliteGroups
+from xq.sql.sqlite.sqlite_queries import MARK, SqliteQueries
+
+MACHINE_TIME = "(julianday('now') - 2440587.5) * 86400.0"  # seconds since 1970
+ADD_UP = 1_000  # history rows that are added up at a time, and the most that `stats` reads
+TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
+
+
+def microseconds(seconds: str) -> str:
+    return f"CAST(ROUND({seconds} * 1000000.0) AS INTEGER)"
+
+
+class SqliteObjects(Objects):
+    """Side tables have no rowid, indexes are partial, and a trigger's statements have conditions."""
+
+    groups: SqliteGroups | None
+
+    @cached_property
+    def queries(self) -> SqliteQueries:
+        return SqliteQueries(self.terms.in_schema(""), None)  # a trigger names no schema
+
+    def drop(self, kind: str, name: str) -> str:
+        # Without a schema SQLite searches all attached ones, and might find another queue's index.
+        return f"DROP {kind.upper()} IF EXISTS {self.terms.schema}.{self.terms.quote(name)}"
+
+    tables_file = TABLES
+
+    def names_beside(self, suffix: str) -> dict[str, str]:
+        types = [*enumerate(map(_type, self.terms.source.key))]
+        return {
+            "typed_parts": ", ".join(f"{self.terms.parts[i]} {kind}" for i, kind in types),
+            "typed_parents": ", ".join(f"p{i} {kind}" for i, kind in types),
+            "name_open": self.terms.object(self.terms.name(f"{suffix}_open")),
+            "plain_name": self.terms.quote(self.terms.name(suffix)),  # an index has the schema before its own name
+            "count": self.terms.side("count"),
+            "is_mark": MARK,
+        }
+
+    def heads_values(self, utubes: Groups) -> dict[str, str]:
+        fields = [self.terms.source.roles[role] for role in ("utube", *self.terms.source.ordered_by)]
+        typed = zip(["utube", *utubes.columns], map(_type, [*fields, *self.terms.source.key]), strict=True)
+        return {
+            "typed_heads": ", ".join(f"{name} {kind}" for name, kind in typed),
+            "columns": utubes.in_turn(),
+            "is_open": utubes.is_open(),
+            **{name: self.terms.object(self.terms.name(f"{utubes.suffix}_{name}")) for name in ("open", "served")},
+            "heads": self.terms.quote(self.terms.name(utubes.suffix)),
+        }
+
+    def index_on(self, suffix: str) -> str:
+        return f"{self.terms.side(suffix)} ON {self.terms.table}"
+
+    def triggers(self) -> list[Object]:
+        groups = self.groups and self.groups.in_schema("")
+        found = []
+        wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
+        wanted |= {"after_update": bool(self.links), "update_group": bool(self.terms.members)}
+        wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
+        wanted["left"] = "emptied" in self._words()
+        for text in (text for text, there in wanted.items() if there):
+            known = {**self.in_triggers(), "name": self.terms.side(text)}
+            if groups:
+                changes = groups.changes_of(text.partition("_")[0])
+                known["groups"] = " ".join(sql for change in changes for sql in groups.on_change(change))
+            dropped = self.drop("trigger", self.terms.name(text))
+            found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
+        return found
+
+    def body(self, kind: str, name: str, create: str = "") -> str:
+        return create.partition(self.terms.quote(name))[2] if kind in ("index", "trigger") else ""
+
+    def in_triggers(self) -> dict[str, str]:
+        """Return what the triggers' texts name, as SQL. A trigger names no schema, and means its own."""
+        change = self.of_change()
+        known = {
+            **change,
+            "table": self.terms.table,
+            "status": self.terms.roles["status"],
+            "identity": ", ".join(self.terms.keys),
+            **{name: self.terms.quote(self.terms.name(name)) for name in ("count", "wait", "history", "group")},
+            "other_task": change["other_key"],
+            "event": read(EVENT),
+            # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time
+            # is text, which is greater than any number; the column turns it into a number.
+            "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
+            "noted": self.noted,
+            "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
+            "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
+            "is_mark": MARK,
+            "counted_up_to": self.queries.counted_up_to,
+            "newest": self.queries.newest,
+            "rows": str(ADD_UP),
+        }
+        if self.links:
+            links = Links(self.terms.in_schema(""))
+            acked = f"{known['was_taken']} AND {read(EVENT)} = 'ack'"
+            known |= links.in_triggers(known["old"], known["new"], known["other_key"], known["other_status"], acked)
+            known["links"] = self.terms.quote(self.terms.name("after"))
+            known["ending"] = ", ".join([known["status"], links.role, *self.terms.keys])
+        if self.groups:
+            known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
+        if self.terms.tube_stats:
+            known |= {
+                "tube": (tube := self.terms.roles["tube"]),
+                "identity": f"{known['identity']}, {tube}",
+                "other_task": f"{change['other_key']} OR {change['other_tube']}",
+                "counted_in_history": self.terms.counted("tube"),
+            }
+        return known
+
+    def _words(self) -> set[str]:
+        words = super()._words()
+        if self.queries.history_counts:
+            return words | {"history_counts"}
+        return words | {"counters"} | ({"counters_of_tubes"} if self.terms.tube_stats else set())
+
+    def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
+        found = super().wanted_indexes()
+        of_tube = f"oldest_{READY}_of_tube"
+        if of_tube in found and self.terms.source.roles["tube"].null:  # else SQLite would not use the index
+            columns, condition, unique = found[of_tube]
+            found[of_tube] = columns, f"{condition} AND {self.terms.roles['tube']} IS NOT NULL", unique
+        return found
+
+
+def _type(field: Field) -> str:
+    """Return the type for a column that is compared with this one: with another affinity no index would be used."""
+    return "INTEGER" if field.kind in INTEGERS else "TEXT" if field.kind in ("text", "uuid") else field.type
