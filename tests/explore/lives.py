@@ -153,8 +153,8 @@ class Worker:
             return [job for job in jobs if job not in given]
 
         setattr(Attempts, "begin", begins)  # noqa: B010
-        if not points.joins:  # the process may end between them
-            setattr(Attempts, "_joins", lambda *_: False)  # noqa: B010
+        joins = Attempts._joins
+        setattr(Attempts, "_joins", lambda *given: points.joins and joins(*given))  # noqa: B010
         for kind, name in POINTS:
             points.before(kind, name)
 
