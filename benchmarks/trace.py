@@ -1,21 +1,17 @@
 """make trace: every Python call of put, take, ack(update=) and put_many, on each database, and what they send.
 
-With --walks: how many functions of xq a warm put, take and ack enter, in how many files of how many lines; and the
-maintenance thread, for a task whose ttr has passed.
+With --walks: how many functions of xq a warm put, take and ack enter, in how many files of how many lines; and a
+cycle of the maintenance, for a task whose ttr has passed.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,111 +19,33 @@ from benchmarks.contestants import PAYLOAD, Place, Xq
 from benchmarks.databases import HOMES
 from benchmarks.on_django import SEAMS
 from tests.support.trips import Counter, Trips
+from tests.support.walks import Walk, expiry, told, traced, verbs
 
 T = TypeVar("T")
 
+TASK = {"payload": PAYLOAD}
 MANY = 3  # tasks of a put_many
 WARM = 3  # cycles before: what is compiled for the first call, and kept, is not traced
-
-
-class Call(NamedTuple):
-    depth: int  # 1 is the method that the application calls
-    name: str
-    path: Path
-    is_xq: bool
-
-    @property
-    def file(self) -> str:
-        return self.path.name
-
-
-def noting(calls: list[Call]) -> Callable[[FrameType, str, Any], None]:
-    """Return a profiler that appends each Python call."""
-    depth = 0
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal depth
-        if event == "call":
-            code, file = frame.f_code, Path(frame.f_code.co_filename)
-            ours = file.name.startswith("<xq ") or bool({"xq", "adapters", "features"} & {*file.parts[-5:-1]})
-            if depth:
-                calls.append(Call(depth, code.co_qualname, file, ours and "site-packages" not in file.parts))
-            depth += 1
-        elif event == "return":
-            depth -= 1
-
-    return note
-
-
-def traced(call: Callable[[], Any]) -> tuple[Any, list[Call]]:
-    """Return what a call returns, and each Python call that it makes."""
-    calls: list[Call] = []
-    sys.setprofile(noting(calls))
-    try:
-        result = call()
-    finally:
-        sys.setprofile(None)
-    return result, calls
 
 
 def cycle(queue: Xq, look: Callable[[Callable[[], Any]], tuple[Any, T]]) -> dict[str, T]:
     """What a look finds at each verb of a cycle."""
     model: Any = queue.model
     found = {}
-    _, found["put"] = look(lambda: model.put({"payload": PAYLOAD}))
+    _, found["put"] = look(lambda: model.put(TASK))
     task, found["take"] = look(lambda: model.take())
     _, found["ack(update=)"] = look(lambda: task.ack(update={"payload": "done"}))
-    many = [{"payload": PAYLOAD}] * MANY
+    many = [TASK] * MANY
     _, found[f"put_many of {MANY}"] = look(lambda: queue.queue.put_many(many))
     queue.queue.kill_many([task.id for task in queue.queue.by_state("R")])
     return found
 
 
-def _ack(task: Any) -> None:
-    task.ack()
-
-
-def walks(queue: Any) -> dict[str, list[Call]]:
-    """Return the calls of xq of a put, a take and an ack without options, which only an application's verbs begin."""
-    model: Any = queue.queue.model
-    shortest: dict[str, list[Call]] = {}
-    for _ in range(WARM + 10):  # a take that comes late looks for due tasks first
-        _, put = traced(lambda: model.put({"payload": PAYLOAD}))
-        task, take = traced(lambda: model.take())
-        _, ack = traced(partial(_ack, task))
-        for verb, calls in {"put": put, "take": take, "ack": ack}.items():
-            ours = [call for call in calls if call.is_xq]
-            shortest[verb] = min(shortest.get(verb, ours), ours, key=len)
-    return shortest
-
-
-def expiry(queue: Xq) -> list[Call]:
-    """Return the calls of xq in the shortest cycle of the maintenance thread that moves a task whose ttr has passed."""
-    calls: list[Call] = []
-    model: Any = queue.queue.model
-    threading.setprofile(noting(calls))  # of threads that begin from now on: the first take starts the one of xq
-    for _ in range(WARM + 3):
-        queue.queue.put({"payload": PAYLOAD})
-        queue.queue.take(ttr=0.3)
-        while not model.select().where(model.status == "R").exists():
-            time.sleep(0.05)
-        queue.queue.ack(queue.queue.take())
-    threading.setprofile(None)
-    cycles: list[list[Call]] = [[]]
-    for call in list(calls):
-        if call.name.endswith("._wait_and_work"):
-            cycles.append([])
-        cycles[-1].append(call)
-    moving = [cycle for cycle in cycles if any(call.name == "UnattendedMoves.move" for call in cycle)]
-    return [call for call in min(moving, key=len) if call.is_xq]
-
-
-def print_walks(title: str, found: Mapping[str, Sequence[Call]], summary: bool) -> None:
+def print_walks(title: str, found: Mapping[str, Walk], summary: bool) -> None:
     together = {"all three": [call for each in found.values() for call in each]} if len(found) > 1 else {}
     for verb, calls in {**found, **together}.items():
-        files = {call.path for call in calls if call.path.exists()}  # not the generated functions
-        lines = sum(len(path.read_text().splitlines()) for path in files)
-        print(f"{title}, {verb}: {len(calls)} functions of xq, in {len(files)} files of {lines:,} lines")
+        functions, files, lines = told(calls)
+        print(f"{title}, {verb}: {functions} functions of xq, in {files} files of {lines:,} lines")
         for call in calls if verb in found and not summary else ():
             print(f"  {call.name}  ({call.file})")
 
@@ -154,9 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for orm, opens in SEAMS.items():
                     opened: Callable[..., Any] = opens
                     with closing(opened(Place(home.new("walked")), roles=("owner",))) as walked:
-                        print_walks(f"{orm} on {home.title}", walks(walked), asked.summary)
+                        print_walks(f"{orm} on {home.title}", verbs(walked.queue, TASK), asked.summary)
                 with closing(Xq(Place(home.new("expired")), ("owner", "runat"), {"ttr": True})) as expired:
-                    print_walks(f"Peewee on {home.title}", {"a ttr that has passed": expiry(expired)}, asked.summary)
+                    late = {"a ttr that has passed": expiry(expired.queue, TASK)}
+                    print_walks(f"Peewee on {home.title}", late, asked.summary)
             continue
         with pytest.MonkeyPatch.context() as patch, closing(kind()) as home:
             counter = Counter(patch) if asked.sql else None  # else its wrappers would be among the calls

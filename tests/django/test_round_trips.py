@@ -11,6 +11,7 @@ from tests.django.conftest import Maker
 from tests.django.on_tasks import backend, install
 from tests.django.shop import jobs
 from tests.support.trips import ALL, Counter, counter_of, job, job_of, measured, table
+from tests.support.walks import functions, verbs
 from tests.timing import in_sequence
 from xq.adapters.django import enqueue_many
 from xq.adapters.django.tasks.models import Task
@@ -140,3 +141,16 @@ def test_each_path_sends_what_the_table_says(django_db, request, monkeypatch):
         install(django_db)
         found["django.tasks"] = of_tasks(counter)
     assert table(found) == EXPECTED[request.node.callspec.params["django_db"]].strip("\n")
+
+
+WALKS = """
+put   19
+take  21
+ack   26
+"""
+
+
+@pytest.mark.parametrize("django_db", ["sqlite"], indirect=True)
+def test_each_path_enters_as_many_functions_as_the_table_says(django_db):
+    queue = Maker(django_db, None)({}, model=django_db.model("Walked")).xq
+    assert functions(verbs(queue, {})) == WALKS.strip("\n")

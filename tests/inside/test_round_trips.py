@@ -391,3 +391,18 @@ def test_an_idle_process_of_20_workers_and_20_queues_sends_few_statements(shared
         queue.pause()
     trips = idle(counter, queues)
     assert 20 < trips.statements < IDLE[request.node.callspec.params["shared_db"]], Counter(trips.texts)
+
+
+@pytest.mark.parametrize("shared_db", ["sqlite"], indirect=True)
+def test_a_session_is_registered_in_an_applications_transaction_until_one_is_committed(shared_db, monkeypatch):
+    shared_db.close()
+    counter, queue = counter_of(monkeypatch), of_peewee(shared_db)["a table"]
+
+    def sent(rolled_back: bool) -> int:
+        with shared_db.atomic(), shared_db.atomic() as savepoint, counter.counting() as trips:
+            queue.take()
+            if rolled_back:
+                savepoint.rollback()
+        return sum("INTO xq_session" in text for text in trips.texts)
+
+    assert [sent(True), sent(True), sent(False), sent(False)] == [1, 1, 1, 0]

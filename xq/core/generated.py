@@ -99,15 +99,27 @@ def arguments(marks: Sequence[str], brought: Sequence[str], width: int) -> Calla
     It reads the tasks' values from `rows` and the others by name. `brought` names the tasks' values, row by row,
     `width` in each row.
     """
-    place = {name: (i // width, i % width) for i, name in enumerate(brought)}
+    lines, items = _listed(marks, brought, width)
+    return function("arguments", ["def arguments(values):", *lines, f"    return {items}"])
+
+
+def runner(sql: str, marks: Sequence[str], brought: Sequence[str], width: int) -> Callable[[Any, Any], list[Any]]:
+    """Return a function that runs a statement on a connection, with the values as `arguments` lists them."""
+    lines, items = _listed(marks, brought, width)
+    text = ["def run(connection, values):", *lines, f"    return connection.execute(sql, {items})"]
+    return function("run", text, sql=sql)
+
+
+def _listed(marks: Sequence[str], brought: Sequence[str], width: int) -> tuple[list[str], str]:
+    """Return the lines that read the values for a statement's marks, and the text of their tuple."""
+    place = {name: (i // width, i % width) for i, name in enumerate(brought if width else ())}
     others = {name: f"o{i}" for i, name in enumerate(dict.fromkeys(name for name in marks if name not in place))}
-    lines = ["def arguments(values):"]
+    lines = list[str]()
     if place:
         lines.append(f"    {''.join(f'r{i}, ' for i in range(len(brought) // width))}= values['rows']")
     lines += [f"    {local} = values[{name!r}]" for name, local in others.items()]
     items = [others[name] if name in others else "r{}[{}]".format(*place[name]) for name in marks]
-    lines.append(f"    return ({''.join(f'{item}, ' for item in items)})")
-    return function("arguments", lines)
+    return lines, f"({''.join(f'{item}, ' for item in items)})"
 
 
 def hydrators(lines: Sequence[str], attribute: str, **known: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -320,7 +320,7 @@ class Machine:
         self.columns = self._columns(claim)
         self.guards = tuple(self._widened(guard) for feature in self.features for guard in feature.guards)
         self.fill = self._fill(claim)
-        self._brings = [item for feature in self.features for item in feature.brings.items()]
+        self.brings = [item for feature in self.features for item in feature.brings.items()]
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
         called = [row for row in self.rows if not (row.due or row.writes)]  # timers may be named like a method
@@ -507,7 +507,7 @@ class Machine:
 
     def brought(self, token: str) -> dict[str, Any]:
         """Return the values that the features bring for a take."""
-        return {name: make(token) for name, make in self._brings}
+        return {name: make(token) for name, make in self.brings}
 
     @cached_property
     def due(self) -> tuple[Transition, ...]:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from xq.core import time
 from xq.core.clock import Clock
-from xq.core.connections import Connections, Liveness
+from xq.core.connections import Connection, Connections, Liveness
 from xq.core.errors import NotInstalled
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind, Row
 from xq.database.members import Member, copied
@@ -123,10 +123,12 @@ class BaseDatabase(Transactions):
 
         Outside of a transaction, retry it after a conflict (a deadlock). Raises NotInstalled if the tables are gone.
         """
-        run, given = self.sql.query(sql), {**self.values(), **(values or {})}
-        connection = self.store.ready()
-        within = connection.in_transaction
-        return self.explained(lambda: run(connection, given), lambda: run(self.store.ready(), given), within)
+        connection, given = self.store.ready(), {**self.values(), **(values or {})}
+
+        def run(on: Connection) -> list[Row]:
+            return self.sql.execute(on, sql, given)
+
+        return self.explained(lambda: run(connection), lambda: run(self.store.ready()), connection.in_transaction)
 
     @property
     def begin_writing(self) -> str:

@@ -8,6 +8,7 @@ import secrets
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import NamedTuple
@@ -63,6 +64,14 @@ class Session:
             self.acquire()
             if self.sessions.records.register(self.uuid, database, queue):
                 self.registered_in.add(name)
+            else:
+                (queue or database).store.after_commit(partial(self._see_registered, name))
+
+    def _see_registered(self, name: str) -> None:
+        """Note where it is registered: a savepoint may have undone that in a transaction that was committed."""
+        if name not in self.registered_in:
+            with suppress(Exception):  # the next take registers it again
+                self.registered_in |= self.sessions.records.queues_of(self.uuid)
 
     def acquire(self) -> None:
         """Acquire its liveness lock. Raises UnknownSession if it is closed, or another process is ending it."""

@@ -14,6 +14,7 @@ from xq.core.kinds import Row
 from xq.core.machine import ENDED
 from xq.core.options import seconds_of
 from xq.core.values import Parts, Tasks, chunks, named
+from xq.engine.executor import Begun
 from xq.engine.steps import PER_MOVE, Steps
 
 ON_FAILURE: Final = ("hold", "kill", "run")  # first the default
@@ -113,7 +114,7 @@ class Dependants:
 
     # settle
 
-    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+    def ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """Settle the dependants of tasks that have ended."""
         if not getattr(self._settles, "now", False):
             self._settle(self._found([self.tasks.key_of(row) for row in rows]))
@@ -185,12 +186,12 @@ class Dependants:
         assert transition
         given, moved = (transition.given,) * bool(transition.given), 0
         values = self.executor.values({"delay": float(delay)} if delay else None)
-        connection, binding = self.executor.begin()
+        _, binding = begun = self.executor.begin()
         for batch in chunks(keys, PER_MOVE):
             if len(batch) > 1 and (listed := binding.dialect.moves.listed(batch)):
                 which, found = Selector("keys", WAITS, column="after"), [{"keys": listed}]
             else:
                 which, found = Selector("key", WAITS, column="after"), [*map(named, batch)]
             step = self.steps.move(binding, event, which, transition, given)
-            moved += sum(len(self.executor.run(step, {**values, **each}, connection, caught=True)) for each in found)
+            moved += sum(len(self.executor.run(step, {**values, **each}, begun, caught=True)) for each in found)
         return moved

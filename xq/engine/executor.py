@@ -88,6 +88,14 @@ class Executor(Transactions):
             self.binding, self.near = binding, EVERYWHERE
         return binding, None
 
+    def begin_look(self) -> Begun:
+        """As `begin`, for a call that changes no task."""
+        connection, binding = self.store.ready(), self.binding
+        if binding is None or binding.database() is not connection.database():
+            binding = self.open()
+            connection = self.store.ready()
+        return connection, binding
+
     def begin(self, *, locks: bool = False, reviews: bool = False) -> Begun:
         """Bind the queue, and return the connection and the binding for a call that changes tasks: `open` is for looks.
 
@@ -178,11 +186,13 @@ class Executor(Transactions):
         step: Step | str,
         /,
         values: dict[str, Any] | None = None,
-        connection: Connection | None = None,
+        begun: Begun | None = None,
         *,
         caught: bool = False,
     ) -> list[Row]:
         """Run a step, or a text of the dialect. Notify observers, and return the rows.
+
+        `begun`: the call's connection and binding, so that the ORM is not asked for them again.
 
         Outside of a transaction, retry it after a conflict (a deadlock). A text has the values of `values()` beside
         its own, a step in place of none. `caught`: the caller goes on after an error, see `Connection.open_block`.
@@ -190,10 +200,11 @@ class Executor(Transactions):
         unique value.
         """
         if isinstance(step, str):
-            step, values = self.open().text(step), {**self.values(), **(values or {})}
+            begun = begun or self.begin_look()
+            step, values = begun[1].text(step), {**self.values(), **(values or {})}
         elif values is None:
             values = self.values()
-        connection = connection or self.store.ready()
+        connection = begun[0] if begun else self.store.ready()
         within = connection.in_transaction
         try:
             saves = within and (caught or (step.may_be_refused and not connection.open_block))

@@ -216,18 +216,18 @@ class Inserts(Generic[T]):
             for name, value in zip(new.names, new.rows[0], strict=True)
             if name in new.brought and name not in keys
         }
-        connection, binding = self.executor.begin()
+        _, binding = begun = self.executor.begin()
         which = Selector("key", state)
         step = self.steps.move(binding, transition.event, which, transition, tuple(seconds), tuple(update))
         values = self.executor.values(seconds) | named(parts)
         values.update(zip(step.statement.names, update.values(), strict=True))
-        rows = self.executor.run(step, values, connection)
+        rows = self.executor.run(step, values, begun)
         return self.tasks.returned(rows[0]) if rows else None
 
     def _insert(self, asked: AskedPut, new: New, begun: Begun | None = None) -> tuple[list[Row], New]:
         """Put tasks by one statement, again if a generated key is in use. Return the rows put, and all with keys."""
         executor, store = self.executor, self.executor.store
-        connection, binding = begun or executor.begin()
+        _, binding = begun = begun or executor.begin()
         transition, seconds = asked.transition, {**new.own, **asked.seconds} if new.own else asked.seconds
         n = len(new.rows)
         for _ in range(PUT_TRIES):
@@ -239,7 +239,7 @@ class Inserts(Generic[T]):
             if seconds:
                 values |= executor.values(seconds)
             try:
-                rows = executor.run(step, values, connection, caught=complete.made_keys)
+                rows = executor.run(step, values, begun, caught=complete.made_keys)
             except Exception as error:
                 if complete.made_keys and store.classify(error) in REFUSALS:
                     look = binding.dialect.queries.look()

@@ -13,6 +13,7 @@ from xq.core.compile import Statement
 from xq.core.errors import BadValue, Duplicate, NotFound, shown
 from xq.core.kinds import REFUSALS, Row
 from xq.core.values import Parts
+from xq.engine.executor import Begun
 from xq.engine.pauses import Pauses
 from xq.engine.steps import PER_MOVE, Steps
 from xq.sql.members import SKIPPED
@@ -48,9 +49,10 @@ class Members:
         self._forget_at = 0.0
         self._failing: dict[str, str] = {}  # why the `then` of groups could not be put, as logged
 
-    def run(self, text: str, **values: Any) -> list[Row]:
+    def run(self, text: str, begun: Begun | None = None, /, **values: Any) -> list[Row]:
         """Run a text of records.sql about groups."""
-        return self.executor.run(getattr(self.executor.dialect.records, text), values)
+        begun = begun or self.executor.begin_look()
+        return self.executor.run(getattr(begun[1].dialect.records, text), values, begun)
 
     def stored(self, name: str, *, locked: bool = False) -> Stored:
         """Return a group; `locked` until the transaction ends. Raises NotFound."""
@@ -128,11 +130,11 @@ class Members:
 
     # how it ends
 
-    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+    def ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """End the groups of these tasks, if they were the last."""
         for name in sorted({name for row in rows if (name := self.of(row)) is not None}):
-            if self.run("may_end_group", group=name):
-                self._settle(name, within=self.executor.dialect.is_local)
+            if self.run("may_end_group", begun, group=name):
+                self._settle(name, within=begun[1].dialect.is_local)
 
     def look(self, within: bool) -> int:
         """End open groups whose last end no call has seen, of up to PER_MOVE. Forget those that were done long ago."""
@@ -151,7 +153,7 @@ class Members:
 
         `within`: the open transaction has no old snapshot. If `then` cannot be put, the group stays open.
         """
-        if self.executor.store.in_transaction() and not within:
+        if not within and self.executor.store.in_transaction():
             return False
         try:
             done, error = self.executor.transaction(partial(self._end, name), caught=True)
@@ -169,18 +171,19 @@ class Members:
 
     def _end(self, name: str) -> tuple[float | None, str | None]:
         """Return when the group was done, if it is, and why its `then` was not put, if it is known."""
-        if not self.executor.dialect.settles:
-            ((done, error),) = self.run("settle_group", group=name)
+        _, binding = begun = self.executor.begin()
+        if not binding.dialect.settles:
+            ((done, error),) = self.run("settle_group", begun, group=name)
             if done is not None or error != SKIPPED:
                 return done, error if done is None else None
-        found = self.run("lock_group", group=name)  # first: what is read then is no older
-        if not found or not self.run("may_end_group", group=name):
+        found = self.run("lock_group", begun, group=name)  # first: what is read then is no older
+        if not found or not self.run("may_end_group", begun, group=name):
             return None, None
-        self.run("end_group", group=name)
+        self.run("end_group", begun, group=name)
         if (then := Stored(*found[0]).then) is not None:
-            put = self.executor.open().changes(self.executor.store, Statement(then), "put")
-            if self.executor.run(put) == [(0,)]:
-                self.run("follow_group", group=name, then="")
+            put = binding.changes(self.executor.store, Statement(then), "put")
+            if self.executor.run(put, begun=begun) == [(0,)]:
+                self.run("follow_group", begun, group=name, then="")
                 return 0.0, SKIPPED
         return 0.0, None
 

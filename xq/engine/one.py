@@ -277,7 +277,7 @@ class NamedMoves(Generic[T]):
             which["now"] = None if self.executor.clock is None else self.executor.clock.now
         if fields:
             which.update(zip(step.statement.names, fields.values(), strict=True))
-        return self.executor.run(step, which, connection)
+        return self.executor.run(step, which, begun)
 
     def find(self, asked: Asked, parts: Parts, token: str | None) -> str:
         """Return the task's state if the call may move it. Raises NotFound, WrongState and NotOwner, in this order.

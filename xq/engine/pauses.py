@@ -36,10 +36,6 @@ class Skips(NamedTuple):
     groups: tuple[str, ...]
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        return len(self.tubes), len(self.groups)
-
-    @property
     def values(self) -> dict[str, str]:
         return {f"{name}{i}": each for name, of in zip(SKIPS.values(), self) for i, each in enumerate(of)}
 

@@ -12,7 +12,7 @@ from xq.core.connections import Connection, Run
 from xq.core.kinds import RETRYABLE, ErrorKind, Row
 from xq.core.machine import ABSENT, ENDED, Transition
 from xq.engine.binding import Binding
-from xq.engine.executor import Executor
+from xq.engine.executor import Begun, Executor
 
 LOOK_EVERY = 1.0  # seconds between two looks for ends that no call of xq has seen
 ENDS = (ABSENT, *ENDED, "B")  # the states that a task enters when it ends, or is buried
@@ -21,7 +21,7 @@ ENDS = (ABSENT, *ENDED, "B")  # the states that a task enters when it ends, or i
 class Settler(Protocol):
     """What follows the ends of tasks, for one feature."""
 
-    def ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+    def ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         """Settle what follows the end of these tasks; `source` is "" if they left several states.
 
         On SQLite this is called in the transaction of the ends, which no error may undo: what may fail has a savepoint.
@@ -49,7 +49,7 @@ class Settling:
 
         def within(connection: Connection, values: dict[str, Any]) -> list[Row]:
             if rows := run(connection, values):
-                self._ended(rows, event, source, target)
+                self._ended((connection, binding), rows, event, source, target)
             return rows
 
         def after(connection: Connection, values: dict[str, Any]) -> list[Row]:
@@ -64,13 +64,13 @@ class Settling:
         if self.settlers and self.executor.dialect.settles == "after":
             self.executor.store.after_commit(partial(self._ended_before, rows, event, source, target))
 
-    def _ended(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
+    def _ended(self, begun: Begun, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         for settler in self.settlers:
-            settler.ended(rows, event, source, target)
+            settler.ended(begun, rows, event, source, target)
 
     def _ended_before(self, rows: Sequence[Row], event: str, source: str, target: str) -> None:
         try:
-            self._ended(rows, event, source, target)
+            self._ended(self.executor.begin(), rows, event, source, target)
         except Exception:  # the ends are committed, and the maintenance looks
             self.next_at = 0.0
 

@@ -9,7 +9,6 @@ from typing import Any, Final, Generic
 
 from xq.core import time
 from xq.core.compile import SKIPS, Selector
-from xq.core.connections import Connection
 from xq.core.errors import UnknownSession
 from xq.core.kinds import Row, T, UnreadRow
 from xq.core.machine import READY, TAKEN, Transition
@@ -102,7 +101,7 @@ class Takes(Generic[T]):
                 if not is_of_a_task or self.store.in_transaction() or tried == TAKE_TRIES:
                     raise
                 n = 1  # one at a time, up to the task that is the reason
-                which = self.steps.oldest(transition, n, tube is not None, skipped.counts, len(passed))
+                which = self.steps.oldest(transition, n, tube is not None, tuple(map(len, skipped)), len(passed))
                 if not self.unmovable.put_aside(which, values):
                     time.sleep(BEING_MOVED[0])  # another call may be at that task
         return []
@@ -173,7 +172,7 @@ class Takes(Generic[T]):
             values |= numbered(passed)
         if floor is not None:
             values |= {"floor": floor.key, "floor_xid": floor.xid}
-        rows = n == 1, tube is None, skipped.counts, len(passed), floor is not None
+        rows = n == 1, tube is None, tuple(map(len, skipped)), len(passed), floor is not None
         name = event, rows, transition.target, (*seconds,), (*fields,)
         step = binding.steps.get(name)
         if step is None:
@@ -185,15 +184,16 @@ class Takes(Generic[T]):
 
     def _run(self, begun: Begun, step: Step, values: dict[str, Any], swept: Swept | None, then: Then | None) -> list[T]:
         """Move the tasks, and return them in order. Raises UnknownSession if the session has ended."""
-        executor, token, (connection, binding) = self.executor, None, begun
+        executor, token, (_, binding) = self.executor, None, begun
         session = binding.sessions.to_take() if step.target == TAKEN else None
         try:
             if session is not None:
                 token = values["owner"] = binding.sessions.token(session, executor, binding.dialect.source_name)
-                values |= self.machine.brought(token)
+                if self.machine.brings:
+                    values |= self.machine.brought(token)
             if binding.may_fail_to_read:  # reading the rows back may raise: then undo the take
                 tasks = executor.transaction(partial(self._taken, step, values, token, swept), locks=False)
-            elif rows := self._run_once(step, values, connection):
+            elif rows := self._run_once(step, values, begun):
                 is_plain = len(rows) == 1 and type(rows[0]) is not UnreadRow and token is not None
                 tasks = [self.tasks.read(rows[0], token)] if is_plain else self._in_order(rows, token)
             else:
@@ -212,10 +212,10 @@ class Takes(Generic[T]):
         rows = self._run_once(step, values)
         return self._in_order(rows or self._found_late(step, values, swept), token)
 
-    def _run_once(self, step: Step, values: dict[str, Any], connection: Connection | None = None) -> list[Row]:
+    def _run_once(self, step: Step, values: dict[str, Any], begun: Begun | None = None) -> list[Row]:
         """Run a step. With fair takes, a statement finds one task of each utube: repeat it for up to `n`."""
         if not self.fair or values["n"] == 1 or step.source != READY:
-            rows = self.executor.run(step, values, connection)
+            rows = self.executor.run(step, values, begun)
             if rows and self.floors.tubes and step.target == TAKEN:
                 self.floors.took(values["tube"], max(row[self._key_at] for row in rows))
             return rows

@@ -20,7 +20,7 @@ from xq.core.machine import DIRTY_GROUPS, OLD_HISTORY, PLUS_ONE, READY, SETTLE, 
 from xq.core.tokens import lock_of
 from xq.core.values import Parts, named
 from xq.core.words import never_finished
-from xq.engine.binding import Binding
+from xq.engine.executor import Begun
 from xq.engine.floors import Floors
 from xq.engine.steps import PER_MOVE, Steps
 from xq.sql.queries import LATE
@@ -139,9 +139,9 @@ class UnattendedMoves:
     def _run(
         self, event: str, which: Selector, transition: Transition, values: Mapping[str, Any], caught: bool = False
     ) -> int:
-        connection, binding = self.executor.begin()
-        step = self.steps.move(binding, event, which, transition)
-        rows = self.executor.run(step, {**self.executor.values(), **values}, connection, caught=caught)
+        begun = self.executor.begin()
+        step = self.steps.move(begun[1], event, which, transition)
+        rows = self.executor.run(step, {**self.executor.values(), **values}, begun, caught=caught)
         if rows and transition is self.machine.last_take:
             keys = ", ".join(shown(self.tasks.app_key_of(row)) for row in rows[:NAMED])
             told = f"{keys}{' ...' * (len(rows) > NAMED)} {'were' if len(rows) > 1 else 'was'}"
@@ -268,30 +268,32 @@ class Timers:
 
     def _sweep_batch(self, due: Collection[str], within: bool = False) -> Swept:
         """Do a batch for each of these duties, and refresh the groups whose tasks it moves."""
-        binding, moved, refused, readied = self.executor.open(), 0, 0, 0
+        _, binding = begun = self.executor.begin_look()
+        moved, refused, readied = 0, 0, 0
         if UNTIMED in due:
-            self._time_unowned(binding)
+            self._time_unowned(begun)
         for timer in [timer for duty, timer in self._timers.items() if duty in due]:
             which, one = [Selector(way, timer.source, column=timer.due) for way in ("due", "key")]
             of_sessions = binding.dialect.is_local and (timer.source, timer.due) == (TAKEN, "runat")
-            unheld = self._unheld(binding) if of_sessions else {}
+            unheld = self._unheld(begun) if of_sessions else {}
             if unheld is not None:
                 batch = self.unattended.move(timer.event, which, one, timer, unheld)
                 moved, refused = moved + batch.moved, refused + batch.refused
                 readied += batch.moved if timer.target == READY else 0
-        forgotten = self._forget(binding) if OLD_HISTORY in due else 0
+        forgotten = self._forget(begun) if OLD_HISTORY in due else 0
         is_dirty = DIRTY_GROUPS in due or (moved and binding.dialect.moves.has_dirty_groups)
         refreshed = self.refresh_groups() if is_dirty else 0
         readied += self.settling.look(within) if SETTLE in due else 0
         return Swept(bool(due), moved, forgotten, refused, refreshed, readied)
 
-    def _unheld(self, binding: Binding) -> dict[str, Any] | None:
+    def _unheld(self, begun: Begun) -> dict[str, Any] | None:
         """Return the values that name the sessions whose tasks may expire; None without any.
 
         Of a file alone: there a heartbeat cannot write while the function's own transaction does, and its session has
         a lock instead. A task that is touched after this look has a later time, so it does not move.
         """
-        rows = self.executor.run(binding.dialect.queries.expired, {"n": PER_MOVE})
+        binding = begun[1]
+        rows = self.executor.run(binding.dialect.queries.expired, {"n": PER_MOVE}, begun)
         liveness, locks = self.executor.database.find_liveness(), {lock_of(row[0]): row[0] for row in rows}
         free = locks if liveness is None else liveness.gone([*locks])
         return {"expired": json.dumps([locks[lock] for lock in free]), "asked": rows[0][1]} if free else None
@@ -300,10 +302,10 @@ class Timers:
         """Return whether a due task would become ready, or a group is dirty: another connection may be at it."""
         return not self._readying.isdisjoint(self._due())
 
-    def _time_unowned(self, binding: Binding) -> None:
+    def _time_unowned(self, begun: Begun) -> None:
         """Start the ttr of the queue for the tasks that another program has made taken."""
         try:
-            self.executor.run(binding.dialect.queries.times_unowned, caught=True)
+            self.executor.run(begun[1].dialect.queries.times_unowned, begun=begun, caught=True)
         except Exception as error:
             if not self.unattended.is_refused(error):
                 raise
@@ -315,10 +317,11 @@ class Timers:
         """Refresh a batch of dirty group heads, with `mine` those of the open transaction. Return their number."""
         return self.executor.dialect.queries.refresh_groups(self.executor, mine)
 
-    def _forget(self, binding: Binding) -> int:
+    def _forget(self, begun: Begun) -> int:
         """Delete a batch of the history that is older than the feature keeps it. Return the number of rows."""
+        binding = begun[1]
         queries, values = binding.dialect.queries, {**self.executor.values(), "n": PER_MOVE}
-        if not queries.expired_history or not (expired := self.executor.run(queries.expired_history, values)):
+        if not queries.expired_history or not (expired := self.executor.run(queries.expired_history, values, begun)):
             return 0
         forget = queries.forget_rows([row[0] for row in expired])
         ((forgotten,),) = self.executor.run(binding.changes(self.store, forget), values)

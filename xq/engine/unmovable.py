@@ -111,7 +111,8 @@ class Unmovable:
         return None
 
     def _move(self, event: str, state: str, parts: Parts, token: str, why: BadValue | None = None) -> Sequence[Row]:
-        (connection, binding), update = self.executor.begin(), dict[str, str]()
+        connection, binding = begun = self.executor.begin()
+        update = dict[str, str]()
         if why and (role := self.tasks.table.roles.get("error")):
             text = str(why).encode("ascii", "backslashreplace").decode()  # which each column can hold
             update[role.name] = text[: min(role.max_length or LONGEST_ERROR, LONGEST_ERROR)]
@@ -121,4 +122,4 @@ class Unmovable:
         values = {**self.executor.values(), **named(parts), "owner": token, **brought}
         values.update(zip(step.statement.names, update.values(), strict=True))
         # Executor.run notifies the observers, and looks after each refusal for what is installed.
-        return self.executor.run(step, values, connection) if why else step.run(connection, values)
+        return self.executor.run(step, values, begun) if why else step.run(connection, values)

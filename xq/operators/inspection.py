@@ -246,7 +246,7 @@ class Inspection:
         query = (
             looks.any_ready()
             if self.machine.guard("utube")
-            else looks.ready(Selector("first", READY, skips=skipped.counts))
+            else looks.ready(Selector("first", READY, skips=tuple(map(len, skipped))))
         )
         return bool(self._run(query, **skipped.values))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xq.core.connections import Connection, Connections, Liveness, Notifier, Run
-from xq.core.generated import arguments
+from xq.core.generated import arguments, runner
 from xq.core.kinds import TIMES, Kind, Row, Values
 from xq.sql.named import by_position, quoted
 
@@ -174,8 +174,7 @@ class Language(ABC):
 
     def query(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> Run:
         """Return a function that runs SQL with named values; `brought` names the values in `rows`, as in `runner`."""
-        text, values_of = self.filled(sql, brought, width)
-        return lambda connection, values: connection.execute(text, values_of(values))
+        return runner(*by_position(sql, self.placeholder), brought, width)
 
     def filled(self, sql: str, brought: Sequence[str] = (), width: int = 0) -> tuple[str, InOrder]:
         """Return SQL with the driver's placeholders, and a function that lists their values in this order."""

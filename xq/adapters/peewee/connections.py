@@ -113,7 +113,9 @@ class PeeweeConnections(OrmConnections):
 
     @property
     def _known_database(self) -> pw.Database:
-        database = self._database
+        database: pw.Database | None = self._find()  # as `_database`, which each look would enter
+        if isinstance(database, pw.Proxy):
+            database = database.obj
         if database is None:
             raise ConfigurationError(f"{self.name} has no database yet: bind it, or initialize its DatabaseProxy")
         return database
