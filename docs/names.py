@@ -62,7 +62,7 @@ SECTIONS = (
     Section(
         "Features of your own",
         "A feature is a function that returns a `Feature`. [guide.md](guide.md#features) explains them.",
-        ("Feature", "Transition", "Timer", "Detour", "Column", "Guard", "Settings", "Machine"),
+        ("Feature", "Transition", "Timer", "Detour", "Column", "Guard", "Settings", "Slice", "Machine"),
     ),
     Section(
         "Testing",

@@ -32,6 +32,7 @@ from xq.features import Features
 from xq.runtime.group import Group
 from xq.runtime.lease import Lease, after_commit, current
 from xq.runtime.schedules import Schedule
+from xq.sql.slice import Slice
 from xq.tubes import Tubes
 from xq.workers.attempt import Batch
 from xq.workers.concurrency import Concurrency
@@ -77,6 +78,7 @@ __all__ = [
     "Session",
     "SessionLost",
     "Settings",
+    "Slice",
     "Stats",
     "Task",
     "Timer",

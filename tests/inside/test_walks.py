@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import peewee as pw
 import pytest
 
@@ -19,9 +21,9 @@ the end of a group     120
 FILES, LINES = 14, 4_900  # that put, take and ack enter, at most
 
 
-def queue_of(db: pw.Database, name: str, **features: object) -> xq.Queue:
-    model = type(name, (xq.Task,), {"of": pw.CharField(null=True), "Meta": type("Meta", (), {"database": db})})
-    queue = xq.upgrade(model, {"group": "of"} if "groups" in features else {}, features)
+def queue_of(db: pw.Database, name: str, **features: Any) -> Any:
+    model: Any = type(name, (xq.Task,), {"of": pw.CharField(null=True), "Meta": type("Meta", (), {"database": db})})
+    queue: Any = xq.upgrade(model, {"group": "of"} if "groups" in features else {}, features)
     db.create_tables([model])
     return queue
 

@@ -105,13 +105,31 @@ def sql_in(path: Path) -> list[str]:
     return [f"{path.name}:{node.lineno}" for node in found if not (of_spark and "PARTITION BY" in str(node.value))]
 
 
-def test_all_sql_stands_in_adapters_databases_and_in_the_sql_of_a_product():
+def test_all_sql_stands_in_xq_sql_in_slices_and_in_the_sql_of_a_product():
     databases, pipeline = ROOT / "xq" / "sql", ROOT / "xq" / "pipeline" / "sql"
-    of_operators = ROOT / "xq" / "operators" / "questions.py"
-    elsewhere = [path for path in SOURCES if not {databases, pipeline, of_operators} & {path, *path.parents}]
+    own = {ROOT / "xq" / "operators" / "questions.py", *(ROOT / "xq" / "features").glob("*/slice.py")}
+    elsewhere = [path for path in SOURCES if not {databases, pipeline, *own} & {path, *path.parents}]
     assert len(elsewhere) > 20
     assert [found for path in elsewhere for found in sql_in(path)] == []
     assert all(sql_in(databases / name) for name in ("moves.py", "sqlite/sqlite_dialect.py"))
+
+
+# where a feature stands
+
+LISTS = {"core/machine.py", "sql/shared.py"}  # the features with limits, and the tables of all queues, have names
+
+
+def test_no_other_file_of_a_queue_names_a_feature_that_has_a_slice():
+    of_a_queue = [f"xq/{folder}" for folder in ("core", "database", "engine", "operators", "runtime", "sql", "workers")]
+    found = []
+    for slice in (ROOT / "xq" / "features").glob("*/slice.py"):
+        named = {(name := slice.parent.name), f"xq_{name}"}
+        for path in SOURCES:
+            place = path.relative_to(ROOT).as_posix()
+            if place.startswith((*of_a_queue,)) and place.removeprefix("xq/") not in LISTS:
+                texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+                found += [f"{place}: {text}" for text in texts if text in named]
+    assert found == []
 
 
 # types

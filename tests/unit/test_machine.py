@@ -420,4 +420,4 @@ def test_a_span_of_time_is_told_in_two_units(seconds):
 def test_no_second_has_more_takes_than_a_rate_allows(limit):
     (guard,) = machine(roles=ROLES, rate=f"{limit}/s").guards
     interval, slack, _ = guard.limits[None]
-    assert slack // interval + -(-1_000_000 // interval) <= limit  # as token_buckets.py proves
+    assert slack // interval + -(-1_000_000 // interval) <= limit  # as rate/slice.py proves

@@ -110,6 +110,14 @@ class Change:
     update: tuple[str, ...] = ()
 
 
+class Charge(NamedTuple):
+    """What a take charges for one task, in its transaction. It gets none if `sql` changes no row."""
+
+    sql: str  # for the task that a condition finds
+    free: str  # the condition that this task is not charged
+    declares: str = ""  # the variables that both name, where `terms.takes_in_block`
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """SQL with named values: a query, or a change with the statements that share its transaction.
@@ -127,9 +135,9 @@ class Statement:
     lock: str = ""
     others: str = ""  # as `lock`; if both find rows, `among` returns the keys to change
     among: str = ""
-    charge: str = ""  # charges the task's token bucket
+    charge: Charge | None = None
     # Run after `sql`:
-    charge_each: str = ""  # charges the token bucket for each row that `sql` returned, by its key
+    charge_each: str = ""  # charges each row that `sql` returned, by its key
     back: str = ""  # reads the locked rows again; without it the statement returns the rows as `lock` read them
     within: Statement | None = None  # what runs in its place in the application's transaction
 
@@ -141,9 +149,9 @@ class Statement:
             (self.lock, "lock the tasks"),
             (self.others, "lock the tasks of other groups"),
             (self.among, "which of both are meant"),
-            (self.charge, "charge its token bucket"),
+            (self.charge.sql if self.charge else "", "charge it"),
             (self.sql, ""),
-            (self.charge_each, "charge its token bucket"),
+            (self.charge_each, "charge it"),
             (self.back, "read them back"),
         ]
         shown = [(sql, f"  -- {why}" if why else "") for sql, why in parts if sql]

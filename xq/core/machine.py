@@ -175,6 +175,7 @@ class Guard:
     # the defaults: the queue's (None), and those of single values
     limits: Mapping[str | None, LimitValue] = field(default_factory=dict)
     limit: Callable[[Any], LimitValue] | None = None  # reads one; raises ConfigurationError
+    unset: int = field(default=0, repr=False)  # what applies without any, in a table that was restored without them
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ class Feature:
     # the feature's methods; its options -> the methods with this option
     methods: tuple[str, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slice: type[Any] | None = None  # its part of the queue's SQL, an `xq.Slice`
 
 
 def seconds(on: bool | float | timedelta) -> float | None:
@@ -320,6 +322,10 @@ class Machine:
         self.columns = self._columns(claim)
         self.guards = tuple(self._widened(guard) for feature in self.features for guard in feature.guards)
         self.fill = self._fill(claim)
+        self.slices = [feature.slice for feature in self.features if feature.slice]
+        for feature in self.features:
+            if feature.slice and feature.slice.charges:
+                claim(feature.name, "charges", what="what a take charges")
         self.brings = [item for feature in self.features for item in feature.brings.items()]
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}

@@ -34,7 +34,7 @@ RETRY_MOST = 5.0  # retry: the pause doubles up to this, which is how late waite
 REST = 10.0  # any of these but the look for a commit, while the files of the database are at rest
 ROLL_UP = 1.0  # roll up counters, after a change
 FLOORS = 0.5  # raise the floors of takes: each passes over what was taken since
-TIDY = 60.0  # delete the full buckets of the feature rate, and the turns that are over
+TIDY = 60.0  # delete what says as much when it is gone
 EARLY = 0.2  # a duty runs up to so much earlier, with another one that is due: each wake-up costs more than most duties
 # Seconds of pause after a run of duties: half of the time that a due task may be late, and less if callers wait.
 PAUSE, WAITED_FOR = 0.02, 0.002
@@ -91,7 +91,7 @@ class Duties:
         self.reap = Duty("reap orphaned tasks", self._reap)
         self.roll_up = Duty("roll up counters", self._roll_up)
         self.raise_floors = Duty("raise the floors of takes", self._raise_floors)
-        self.tidy = Duty("delete full buckets and old turns", self._tidy)
+        self.tidy = Duty("delete what is over", self._tidy)
         self.duties = [each for each in vars(self).values() if isinstance(each, Duty)]
         self._allowed = self.duties  # while the database is read-only, the first
         self.thread = threading.Thread(target=self._run, name="xq", daemon=True)

@@ -15,7 +15,7 @@ class Awaited(NamedTuple):
     """What callers wait for in a member."""
 
     a_task: bool  # whether one waits for a task, in a queue that is not paused
-    a_token: bool  # whether one waits for what only the time brings: a token, with the feature rate
+    a_token: bool  # whether one waits for what only the time brings
     condition: str  # the SQL condition on which to wake them; "" if some wait for room, or for an end
     since: list[float]  # when those that wait for a task came
 
@@ -116,7 +116,7 @@ class Member(ABC):
         return False
 
     def tidy(self) -> None:
-        """Delete the full buckets of the feature rate, and the turns of utubes that are over."""
+        """Delete what says as much when it is gone."""
         return
 
     # the end

@@ -98,8 +98,9 @@ class Limits:
         ((now,),) = executor.run(applies, key)
         if dialect.groups and guard.name == "utube":  # the same number, too: for heads that it has missed
             dialect.groups.relimit(executor.store, key["value"])
-        elif guard.name == "rate" and now < before:
-            executor.run(dialect.buckets.refilling, key)
+        for slice in dialect.slices:
+            if slice.guard == guard.name and (sql := slice.relimited(before, now)):
+                executor.run(sql, key)
 
     def all(self) -> list[Limit]:
         """Return the limits that apply; those of queues before those of values."""

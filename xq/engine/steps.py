@@ -13,8 +13,9 @@ from xq.core.kinds import Row
 from xq.core.machine import ABSENT, READY, TAKEN, Transition
 from xq.core.values import Tasks
 from xq.engine.binding import Binding, Step, StepName
+from xq.engine.charged import charged
 from xq.engine.executor import Executor
-from xq.engine.rates import Rates
+from xq.engine.opening import Opening
 from xq.engine.settle import Settling
 
 PER_MOVE = 1_000  # tasks that one statement moves, or rows that it reads
@@ -29,15 +30,17 @@ class Steps:
         self.tasks = tasks
         self.machine = machine = tasks.machine
         self._unique = machine.guard("unique") is not None
-        self.rates = Rates(tasks) if machine.guard("rate") else None
+        self.opening = Opening() if machine.slices else None
+        self._charges = any(slice.charges for slice in machine.slices)
         self.settling = Settling(executor)  # what the ends of tasks set off
         self._counts = machine.settings.counts_events
 
     def tidy(self) -> None:
-        """Delete the rows that say as much when they are gone: of full buckets, and of turns that are over."""
+        """Delete the rows that say as much when they are gone."""
         dialect = self.executor.dialect
-        if self.rates:
-            self.executor.run(dialect.records.drop_full_buckets)
+        for slice in dialect.slices:
+            if slice.tidy:
+                self.executor.run(slice.tidy)
         if dialect.moves.groups:
             dialect.moves.groups.forget_turns(self.executor)
 
@@ -51,7 +54,7 @@ class Steps:
         floor: bool = False,
     ) -> Selector:
         """Return the selector for a call that chooses the `n` oldest tasks itself (None: all)."""
-        way: Way = "first" if n == 1 or (self.rates and transition.target == TAKEN) else "oldest"
+        way: Way = "first" if n == 1 or (self._charges and transition.target == TAKEN) else "oldest"
         return Selector(way, transition.source, tube=tube, skips=skips, passed=passed, floor=floor)
 
     def move(
@@ -91,8 +94,9 @@ class Steps:
         several, target = bool(which.more), transition.target
         source = "" if several else transition.source
         run, notified = binding.dialect.moves.runner(statement, event if transition.enters else ""), event
-        if self.rates and which.way == "first" and (which.state, target) == (READY, TAKEN):
-            run = self.rates.limited(binding.dialect, run)
+        if self.opening and which.way in ("first", "oldest") and (which.state, target) == (READY, TAKEN):
+            run = charged(self.tasks, run) if self._charges else run
+            run = self.opening.looking_again(binding.dialect, run)
         if self._counts and event and (several or self.has_own_counter(event, transition)):
             run = self._counting(binding, event, transition, run)
         elif not transition.enters:

@@ -160,10 +160,8 @@ class Doctor(Inspection):
                 if before != self.tasks.app_key(parts):  # a take sees a utube's first task only, also one with a tube
                     where = "" if its == tube else f", in {'no tube' if its is None else f'the tube {shown(its)}'}"
                     yield f"task {shown(before)} of its utube comes first{where}"
-        if self.machine.guard("rate") is not None:
-            ((left_us,),) = self._run(self.questions.bucket_left, **key) or [(None,)]
-            if left_us is not None and left_us > 0:
-                yield f"the limit of the feature rate is used up: it has a token in {lasting(left_us / 1_000_000)}"
+        for slice in self.executor.dialect.slices:
+            yield from slice.why(self._run, key)
         yield from self._no_taker()
 
     def _in_line(self) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import ABSENT, READY, TAKEN
 from xq.sql.dialect import Dialect
-from xq.sql.shared import RATES
 
 ERROR_SHOWN = 500  # characters from which failures are made
 
@@ -225,10 +224,3 @@ class Questions:
         assert groups
         its = f"SELECT {groups.head(terms.table)} AS utube FROM {terms.table_in_schema} WHERE {terms.by_key()}"
         return f"SELECT {groups.limit('xq_its.utube')} FROM ({its}) AS xq_its"
-
-    @property
-    def bucket_left(self) -> str:
-        """A query for the microseconds until a task's bucket has a token."""
-        buckets = self.terms.buckets
-        bucket = f"(SELECT {buckets.bucket} FROM {self.terms.table_in_schema} WHERE {self.terms.by_key()})"
-        return f"SELECT full_us - ({buckets.latest}) FROM {RATES} WHERE {buckets.my_buckets} AND bucket = {bucket}"

@@ -106,7 +106,7 @@ class QueueMaintenance(Member):
         a_task = bool(since) and not (paused and paused.queue)
         if bound is not None and not self.waiters.putters.waiters and not self.waiters.ends:
             condition = bound.dialect.queries.anything if a_task else "FALSE"
-        return Awaited(a_task, bool(self.named.steps.rates and since), condition, since)
+        return Awaited(a_task, bool(self.named.steps.opening and since), condition, since)
 
     def review(self, records: list[Row] | None, schemas: dict[str, Any]) -> None:
         self.executor.review(records, schemas)

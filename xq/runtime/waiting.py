@@ -128,9 +128,9 @@ class Waiting(Generic[T]):
 
     def if_ready(self, look: Callable[[], list[Any]]) -> list[Any]:
         """Return what a look finds that costs more than a query; it is called only if a task may be ready."""
-        found, rates = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.rates
-        if not found and rates is not None:
-            rates.wait_for(self.executor.run(self.executor.dialect.queries.next_bucket))
+        found, opening = self.takes.timers.sweep_if_any().moved or self.takes.any_ready(), self.takes.steps.opening
+        if not found and opening is not None and (opens := self.executor.dialect.opens):
+            opening.note(self.executor.run(opens))
             found = self.takes.any_ready()
         return look() if found else []
 
@@ -195,7 +195,7 @@ class Waiting(Generic[T]):
         if deadline.left <= 0:
             return False
         try:
-            longest = UNATTENDED if self._alone() else self._until_a_token(waiter)
+            longest = UNATTENDED if self._alone() else self._until_it_opens(waiter)
         except Exception as error:
             self._forgive(error, deadline)
             longest = AGAIN
@@ -203,12 +203,12 @@ class Waiting(Generic[T]):
         self._woken()
         return woken or looks or deadline.left > 0
 
-    def _until_a_token(self, waiter: Waiter) -> float:
-        """Return the seconds until a bucket that hid a task has a token; infinity if none. A token wakes no waiter."""
-        rates, paused = self.takes.steps.rates, self.takes.pauses.paused
-        if rates is None or waiter.session is None or (paused and paused.stops(waiter.tube)):
+    def _until_it_opens(self, waiter: Waiter) -> float:
+        """Return the seconds until a take may find what was hidden; infinity for never. Nothing wakes a waiter then."""
+        opening, paused = self.takes.steps.opening, self.takes.pauses.paused
+        if opening is None or waiter.session is None or (paused and paused.stops(waiter.tube)):
             return math.inf  # only a take renews the time, once that has passed
-        return max(SOON, rates.opens_at - time.monotonic())
+        return max(SOON, opening.at - time.monotonic())
 
     def _alone(self) -> bool:
         """Return whether no maintenance thread wakes waiters: then they look and sweep every UNATTENDED seconds."""

@@ -221,7 +221,7 @@ class Groups(ABC):
         terms, table = self.terms, f"{self.terms.table}."
         tube = f" AND {terms.is_in_tube(table + terms.roles['tube'])}" if rows.tube else ""
         due, skipped = terms.not_due(READY, table), terms.skipped(rows, table)
-        return f"{self._ready(table)}{due}{tube}{skipped}{terms.within_rate}"
+        return f"{self._ready(table)}{due}{tube}{skipped}{terms.takeable}"
 
     def first(self, wanted: str, utube: str, and_so: str = "") -> str:
         """Return a query for a utube's first task."""

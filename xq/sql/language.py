@@ -38,6 +38,7 @@ class Language(ABC):
     # When what the ends of tasks set off is settled (`engine/settle.py`): "within" their transaction, or "after" its
     # commit; "" where the triggers settle it.
     settles: ClassVar[str] = "within"
+    takes_in_block: ClassVar[bool] = False  # whether a take is a block with variables; `on_conflict` takes no WHERE
     partial_indexes: ClassVar[bool] = True  # else the status is the first column of an index on some states
     commits = ""  # a query whose result changes with each commit on another connection; "" if there is none
     shared_file: ClassVar[Path] = SHARED_TEXTS  # the texts in shared.sql that the database writes in its own way

@@ -1,4 +1,4 @@
-"""SQL for the limits of utube and rate: numbers in a side table, which the statements and triggers that need them read.
+"""SQL for the limits of features: numbers in a side table, which the statements and triggers that need them read.
 
 A row is a default, as the latest install() has written it, or was set, and then wins. The queue's own has no value;
 where a value has none of its own, the queue's applies. The row without a feature counts the changes, on servers.
@@ -12,7 +12,6 @@ from typing import Final
 
 from xq.sql.terms import Terms
 
-OTHERWISE: Final = {"utube": 1, "rate": 0}  # without any row, as in a table that was restored without this one
 IS_VERSION: Final = "feature = '' AND value = '' AND is_set = 1"
 PER_INSERT: Final = 500  # rows
 
@@ -27,7 +26,9 @@ class Limits:
         """Return SQL for the limit that applies to a value, by its key as SQL ('': the queue's)."""
         found = f"(SELECT xq_i.{column} FROM {self.table} AS xq_i WHERE xq_i.feature = '{feature}' AND xq_i.value = "
         each = [f"{found}{one} ORDER BY xq_i.is_set DESC LIMIT 1)" for one in dict.fromkeys([key, "''"])]
-        return f"COALESCE({', '.join(each)}, {OTHERWISE[feature]})"
+        guard = self.terms.machine.guard(feature)
+        assert guard
+        return f"COALESCE({', '.join(each)}, {guard.unset})"
 
     def applies(self, feature: str) -> str:
         """Return a query for the limit that applies to the value with the key `:value`."""

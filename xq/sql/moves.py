@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from xq.core.compile import After, Change, Given, Later, Own, Selector, Statement
+from xq.core.compile import After, Change, Charge, Given, Later, Own, Selector, Statement
 from xq.core.connections import Run
 from xq.core.kinds import fits_a_column
 from xq.core.machine import ABSENT, PLUS_ONE, READY, TAKEN, TOKEN, Guard, Marker, Sql
@@ -178,12 +178,13 @@ class TaskMoves(ABC):
         return Statement(
             f"UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {where}{returning}",
             names=self.brings(change),
-            charge_each=self.terms.buckets.charging(self.terms.by_key()) if self.is_charged(rows, change) else "",
+            charge_each=charge.sql if (charge := self.charge(rows, change, self.terms.by_key())) else "",
         )
 
-    def is_charged(self, rows: Selector, change: Change) -> bool:
-        """Return whether a change to these rows charges each row's token bucket."""
-        return bool(self.terms.machine.guard("rate")) and (*rows[:2], change.target) == ("first", READY, TAKEN)
+    def charge(self, rows: Selector, change: Change, task: str) -> Charge | None:
+        """Return what a change to these rows charges for the one that the condition `task` finds."""
+        charges = self.terms.charges if (*rows[:2], change.target) == ("first", READY, TAKEN) else None
+        return charges.charge(task) if charges else None
 
     def delete(self, rows: Selector, change: Change) -> Statement:
         where = " AND ".join(filter(None, [self.terms.sets_context, self.where(rows)]))

@@ -27,7 +27,6 @@ from xq.sql.groups import Groups
 from xq.sql.links import Links
 from xq.sql.named import beside, filled
 from xq.sql.rows import Rows
-from xq.sql.shared import RATES
 
 ROLL_UP = 10_000  # rows of counters that are merged at once
 LATE, SOON = 2.0, 1.0  # seconds since, and until, the times of the timers that a look reads with `Near.due`
@@ -79,7 +78,7 @@ class Queries:
             queries = self.groups.candidates(["1"], Selector("first", READY))
             found = [f"EXISTS ({look})" for look in [*queries, *filter(None, [self.groups.any_dirty])]]
             return f"SELECT 1{self.terms.absent_rows} WHERE {' OR '.join(found)}"
-        ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.within_rate}"
+        ready = f"{self.terms.is_state(READY)}{self.terms.not_due(READY)}{self.terms.takeable}"
         return f"SELECT 1 FROM {self.terms.read_by(f'oldest_{READY}')} WHERE {ready} LIMIT 1"
 
     def ready(self, rows: Selector) -> str:
@@ -220,13 +219,6 @@ class Queries:
         now = filled(self.terms.now, now="NULL")
         due = (f"COALESCE(({at}) <= {now}, FALSE)" for at in self._timers().values())
         return " OR ".join([f"EXISTS ({filled(self._any_ready, now='NULL')})", *due])
-
-    @property
-    def next_bucket(self) -> str:
-        """A query for the microseconds until the first empty bucket has a token; NULL if none is empty."""
-        buckets = self.terms.buckets
-        empty = f"{buckets.my_buckets} AND full_us > {buckets.latest}"
-        return f"SELECT {buckets.first_left} FROM {RATES} WHERE {empty}"
 
     # counters
 

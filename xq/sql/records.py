@@ -1,4 +1,4 @@
-"""SQL for what a queue has in xq's own tables: its definitions, pauses, schedules, token buckets and waits."""
+"""SQL for what a queue has in xq's own tables: its definitions, pauses, schedules and waits."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ class Records:
     pause_schedule = Sql()
     resume_schedule = Sql()
     drop_schedule = Sql()
-
-    drop_full_buckets = Sql()
 
     limits = Sql()
     set_limit = Sql()

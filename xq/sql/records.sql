@@ -121,13 +121,6 @@ UPDATE xq_schedule SET paused = NULL, next_us = :next_us WHERE queue = {queue} A
 -- Drop a schedule.
 DELETE FROM xq_schedule WHERE queue = {queue} AND name = :name
 
--- Token buckets.
-
---: drop_full_buckets
--- Delete the buckets that have been full for a minute: a bucket without a row is full, and a take that still waits for
--- a lock has an earlier time.
-DELETE FROM xq_rate WHERE queue = {queue} AND full_us <= {now_us} - 60000000
-
 -- Limits, in {limits}. `value` is the key of a value, '' for the queue; `label` is the value, `given` the limit in JSON.
 
 --: limits

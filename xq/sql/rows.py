@@ -11,19 +11,34 @@ from xq.core.machine import READY, TAKEN
 from xq.sql.floors import Floors
 from xq.sql.limits import Limits
 from xq.sql.members import Members
+from xq.sql.slice import Slice
 from xq.sql.terms import Terms
-from xq.sql.token_buckets import TokenBuckets
 
 
 class Rows(Terms):
     """Conditions on rows and their orders, in one database's terms."""
 
     lists_keys = True  # whether one value can hold a list of keys
-    buckets_kind: type[TokenBuckets] = TokenBuckets
 
     @cached_property
-    def buckets(self) -> TokenBuckets:
-        return self.buckets_kind(self)
+    def slices(self) -> list[Slice]:
+        """What the queue's features add to its SQL."""
+        return [made(self) for made in self.machine.slices]
+
+    @cached_property
+    def charges(self) -> Slice | None:
+        """The slice that charges takes."""
+        return next((slice for slice in self.slices if slice.charges), None)
+
+    @cached_property
+    def takeable(self) -> str:
+        """What follows the condition on a ready row, in a take."""
+        return "".join(slice.takeable for slice in self.slices)
+
+    @property
+    def opens(self) -> str:
+        """A query of the microseconds until a take may find what slices hide now; NULL for never."""
+        return " UNION ALL ".join(slice.opens for slice in self.slices if slice.opens)
 
     @cached_property
     def limits(self) -> Limits | None:
@@ -38,11 +53,6 @@ class Rows(Terms):
     @cached_property
     def members(self) -> Members | None:
         return Members(self) if self.machine.settings.groups else None
-
-    @property
-    def within_rate(self) -> str:
-        """What follows a condition on a ready task: that its bucket is not empty; "" without the feature rate."""
-        return self.buckets.within_rate if self.machine.guard("rate") else ""
 
     @abstractmethod
     def rows_listed(self, columns: int, wide: int) -> str:
@@ -109,11 +119,11 @@ class Rows(Terms):
             return self.by_index(self.name(rows.column)), due
         tube = f"{f' AND {self.in_tube}' if rows.tube else ''}{self.skipped(rows)}"
         index = self.name(f"oldest_{rows.state}{'_of_tube' * rows.tube}")
-        within_rate = self.within_rate if rows.state == READY else ""
+        takeable = self.takeable if rows.state == READY else ""
         by, above = self.by_index(index), ""
         if self.floors and rows.floor:
             by, above = self.floors.in_order, self.floors.above
-        return by, f"{state}{tube}{above}{self.not_due(rows.state)}{within_rate} ORDER BY {self.order}"
+        return by, f"{state}{tube}{above}{self.not_due(rows.state)}{takeable} ORDER BY {self.order}"
 
     def skipped(self, rows: Selector, of: str = "") -> str:
         """Return a condition that excludes the values of SKIPS, and keys `:k0_0` ...; `of` as in `by_key`."""

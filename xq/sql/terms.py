@@ -18,7 +18,7 @@ from xq.core.machine import ABSENT, Guard, Machine
 from xq.sql.language import Language
 from xq.sql.shared import SharedSql
 
-GUARDS = ("limit", "rate", "unique", "utube")
+GUARDS = ("limit", "unique", "utube")
 
 
 class Terms(Language):
@@ -27,11 +27,10 @@ class Terms(Language):
     def __init__(
         self, table: Table, machine: Machine, words: Mapping[str, str | int], tube_stats: Sequence[str] = ()
     ) -> None:
+        kept = [*GUARDS, *(slice.guard for slice in machine.slices)]
         for guard in machine.guards:
-            if guard.name not in GUARDS:
-                raise ConfigurationError(
-                    f"no database keeps the guard {guard.name!r}: they keep {' and '.join(GUARDS)}"
-                )
+            if guard.name not in kept:
+                raise ConfigurationError(f"no database keeps the guard {guard.name!r}: they keep {' and '.join(kept)}")
         self.source = table
         self.machine = machine
         self.words = words
@@ -81,6 +80,14 @@ class Terms(Language):
     def read_by(self, suffix: str) -> str:
         """Return the table, for FROM, that is read by its index with this suffix."""
         return f"{self.table_in_schema}{self.by_index(self.name(suffix))}"
+
+    def per_row(self, value: str) -> str:
+        """Return a value in a query within the one for tasks, which the database must run for each of them."""
+        return value
+
+    def its(self, role: str) -> str:
+        """Return a role's column of the table, by its full name."""
+        return f"{self.table}.{self.roles[role]}"
 
     # names
 

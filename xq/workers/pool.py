@@ -163,9 +163,9 @@ class Pool(ABC):
         self.attempts.heart.end()
 
     def _wait_at_end(self) -> float:
-        """Return for how many seconds to wait for a task before the end: 0, unless ready tasks only lack tokens."""
-        rates = self._worker.waiting.takes.steps.rates
-        return POLL_EVERY if rates and rates.opens_at < math.inf and self._worker.queue.count(READY) else 0.0
+        """Return for how many seconds to wait for a task before the end: 0, unless ready ones are hidden for a time."""
+        opening = self._worker.waiting.takes.steps.opening
+        return POLL_EVERY if opening and opening.at < math.inf and self._worker.queue.count(READY) else 0.0
 
     def _failed(self, error: BaseException) -> None:
         """End the program, as a worker failed. An Error needs no traceback: the queue is not installed, say.

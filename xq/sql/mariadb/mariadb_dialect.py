@@ -18,38 +18,12 @@ from xq.sql.mariadb.mariadb_objects import LONG, PREFIX
 from xq.sql.mariadb.mariadb_queries import MariadbQueries
 from xq.sql.named import filled
 from xq.sql.server import Server
-from xq.sql.shared import QUEUES, RATES
-from xq.sql.token_buckets import TokenBuckets
+from xq.sql.shared import QUEUES
 
 CHANGED = 1020  # the number of the error: a row was changed since the transaction began to read
 PUT_SINCE = "another put since this transaction began to read, and the number of tasks is limited: begin it anew"
 HIGHEST = "\uffff"  # among the characters in names
 LONGEST_STATEMENT = "SELECT @@max_allowed_packet"  # bytes; the server closes the connection after a longer one
-
-
-class MariadbBuckets(TokenBuckets):
-    """Charges a bucket in several statements: ON DUPLICATE KEY UPDATE has no condition."""
-
-    @property
-    def full_us(self) -> str:  # type: ignore[override]
-        # The server keeps the result for later rows whose columns named here are equal by their collations, which may
-        # ignore case: so name the key.
-        keys = " AND ".join(f"{self.terms.table}.{key} IS NOT NULL" for key in self.terms.keys)
-        return f"IF({keys}, full_us, NULL)"
-
-    def charging(self, task: str) -> str:
-        # A statement that writes would lock the limits that it reads, and a SELECT does not.
-        key, queue = self.key_of_limit("xq_bucket"), self.terms.literal(self.terms.source_name)
-        added = self.terms.on_conflict("queue, bucket", "full_us = full_us")
-        return (
-            f"SELECT {self.bucket} INTO xq_bucket FROM {self.terms.table_in_schema} WHERE {task}; "
-            f"SELECT n, slack INTO xq_interval, xq_slack FROM {self.limits.table} WHERE feature = 'rate' "
-            f"AND value IN ({key}, '') ORDER BY value DESC, is_set DESC LIMIT 1; "
-            f"INSERT INTO {RATES} (queue, bucket, full_us) "
-            f"SELECT {queue}, xq_bucket, {self.terms.now_us} FROM DUAL WHERE xq_bucket IS NOT NULL{added}; "
-            f"UPDATE {RATES} SET full_us = {self.charged('xq_interval')} WHERE {self.my_buckets} "
-            f"AND bucket = xq_bucket AND full_us <= {self.terms.now_us} + xq_slack"
-        )
 
 
 class Mariadb(MariadbLanguage, Server):
@@ -59,7 +33,6 @@ class Mariadb(MariadbLanguage, Server):
     shared_kind = MariadbShared
     groups_kind = MariadbGroups
     moves_kind = MariadbMoves
-    buckets_kind = MariadbBuckets
     queries_kind = MariadbQueries
     installer_kind = MariadbInstaller
     turn = "puts = puts + 1"
@@ -101,6 +74,12 @@ class Mariadb(MariadbLanguage, Server):
         for n, (column, value) in reversed([*enumerate(before)]):
             found = f"({column} {(first if n == 0 else '') or operator} {value} OR ({column} = {value} AND {found}))"
         return found
+
+    def per_row(self, value: str) -> str:
+        # The server keeps the result for later rows whose columns named here are equal by their collations, which may
+        # ignore case: so name the key.
+        keys = " AND ".join(f"{self.table}.{key} IS NOT NULL" for key in self.keys)
+        return f"IF({keys}, {value}, NULL)"
 
     def key_in_history(self, parts: Sequence[str]) -> str:
         # In the history column's collation: the connection's may not be comparable with it.

@@ -48,6 +48,7 @@ class MariadbLanguage(ServerLanguage):
     varying = Form(f"VARCHAR({{}}) {EXACT}")
     number_alone, text_alone = Form("0 + {}"), Form("CONCAT({})")
     quotes = "`"
+    takes_in_block = True
     new_value = Form("VALUES({})")
     hint = Form(" FORCE INDEX ({})")
     forever = FOREVER  # MariaDB has no infinity

@@ -15,7 +15,6 @@ from xq.core.machine import Guard
 from xq.drivers.mariadb import as_transaction
 from xq.sql.named import filled
 from xq.sql.server import ServerMoves
-from xq.sql.shared import RATES
 
 TIMED = f"CONCAT(SUBSTRING_INDEX(:context, '{PART}', 4), '{PART}', xq_now, '{PART}')"  # the context at that time
 PER_CHANGE = 999  # rows that one statement changes by key: given 1,000 keys, MariaDB reads and locks the whole table
@@ -23,7 +22,6 @@ BRIEFLY: Final = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 LOCKS_GAPS: Final = "@@tx_isolation = 'REPEATABLE-READ'"  # at SERIALIZABLE each read locks
 PASSED: Final = 1_000  # locked rows that a statement in the application's transaction passes over
 ONE: Final = frozenset({"key", "first"})  # the ways to select one row
-CHARGING: Final = f"DECLARE xq_interval, xq_slack BIGINT DEFAULT 0; DECLARE xq_bucket TYPE OF {RATES}.bucket"
 NAMES: Final = ("k", "other")  # a block's variables: for the row's key, and for that of others
 
 
@@ -119,7 +117,7 @@ class MariadbMoves(ServerMoves):
         statement = Statement(
             f"UPDATE {table}{self.terms.by_primary} SET {self.sets(rows, change)} WHERE {chosen}",
             names=names,
-            charge=self.terms.buckets.charging(chosen) if self.is_charged(rows, change) else "",
+            charge=self.charge(rows, change, chosen),
             # An UPDATE that changes nothing makes no version: an older snapshot would not have a row put since.
             back=f"SELECT {self.terms.columns} FROM {table}{self.terms.by_primary} WHERE {chosen}{self.terms.afresh}",
         )
@@ -206,15 +204,16 @@ class MariadbMoves(ServerMoves):
         if statement.others:
             steps += [statement.others, f"IF {other[0]} IS NOT NULL THEN {statement.among}; END IF"]
         change = f"{statement.sql}; {statement.back}"
-        if statement.charge:
-            refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # the bucket has become empty
+        if charge := statement.charge:
+            refused = f"SELECT {', '.join(['NULL'] * len(self.terms.source.fields))}"  # it cannot be charged by now
             otherwise = f"ELSEIF {mine[0]} IS NOT NULL THEN {refused}; END IF"
-            change = f"{statement.charge}; IF ROW_COUNT() > 0 OR xq_bucket IS NULL THEN {change}; {otherwise}"
+            change = f"{charge.sql}; IF ROW_COUNT() > 0 OR {charge.free} THEN {change}; {otherwise}"
         text = "; ".join([*steps, change])
-        if statement.charge:  # one time for the take, its charge and its history
+        if charge:  # one time for the take, its charge and its history
             now, us = self.terms.now, self.terms.now_us
             timed = filled(text.replace(us, "xq_us"), now="xq_now", context=TIMED)
-            text = f"DECLARE xq_now DOUBLE DEFAULT {now}; DECLARE xq_us BIGINT DEFAULT {us}; {CHARGING}; {timed}"
+            declares = f"DECLARE xq_now DOUBLE DEFAULT {now}; DECLARE xq_us BIGINT DEFAULT {us}"
+            text = f"{declares}; {charge.declares}; {timed}"
         text, values_of = self.terms.filled(_block(text))
         alone = as_transaction(text)
 

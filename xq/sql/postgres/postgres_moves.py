@@ -30,14 +30,14 @@ class PostgresMoves(ServerMoves):
         return f"WITH picked AS MATERIALIZED ({locked}) SELECT * FROM picked"
 
     def update(self, rows: Selector, change: Change) -> Statement:
-        if not self.is_charged(rows, change):
-            return super().update(rows, change)
-        # It charges the bucket before it takes the task. If the bucket has become empty, it returns one row, all NULL.
         here = f"{self.terms.key} = (SELECT * FROM xq_task)"
-        may = f"({self.terms.buckets.bucket} IS NULL OR EXISTS (SELECT 1 FROM xq_charged))"
+        if (charge := self.charge(rows, change, here)) is None:
+            return super().update(rows, change)
+        # It charges before it takes the task. If it cannot, by now, it returns one row, all NULL.
+        may = f"({charge.free} OR EXISTS (SELECT 1 FROM xq_charged))"
         return Statement(
             f"WITH xq_task AS MATERIALIZED ({self.select(', '.join(self.terms.keys), rows)}), "
-            f"xq_charged AS ({self.terms.buckets.charging(here)} RETURNING 1), "
+            f"xq_charged AS ({charge.sql} RETURNING 1), "
             f"xq_taken AS (UPDATE {self.terms.table_in_schema} SET {self.sets(rows, change)} WHERE {here} AND {may} "
             f"RETURNING {self.terms.columns}) SELECT xq_taken.* FROM xq_task LEFT JOIN xq_taken ON TRUE",
             names=self.brings(change),

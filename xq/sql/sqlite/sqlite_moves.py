@@ -27,7 +27,7 @@ class SqliteMoves(TaskMoves):
         return self._charging(run, self.terms.query(statement.charge_each)) if statement.charge_each else run
 
     def _charging(self, take: Run, charge: Run) -> Run:
-        """Return `take`, which then charges its task's bucket. No other connection can empty that meanwhile."""
+        """Return `take`, which then charges its task. No other connection can meanwhile."""
         clock, places = (
             self.terms.query(self.terms.shared.time_us),
             [self.terms.source.fields.index(field) for field in self.terms.source.key],

@@ -1,4 +1,4 @@
-"""The feature `rate`: bound how many tasks are taken in a span of time."""
+"""The data of the feature `rate`: bound how many tasks are taken in a span of time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from xq.core.errors import ConfigurationError, is_integer, shown
 from xq.core.machine import Feature, Guard, LimitValue, single
+from xq.features.rate.slice import RateSlice
 
 SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}  # seconds
 RATE = re.compile(r"([1-9]\d{0,8})/(\d{0,6})([smhd])")
@@ -52,7 +53,8 @@ def rate(limit: str | Mapping[str, Any] = "100/m") -> Feature:
     guard = Guard("rate", by or "", limits=limits, limit=read)
     structure = {"by": by} if by else {}
     whole = common | structure | ({"of": of} if of else {})
-    return Feature("rate", needs=(by,) if by else (), guards=(guard,), structure=structure or True, given=whole)
+    needs = (by,) if by else ()
+    return Feature("rate", needs, guards=(guard,), structure=structure or True, given=whole, slice=RateSlice)
 
 
 def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> LimitValue:
@@ -70,7 +72,7 @@ def _bucket(given: Mapping[str, Any], common: Mapping[str, Any]) -> LimitValue:
     if not isinstance(window, bool):
         raise ConfigurationError(f"feature 'rate': window is True or False, not {shown(window)}")
     at_once = max(burst, most * STEP // span) if most * 1_000 > span else burst
-    interval = -(-span // (most - at_once + 1 if window else most))  # see token_buckets.py
+    interval = -(-span // (most - at_once + 1 if window else most))  # see slice.py
     if at_once * interval > LONGEST_REFILL:
         raise ConfigurationError("feature 'rate': the burst and the time between two tasks come to more than 285 years")
     return LimitValue(interval, interval * (at_once - 1), text if given.keys() == {"limit"} else dict(given))

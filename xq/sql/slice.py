@@ -1,0 +1,59 @@
+"""A feature's part of the SQL of its queue. The dialect and the engine loop over slices, and know none by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from xq.core.compile import Charge as Charge
+from xq.sql.terms import Terms
+
+
+class Slice:
+    """One feature's SQL for one queue, written with its `terms`: names, literals, times, states and keys.
+
+    Each hook is SQL, "" for none. It has no named values, and names columns of tasks as `terms.its(role)` does: the
+    table may be joined.
+    """
+
+    guard: ClassVar[str] = ""  # the name of the guard that it keeps
+    charges: ClassVar[bool] = False  # whether takes are charged. One feature of a queue may do so
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+
+    @property
+    def takeable(self) -> str:
+        """What follows the condition on a ready task that a take may find: " AND ...". Other tasks are hidden."""
+        return ""
+
+    @property
+    def opens(self) -> str:
+        """A query of the microseconds until a take may find what is hidden now; NULL for never.
+
+        Without one, nothing wakes a take that waits.
+        """
+        return ""
+
+    @property
+    def tidy(self) -> str:
+        """What the maintenance runs each minute."""
+        return ""
+
+    def charge(self, task: str) -> Charge:
+        """Return what the take of the task that this condition finds charges."""
+        raise NotImplementedError
+
+    def relimited(self, before: int, now: int) -> str:
+        """Return SQL that runs when the limit with the key `:value` was changed; '' is the queue's."""
+        return ""
+
+    reason = "a feature hides it now"  # what `why` says of a ready task that it hides
+
+    def why(self, run: Callable[..., list[Any]], key: Mapping[str, Any]) -> Iterator[str]:
+        """Yield in sentences why this hides the ready task with this key. `run` runs a query with values by name."""
+        terms = self.terms
+        if self.takeable and not run(
+            f"SELECT 1 FROM {terms.table_in_schema} WHERE {terms.by_key()}{self.takeable}", **key
+        ):
+            yield self.reason
