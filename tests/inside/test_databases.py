@@ -28,7 +28,7 @@ from xq.workers.threads import Threads
 
 def postgres(version: int, **status: str) -> Any:
     info = SimpleNamespace(server_version=version, parameter_status=status.get)
-    return SimpleNamespace(pgconn=None, info=info)
+    return SimpleNamespace(pgconn=None, info=info, closed=False)
 
 
 def mariadb(version: str) -> Any:
