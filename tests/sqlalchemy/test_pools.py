@@ -20,7 +20,7 @@ from tests.support.trips import counter_of
 from tests.timing import in_sequence
 from xq.adapters.sqlalchemy import upgrade
 
-db = fresh(["sqlite", "postgres", "mariadb"])
+db, file = fresh(["sqlite", "postgres", "mariadb"]), fresh(["sqlite"])
 
 
 def engine(db, **options):
@@ -120,6 +120,56 @@ def test_a_call_sends_only_its_statement(db, monkeypatch):
         with counter.counting() as sent:
             call()
         assert str(sent) == "1/1/1", sent.texts
+    end_threads()
+    made.dispose()
+
+
+def test_a_put_in_a_session_sends_only_its_statement_and_the_savepoint_around_it(db, monkeypatch):
+    counter, made = counter_of(monkeypatch), engine(db, pool_size=1, max_overflow=0)
+    queue = queue_on(made)
+    for _ in range(2):  # the first one sets the connection up
+        with orm.Session(made) as session:
+            with counter.counting() as sent:
+                queue.put(queue.model(name="a"), on=session)
+            session.commit()
+    words = [text.split()[0].upper() for text in sent.texts]
+    assert words[words[0] == "BEGIN" :] == ["SAVEPOINT", "INSERT", "RELEASE"], sent.texts
+    end_threads()
+    made.dispose()
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "invalidate"])
+def test_the_history_names_the_calls_in_sessions_whatever_has_become_of_the_one_before(db, end):
+    made = engine(db, pool_size=1, max_overflow=0)
+    queue = queue_on(made, history=True)
+    cycle(queue)
+    made.dispose()  # a new connection is set up within a transaction
+    with orm.Session(made) as session:
+        queue.put({"name": "first"}, on=session)
+        getattr(session, end)()
+    with orm.Session(made) as session:
+        queue.put({"name": "a"}, on=session)
+        session.commit()
+        queue.ack(queue.take(on=session), on=session)
+        session.commit()
+    cycle(queue)
+    assert {step.event for step in queue.history()} == {"put", "take", "ack"}
+    end_threads()
+    made.dispose()
+
+
+def test_a_file_is_in_wal_mode_after_a_call_that_joins_no_transaction(file):
+    made = engine(file, pool_size=1, max_overflow=0)
+    queue = queue_on(made)
+    end_threads()
+    made.dispose()
+    assert file.pragma("journal_mode", "DELETE") == "delete"  # as a migration leaves it
+    file.close()
+    with orm.Session(made) as session:
+        queue.put({"name": "a"}, on=session)
+        session.commit()
+    cycle(queue)
+    assert file.pragma("journal_mode") == "wal"
     end_threads()
     made.dispose()
 

@@ -205,6 +205,16 @@ def test_what_is_put_in_a_session_carries_the_trace_of_the_put(desk, session):
     assert [order.trace.split("-")[1] for order in put] == [one, several, several]
 
 
+def test_what_a_listener_of_the_application_sets_at_the_flush_counts(desk, session):
+    def listen(mapper, connection, order):
+        order.xq_ttl = 5
+
+    orders = desk.queue({"ttl": True}, **KEEPS, ttl=60)
+    sa.event.listen(desk.Order, "before_insert", listen, insert=True)
+    order = orders.put(desk.Order(), on=session)
+    assert (order.xq_ttl, order.xq_runat) == (5, 1_005)
+
+
 # features of what a session adds
 
 

@@ -323,6 +323,10 @@ class JoinedConnection(Connection):
     def pipelines(self) -> bool:
         return False
 
+    def prepare(self) -> None:
+        """Set the connection up."""
+        self.store._set_up(self)  # type: ignore[attr-defined]
+
     def interrupted(self) -> None:
         """Have the caller roll the transaction back: a call was interrupted. The driver may have ended it already."""
 
@@ -372,9 +376,9 @@ class OrmConnections(BaseStore):
         joined.depth = outer.depth if outer else 0
         token = self._joined.set(joined)
         try:
-            if self.engine == "sqlite" and not joined.driver.in_transaction(joined.raw):
+            if not joined.driver.in_transaction(joined.raw) and self.engine == "sqlite":
                 joined._control(joined.driver.begin)  # the driver begins one only before some statements
-            self._set_up(joined)
+            joined.prepare()
             yield
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -489,7 +493,7 @@ class OrmConnections(BaseStore):
 
     def _as_set_up(self, joined: JoinedConnection) -> JoinedConnection:
         if joined.set_up is False:  # the queue was not bound before this call
-            self._set_up(joined)
+            joined.prepare()
         return joined
 
     def in_session(self, worker: Any) -> Callable[[Any], Any]:

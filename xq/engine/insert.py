@@ -55,6 +55,7 @@ class Inserts(Generic[T]):
         self.machine = steps.machine
         self.name = self.executor.store.name
         self._unique = self.machine.guard("unique")
+        self._limit = self.machine.guard("limit")
         self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
@@ -68,8 +69,10 @@ class Inserts(Generic[T]):
         executor = self.executor
         if "chain" in options:
             self.tasks.options.refuse_option("put", "chain")
-        if options or executor.observers.around_put is not None or executor.store.unit is not None:
+        if options or executor.observers.around_put is not None:
             return self.put_many([task], options)[0]
+        if executor.store.unit is not None:
+            return self._put_asked(self.plain, None, [task])[0]
         new = self.tasks.new(task)
         _, binding = begun = self.executor.begin(reviews=True)
         if binding.may_fail_to_read:
@@ -297,7 +300,7 @@ class Inserts(Generic[T]):
                 if role in REMEMBERED:
                     seconds[role] = seconds_of(role, value)
         _, binding = self.executor.begin(reviews=True)
-        if self.machine.guard("limit"):
+        if self._limit:
             binding.dialect.one_at_a_time(self.executor.store.ready(), within=True)
         row = change(self.machine, asked.transition, frozenset(seconds)).roles
         by_sql = {role: value for role, value in row.items() if role in roles and isinstance(value, BY_SQL)}
@@ -318,11 +321,11 @@ class Inserts(Generic[T]):
     @property
     def looks_after(self) -> bool:
         """Whether `inserted` has something to do."""
-        return self.machine.guard("limit") is not None or self.executor.observers.anybody
+        return self._limit is not None or self.executor.observers.anybody
 
     def inserted(self, parts: Parts, state: str) -> None:
         """Raise Full if the queue had no room for a task that an ORM has inserted, else notify the observers."""
-        executor, limit = self.executor, self.machine.guard("limit")
+        executor, limit = self.executor, self._limit
         if limit and not executor.run(executor.dialect.moves.has_room(limit), {"adding": 0}):
             self._refuse()
         if executor.observers.anybody:
@@ -330,9 +333,8 @@ class Inserts(Generic[T]):
             executor.observers.notify("put", ABSENT, state, [row[:-1] for row in rows])
 
     def _refuse(self) -> NoReturn:
-        limit = self.machine.guard("limit")
-        if limit is not None:
-            raise Full(self.name, limit.value)
+        if self._limit is not None:
+            raise Full(self.name, self._limit.value)
         raise Error(f"the database added no row to {self.name}, without an error: is there a trigger that ignores it?")
 
     def _keys_in(self, new: New) -> list[Parts]:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from xq.adapters.sqlalchemy import writes
 from xq.adapters.sqlalchemy.asynchronous import driver_of
 from xq.adapters.sqlalchemy.engines import place_of
+from xq.adapters.sqlalchemy.lent import set_up
 from xq.core.errors import BadType, ConfigurationError, shown
 from xq.drivers.stores import JoinedConnection
 
@@ -31,6 +32,9 @@ class Joined(JoinedConnection):
     __slots__ = ("outer",)
 
     outer: sa.Connection
+
+    def prepare(self) -> None:
+        set_up(self, self.outer.info)
 
     def interrupted(self) -> None:
         with suppress(Exception):

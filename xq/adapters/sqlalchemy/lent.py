@@ -18,10 +18,27 @@ from xq.sql.sqlite.event_context import AT_REST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MODE, SET_UP = "xq_mode", "xq_set_up"  # entries in the `info` of a connection of the pool
+# Entries in the `info` of a connection of the pool: its mode, the event context that it is set up with, and the same if
+# it was set up to be lent, which a transaction does not do: that sets a file to WAL as well.
+MODE, CONTEXT, SET_UP = "xq_mode", "xq_context", "xq_set_up"
 SHARING = (sa.StaticPool, sa.pool.SingletonThreadPool)  # pools whose connections several have at once
 
 _asks = threading.local()  # has True in `me` while it is xq that asks the pool
+
+
+def set_up(connection: Any, info: dict[str, Any]) -> bool:
+    """Set a connection of the pool up, unless a call of whatever queue has done so. Return whether it is.
+
+    Its `info` says so, which is emptied when it is closed. No rollback undoes what it is set up by.
+    """
+    if (known := info.get(CONTEXT)) is not None:
+        connection.context, connection.set_up = known, True
+        return True
+    connection.store._set_up(connection)
+    if connection.set_up is False:  # the queue is not bound to this database yet
+        return False
+    info[CONTEXT] = connection.context
+    return True
 
 
 def _lending(method: F) -> F:
@@ -128,8 +145,7 @@ class Lent(Connection):
 
     def prepare(self) -> None:
         """Set the connection up that is lent."""
-        self.store._set_up(self)
-        if self.set_up:
+        if set_up(self, self._fairy.info):
             self._known = self._fairy.info[SET_UP] = self.context
             self.context.update(self._asked)
 

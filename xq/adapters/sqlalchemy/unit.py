@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,10 @@ class Guard:
         self.roles: Mapping[str, Field] = self.tasks.table.roles
         self.letters = {word: letter for letter, word in self.parts.definition.words.items()}
         self.alike = alike(self.letters)
-        self.asked: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()  # by `Unit.put`
+        self.unique = self.machine.guard("unique")
+        self.own = [field.name for field in self.tasks.table.own.values()]
+        # By `Unit.put`: the call, its trace, and the connection that it has joined.
+        self.asked: WeakKeyDictionary[Any, tuple[Any, str | None, Any]] = WeakKeyDictionary()
         # What puts wrote for their options: it is not the application's own where they were rolled back.
         self.by_option: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._entered: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # the states of the tasks of a flush
@@ -82,10 +85,6 @@ class Guard:
         """Return the attribute's value for a state."""
         word, read = self.parts.definition.words[letter], self.roles["status"].from_database
         return read(word) if read else word
-
-    def of_options(self, asked: Any) -> list[str]:
-        """Return the names of the attributes that hold the options of a put."""
-        return [self.roles[name].name for name in asked.seconds if name in self.roles]
 
     def _refusing(self, role: str) -> Callable[..., None]:
         """Return what refuses a new value of an attribute, unless the row is new or no task."""
@@ -158,24 +157,24 @@ class Guard:
         """Write what put() writes into an instance that is flushed. Raises BadValue and BadType."""
         state = sa.inspect(task)
         values = {name: value for name, value in state.dict.items() if not isinstance(value, sa.ClauseElement)}
-        asked, trace = self.asked.get(state, (None, None))
+        asked, trace, joined = self.asked.get(state, (None, None, None))
         if asked is None:
             if self.roles["status"].name in state.dict.keys() - values or not self._is_ready(values):
                 return
             asked, trace = self.parts.inserts.plain, self._trace(values)
-        with self.store.joining(connection):
+        # Not before the flush, which sets keys of parents, and calls the application's listeners.
+        with nullcontext() if joined is connection else self.store.joining(connection):
             written = self.parts.inserts.written(asked, values)
         engine = connection.engine
-        if self.machine.guard("unique") and not sa.event.contains(engine, "handle_error", self._failed):
+        if self.unique and not sa.event.contains(engine, "handle_error", self._failed):
             sa.event.listen(engine, "handle_error", self._failed)
         if trace is not None and "trace" in self.roles:
             written[self.roles["trace"]] = trace
         for field, value in written.items():
             state.dict[field.name] = field.from_database(value) if field.from_database and value is not None else value
             attributes.flag_modified(task, field.name)
-        self.by_option[state] = {name: state.dict[name] for name in self.of_options(asked)}
-        for field in self.tasks.table.own.values() if state.key is None else ():
-            state.dict.setdefault(field.name, None)  # else it would be read by a query
+        for name in self.own if state.key is None else ():
+            state.dict.setdefault(name, None)  # else it would be read by a query
         self._entered[state] = asked.transition.target
 
     def _is_ready(self, values: Mapping[str, Any]) -> bool:
@@ -208,34 +207,23 @@ class Guard:
 
     def _failed(self, context: Any) -> Duplicate | None:
         """Return what is raised in place of the database's refusal of a unique value."""
-        unique, binding = self.machine.guard("unique"), self.parts.inserts.executor.binding
+        unique, binding = self.unique, self.parts.inserts.executor.binding
         refused = isinstance(context.sqlalchemy_exception, exc.IntegrityError) and unique and binding
         is_mine = refused and binding.dialect.moves.is_duplicate(unique, str(context.original_exception))
         return Duplicate(self.store.name) if is_mine else None
 
 
-class _Uncommitted:
-    """The events of a session, without those of a commit."""
-
-    before_commit = after_commit = staticmethod(lambda session: None)
-
-    def __init__(self, events: Any) -> None:
-        self._events = events
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._events, name)
-
-
 @contextmanager
 def _savepoint(session: Any) -> Iterator[None]:
     """Run the block in a savepoint, at whose end SQLAlchemy would call the application's listeners to commits."""
-    kept, events = vars(session), session.dispatch
-    kept["dispatch"] = _Uncommitted(events)
+    events = session.dispatch
+    kept = events.before_commit, events.after_commit
+    events.before_commit = events.after_commit = lambda session: None
     try:
         with session.begin_nested():
             yield
     finally:
-        kept["dispatch"] = events
+        events.before_commit, events.after_commit = kept
 
 
 class Unit:
@@ -258,20 +246,23 @@ class Unit:
             return None
         if len(given) < len(tasks):
             raise BadType("put_many(..., on=session) takes instances or mappings, not both at once")
+        options = [guard.roles[name].name for name in asked.seconds if name in guard.roles]
+        rows = []  # no tasks yet: their new status puts them
         for state, task in zip(given, tasks, strict=True):
             if state.deleted or (state.persistent and guard.state_of(task) is not None):
                 raise BadValue(f"{shown(task)} is a task already: put takes a new instance, or a row that is no task")
+            if state.persistent:
+                rows.append(task)
             if state.detached:
                 orm.make_transient(task)
             if state.key is None:
                 for name, value in guard.by_option.pop(state, {}).items():
                     if state.dict.get(name) == value:
                         attributes.set_attribute(task, name, None)
-                for name in guard.of_options(asked):
+                for name in options:
                     if state.dict.get(name) is not None:
                         raise BadValue(f"{name!r} stands both in the task and in the option: give one of them")
-        rows = [state.obj() for state in given if state.persistent]  # no tasks yet: their new status puts them
-        guard.asked.update(dict.fromkeys(given, (asked, trace)))
+        guard.asked.update(dict.fromkeys(given, (asked, trace, self.store._joined.get().outer)))
         self._flushed = True
         try:
             with _savepoint(self.session):  # flushes what is pending
@@ -281,6 +272,7 @@ class Unit:
         finally:
             for state in given:
                 guard.asked.pop(state, None)
+                guard.by_option[state] = {name: state.dict.get(name) for name in options}
         return tasks
 
     def present(self, read: Any) -> Any:
