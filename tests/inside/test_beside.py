@@ -96,7 +96,9 @@ def test_a_publication_for_all_tables_is_in_nobodys_way(server, postgres, comes)
         Task.xq.install()
         Task.xq.put_many(tasks(3, utube="u"))
         Task.take().ack()
-        sides = postgres.execute_sql("SELECT tablename FROM pg_tables WHERE tablename LIKE 'task_xq_%'").fetchall()
+        sides = postgres.execute_sql(
+            "SELECT tablename FROM pg_tables WHERE starts_with(tablename, 'task_xq_')"
+        ).fetchall()
         assert len(sides) >= 5
         for (side,) in sides:
             postgres.execute_sql(f"DELETE FROM {side} WHERE FALSE")  # is refused without a replica identity

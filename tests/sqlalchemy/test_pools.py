@@ -17,6 +17,7 @@ from tests.sqlalchemy.maker import engine_of
 from tests.steps import STUCK
 from tests.support.life import end_threads
 from tests.support.trips import counter_of
+from tests.support.walks import functions, walks
 from tests.timing import in_sequence
 from xq.adapters.sqlalchemy import upgrade
 
@@ -220,3 +221,30 @@ def test_a_call_does_not_end_the_transaction_of_a_session_with_the_same_connecti
     assert cycle(queue).name == "a"
     end_threads()
     made.dispose()
+
+
+WALKS = """
+put of an instance  68
+put of a mapping    67
+take                56
+ack                 62
+"""
+
+
+def test_each_path_on_a_session_enters_as_many_functions_as_the_table_says(file):
+    made = engine(file)
+    queue = queue_on(made)
+    kind: Any = queue.model
+
+    def steps(step):
+        with orm.Session(made) as session:
+            step("put of an instance", lambda: queue.put(kind(name="a"), on=session))
+            session.commit()
+            step("put of a mapping", lambda: queue.put({"name": "a"}, on=session))
+            session.commit()
+            taken = step("take", lambda: queue.take(on=session))
+            session.commit()
+            step("ack", lambda: queue.ack(taken, on=session))
+            session.commit()
+
+    assert functions(walks(steps)) == WALKS.strip("\n")
