@@ -994,13 +994,13 @@ def walks(Task: Any, witness: Witness) -> Iterator[str]:
     """Where the history is no walk through the machine that ends in the table, or is not what the processes did."""
     machine = Task.xq.machine
     legal = {(row.source, row.event, row.target) for row in machine.rows} | {("T", "died", "R")}
-    if machine.guard("unique"):  # put over another task
+    if machine.single:  # put over another task
         legal |= {(source, "put", target) for source in "WR" for target in "WR"}
     state: dict[str, str] = defaultdict(lambda: "X")
     takes: Counter[str] = Counter()
     holder: dict[str, str] = {}
     done: Counter[tuple[str, str, str | None]] = Counter()
-    most, *_ = getattr(machine.guard("utube"), "value", (None,))
+    most, *_ = getattr(machine.turns, "value", (None,))
     taken: dict[str, set[str]] = defaultdict(set)  # of each utube
     History = Task.xq.History
     columns = (History.key, History.source, History.event, History.target, History.owner)

@@ -129,7 +129,7 @@ class Aio(Generic[T]):
         brought = {} if task is MISSING else task
         if not (wait is MISSING is timeout):
             return await self._steps(steps_of_put(self._turns.waiting, brought, wait, timeout, options))
-        if not self._access().is_local and self._turns.waiting.machine.guard("unique") is not None:
+        if not self._access().is_local and self._turns.waiting.machine.single is not None:
             # It may wait for another transaction, and the others in its turn with it.
             return await self._call(partial(self._queue.put, brought, **options))
         put: T = await self._soon(kind("put", options), brought)

@@ -54,3 +54,15 @@ def test_two_features_that_charge_takes_are_a_conflict(make):
 
     with pytest.raises(xq.Conflict, match="what a take charges"):
         make({"rate": "1/s", "own": xq.Feature("own", slice=Charges)})
+
+
+def test_a_guard_of_the_users_own_bounds_how_many_tasks_there_are(make):
+    own = xq.Feature("capacity", guards=(xq.Guard("capacity", states="WRT", value=2, checks="room"),))
+    Task = make({"capacity": own})
+    Task.xq.put_many([task(), task()])
+    with pytest.raises(xq.Full):
+        Task.put(task())
+    Task.take().ack()
+    assert Task.put(task())
+    with pytest.raises(xq.Conflict, match="how many tasks there may be"):
+        make({"capacity": own, "limit": 5})

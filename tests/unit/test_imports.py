@@ -132,6 +132,12 @@ def test_no_other_file_of_a_queue_names_a_feature_that_has_a_slice():
     assert found == []
 
 
+def test_no_file_asks_a_machine_for_the_guard_of_a_feature_that_it_knows():
+    elsewhere = [path for path in SOURCES if "features" not in path.relative_to(ROOT).parts]
+    asks = re.compile(r"""\.guard\(["']""")  # what a guard `checks` says what it is for
+    assert [path.name for path in elsewhere if asks.search(path.read_text())] == []
+
+
 # types
 
 TYPED = """\

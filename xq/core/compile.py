@@ -13,7 +13,6 @@ from xq.core.machine import (
     ENDED,
     KEEP,
     MANAGED,
-    PUT_GUARDS,
     REMEMBERED,
     ROLE_DEFAULTS,
     Machine,
@@ -222,7 +221,8 @@ def puts(machine: Machine, table: Table, words: Mapping[str, Any]) -> dict[str, 
     checked = [
         (each.name, each.value, each.role and table.roles[each.role].column, [words.get(letter) for letter in letters])
         for each in machine.guards
-        if each.name in PUT_GUARDS and (letters := [state for state in machine.states if state in each.states])
+        if each in (machine.room, machine.single)
+        and (letters := [state for state in machine.states if state in each.states])
     ]
     made = machine.settings.id, sorted(table.roles[role].column for role in machine.fill if role != "key")
     for row in (row for row in machine.rows if (row.source, row.event) == (ABSENT, "put")):

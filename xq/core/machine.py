@@ -164,7 +164,11 @@ class LimitValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that the database checks when tasks are put or taken. `name` identifies it to the dialect."""
+    """A condition that the database checks when tasks are put or taken, and what of it.
+
+    `checks` is "room" (a put: at most `value` tasks are in these states), "single" (a put: one task of them for each
+    value of the role), "turns" (a take: a number of taken tasks for each value of the role), or "" for one of a slice.
+    """
 
     name: str
     role: str = ""
@@ -175,6 +179,7 @@ class Guard:
     # the defaults: the queue's (None), and those of single values
     limits: Mapping[str | None, LimitValue] = field(default_factory=dict)
     limit: Callable[[Any], LimitValue] | None = None  # reads one; raises ConfigurationError
+    checks: Literal["room", "single", "turns", ""] = field(default="", repr=False)
     unset: int = field(default=0, repr=False)  # what applies without any, in a table that was restored without them
 
 
@@ -192,7 +197,7 @@ class Settings:
     groups: bool = False  # whether tasks may be members of groups
     history: float | None = None  # for how many seconds transitions are kept as rows; math.inf: forever
     highest_first: bool = False  # whether takes begin with the highest priority
-    max_takes: int | None = None  # how many takes of a task may be lost: the last one runs the row that `writes`
+    most_lost: int | None = None  # how many takes of a task may be lost: the last one runs the row that `writes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +278,11 @@ RESERVED: Final = frozenset(
 )
 NUMBERED: Final = re.compile(r"own_.*|([fklpv]|skipg?)[0-9].*")
 
-PUT_GUARDS: Final = ("limit", "unique")  # the guards that a put checks; the others are a take's
+CHECKS: Final = {
+    "room": "how many tasks there may be",
+    "single": "which values one task has",
+    "turns": "which tasks wait for each other",
+}
 
 ROLE_DEFAULTS: Final = {"attempts": 0, "lost": 0}  # what a new task has in a mapped role
 
@@ -324,6 +333,9 @@ class Machine:
         self.fill = self._fill(claim)
         self.slices = [feature.slice for feature in self.features if feature.slice]
         for feature in self.features:
+            for guard in feature.guards:
+                if guard.checks:
+                    claim(feature.name, "guard", guard.checks, what=CHECKS[guard.checks])
             if feature.slice and feature.slice.charges:
                 claim(feature.name, "charges", what="what a take charges")
         self.brings = [item for feature in self.features for item in feature.brings.items()]
@@ -567,6 +579,24 @@ class Machine:
     def guard(self, name: str) -> Guard | None:
         """Return the guard with this name, or None."""
         return next((guard for guard in self.guards if guard.name == name), None)
+
+    @cached_property
+    def room(self) -> Guard | None:
+        """The guard that bounds how many tasks there are."""
+        return self._checking("room")
+
+    @cached_property
+    def single(self) -> Guard | None:
+        """The guard by which one task has a value."""
+        return self._checking("single")
+
+    @cached_property
+    def turns(self) -> Guard | None:
+        """The guard by which the tasks of a value wait for each other."""
+        return self._checking("turns")
+
+    def _checking(self, what: str) -> Guard | None:
+        return next((guard for guard in self.guards if guard.checks == what), None)
 
     @property
     def limited(self) -> list[Guard]:

@@ -212,7 +212,7 @@ class CallOptions:
 
     def on_conflict(self, options: dict[str, Any]) -> str:
         """Remove on_conflict from a put's options, if it may be there, and return it. Raises BadValue."""
-        word = options.pop("on_conflict", None) if self._machine.guard("unique") else None
+        word = options.pop("on_conflict", None) if self._machine.single else None
         if word is not None and not (isinstance(word, str) and word in ON_CONFLICT):
             raise BadValue(f"on_conflict is one of {', '.join(ON_CONFLICT)}, not {shown(word)}")
         return word or ON_CONFLICT[0]

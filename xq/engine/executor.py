@@ -228,7 +228,7 @@ class Executor(Transactions):
             self.explain(last)
             if isinstance(last, BadValue):
                 self._name_the_field(binding, step.statement, values, last)
-            unique = self.definition.machine.guard("unique")
+            unique = self.definition.machine.single
             if (
                 unique
                 and self.store.classify(last) in REFUSALS

@@ -54,9 +54,9 @@ class Inserts(Generic[T]):
         self.steps = steps
         self.machine = steps.machine
         self.name = self.executor.store.name
-        self._unique = self.machine.guard("unique")
-        self._limit = self.machine.guard("limit")
-        self._unique_name = tasks.table.roles["unique"].name if self._unique else ""
+        self._unique = self.machine.single
+        self._limit = self.machine.room
+        self._unique_name = tasks.table.roles[self._unique.role].name if self._unique else ""
         # If not, the database makes the missing keys.
         self._makes_keys = "key" in self.machine.fill or self.machine.settings.id == "required"
         self.plain = AskedPut(tasks.options.usual["put"], NONE)  # a call without options

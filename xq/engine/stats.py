@@ -106,7 +106,7 @@ def told_of(writes: Mapping[str, int]) -> list[str]:
 
 def room(executor: Executor, counts: Mapping[str, int]) -> int | None:
     """Return how many tasks may be put beside these numbers by state; None without the feature limit."""
-    if (limit := executor.definition.machine.guard("limit")) is None:
+    if (limit := executor.definition.machine.room) is None:
         return None
     return max(0, int(limit.value) - sum(counts[state] for state in executor.dialect.guarded_states(limit)))
 

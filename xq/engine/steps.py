@@ -29,7 +29,7 @@ class Steps:
         self.store = executor.store
         self.tasks = tasks
         self.machine = machine = tasks.machine
-        self._unique = machine.guard("unique") is not None
+        self._unique = machine.single is not None
         self.opening = Opening() if machine.slices else None
         self._charges = any(slice.charges for slice in machine.slices)
         self.settling = Settling(executor)  # what the ends of tasks set off

@@ -44,7 +44,7 @@ class Takes(Generic[T]):
         self.in_doubt = in_doubt
         self.pauses = pauses
         self.unmovable = Unmovable(timers.unattended)
-        utubes = self.machine.guard("utube")
+        utubes = self.machine.turns
         self.fair = utubes is not None and bool(utubes.value)
         self.floors = timers.floors
         self._key_at = self.tasks.table.fields.index(self.tasks.table.key[0])

@@ -145,7 +145,7 @@ class UnattendedMoves:
         if rows and transition is self.machine.last_take:
             keys = ", ".join(shown(self.tasks.app_key_of(row)) for row in rows[:NAMED])
             told = f"{keys}{' ...' * (len(rows) > NAMED)} {'were' if len(rows) > 1 else 'was'}"
-            self.log.error("task %s %s", told, never_finished(self.machine.settings.max_takes or 1))
+            self.log.error("task %s %s", told, never_finished(self.machine.settings.most_lost or 1))
         return len(rows)
 
     def _in_parts(

@@ -33,6 +33,6 @@ def max_takes(n: Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = 5) -> Fea
         requires=("buried",) if to == "B" else (),
         transitions=(Transition(TAKEN, "max_takes", to, writes=writes),),
         columns=(Column("lost", at={READY: KEEP, TAKEN: KEEP, "W": KEEP}, otherwise=0),),
-        settings=Settings(max_takes=most),
+        settings=Settings(most_lost=most),
         structure={"n": most, "to": to},
     )

@@ -19,7 +19,7 @@ def unique(on: On | Annotated[str, Len(1)] = True) -> Feature:
     return Feature(
         "unique",
         needs=("unique",),
-        guards=(Guard("unique", role="unique", states=states, and_before=isinstance(on, bool)),),
+        guards=(Guard("unique", role="unique", states=states, and_before=isinstance(on, bool), checks="single"),),
         structure="".join(sorted(states)),
         options={"on_conflict": ("put",)},
     )

@@ -31,7 +31,15 @@ def utube(on: On | Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = True) -
     if not isinstance(fair, bool):
         raise ConfigurationError(f"feature 'utube': fair is True or False, not {shown(fair)}")
     structure = {"fair": True} if fair else {}
-    guard = Guard("utube", "utube", TAKEN, value=fair, in_the_way=READY + TAKEN, limits=limits, limit=_limit, unset=1)
+    guard = Guard(
+        *("utube", "utube", TAKEN),
+        value=fair,
+        in_the_way=READY + TAKEN,
+        limits=limits,
+        limit=_limit,
+        checks="turns",
+        unset=1,
+    )
     given = {"n": most, **structure} | ({"of": of} if of else {})
     return Feature("utube", needs=("utube",), guards=(guard,), structure=structure or True, given=given)
 

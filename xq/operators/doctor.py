@@ -147,7 +147,7 @@ class Doctor(Inspection):
         for pause in self.pauses.all():
             if (pause.tube, pause.group) in ((None, None), (tube, None), (None, group)):
                 yield f"{place(pause)} is paused: {self._resume(pause)} ends that"
-        guard, utube = self.machine.guard("utube"), self.tasks.in_role(task, "utube")
+        guard, utube = self.machine.turns, self.tasks.in_role(task, "utube")
         if guard is not None and utube is not None:
             takers = self._run(self.questions.takers, **key)
             ((most,),) = self._run(self.questions.limit_of_utube, **key)

@@ -245,7 +245,7 @@ class Inspection:
         skipped = Skips(paused.tubes, paused.groups) if paused else Skips((), ())
         query = (
             looks.any_ready()
-            if self.machine.guard("utube")
+            if self.machine.turns
             else looks.ready(Selector("first", READY, skips=tuple(map(len, skipped))))
         )
         return bool(self._run(query, **skipped.values))

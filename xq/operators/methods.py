@@ -45,7 +45,7 @@ class Operators(Generic[T]):
         if not all(isinstance(name, str) for name in (event, *options, *update)):
             raise BadType("sql takes the names of an event, of its options and of fields")
         machine, tasks, n = self.parts.definition.machine, self.parts.tasks, count_of(n)
-        unique = machine.guard("unique") if event == "put" else None
+        unique = machine.single if event == "put" else None
         words = [*PARAMETERS.get(event, ()), *["on_conflict"] * bool(unique)]
         given = frozenset(tasks.options.check(event, {name: 1.0 for name in options if name not in words}))
         names = tuple((tasks.brings if event == "put" else tasks.known)(name).name for name in update)

@@ -60,7 +60,7 @@ class Bulk:
     def __post_init__(self) -> None:
         if self.on_conflict not in ("raise", "skip"):
             raise BadValue(f"on_conflict of a bulk put is 'raise' or 'skip', not {shown(self.on_conflict)}")
-        if self.on_conflict != "raise" and not self.dialect.machine.guard("unique"):
+        if self.on_conflict != "raise" and not self.dialect.machine.single:
             self.tasks.options.refuse_option("put", "on_conflict")
 
     @property
@@ -304,7 +304,7 @@ class _Put:
             return 0
         job.check(part, marks.get(NUMBER))
         with self.store.atomic(own=True):
-            if self.machine.guard("limit"):
+            if self.machine.room:
                 self.dialect.one_at_a_time(self.store, False)
             is_new = job.change(self.store, sql.claim, part=part, n=0)
             for columns in blocks:
@@ -333,7 +333,7 @@ class _Put:
 
     def _insert(self, alike: Alike, rows: list[Row]) -> int:
         bulk, dialect, n = self.job.bulk, self.dialect, len(rows)
-        unique, limit = self.machine.guard("unique"), self.machine.guard("limit")
+        unique, limit = self.machine.single, self.machine.room
         values = {"now": bulk.now, "rows": self._with_keys(alike, rows), "adding": n}
         for option, seconds in alike.seconds:
             values |= {option: None if seconds == dialect.forever else seconds, f"own_{option}": seconds}

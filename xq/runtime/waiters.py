@@ -140,7 +140,7 @@ class Waiters:
         self.executor = executor
         self.tasks = tasks
         self.machine = tasks.machine
-        self._limit = self.machine.guard("limit")
+        self._limit = self.machine.room
         self.takers = WaitQueue(executor.observers.count)
         self.putters = WaitQueue(executor.observers.count)
         self.forget()

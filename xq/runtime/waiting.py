@@ -48,7 +48,7 @@ class Waiting(Generic[T]):
         self.named: NamedMoves[T] = maintenance.named
         self.waiters = maintenance.waiters
         self.maintenance = maintenance
-        self._limit = self.machine.guard("limit")
+        self._limit = self.machine.room
         self._woken = woken  # raises to end a call that waits
 
     def seconds(self, value: Span, name: str = "timeout") -> float | None:
@@ -257,7 +257,7 @@ class Waiting(Generic[T]):
 
         with self._may_wait("put", timeout, "wait"):
             # A new task needs no lock: no other process sees it before the commit. With `unique` it may be an old one.
-            new = self.machine.guard("unique") is None
+            new = self.machine.single is None
             return (yield from self._until_the_end(put, Deadline(timeout), locked=new))
 
     def waiting_for(self, parts: Parts, timeout: float | None) -> Wait[tuple[T, bool]]:

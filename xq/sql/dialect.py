@@ -61,7 +61,7 @@ class Dialect(Rows):
 
     @cached_property
     def groups(self) -> Groups | None:
-        guard = self.machine.guard("utube")
+        guard = self.machine.turns
         return self.groups_kind(self, guard) if guard else None
 
     @cached_property

@@ -232,9 +232,9 @@ class TaskMoves(ABC):
         )
         values, conflict, admitted = f"VALUES {rows}", "", ""
         for guard in self.terms.machine.guards if guarded else ():
-            if guard.name == "limit":
+            if guard.checks == "room":
                 values, admitted = self.limited(rows, guard)
-            elif guard.name == "unique":
+            elif guard.checks == "single":
                 conflict = self.unless_duplicate(guard)
         return Statement(
             f"INSERT INTO {self.terms.table_in_schema} ({', '.join([*brought, *roles])}) {values}{conflict} "
@@ -251,7 +251,7 @@ class TaskMoves(ABC):
         """
         terms, written = self.terms, {**literals, **self.of_roles(change)}
         put = f"INSERT INTO {terms.table_in_schema} ({', '.join(written)}) SELECT {', '.join(written.values())}"
-        unique = terms.machine.guard("unique")
+        unique = terms.machine.single
         if not unique or not (own := literals.get(terms.roles[unique.role])):
             return put, put, ""
         column, value = self.unique_column(unique)

@@ -138,9 +138,9 @@ class Rows(Terms):
 
     def lost(self, rows: Selector) -> str:
         """Return the condition that the task's take is, or is not yet, the last that may be lost; "" for any."""
-        if not (rows.lost and self.machine.settings.max_takes):
+        if not (rows.lost and self.machine.settings.most_lost):
             return ""
-        before = self.machine.settings.max_takes - 1
+        before = self.machine.settings.most_lost - 1
         return f" AND COALESCE({self.roles['lost']}, 0) {'>=' if rows.lost == 'last' else '<'} {before}"
 
     def due(self, rows: Selector) -> str:

@@ -79,7 +79,7 @@ class FailedAttempts(Generic[T]):
         self._worker.deaths.append(key)
         ends = not self._most and self._worker.deaths.count(key) >= DEATHS
         last = f", the last of {DEATHS} deaths" if ends else ""
-        if (row := machine.last_take) and (most := machine.settings.max_takes):
+        if (row := machine.last_take) and (most := machine.settings.most_lost):
             attempt.lost = int(self._moves.tasks.in_role(attempt.task, "lost") or 0) + 1
             ends = attempt.lost >= most
             last = f": it was {never_finished(most)}" if ends else ""

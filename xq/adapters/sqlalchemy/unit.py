@@ -29,7 +29,7 @@ class Guard:
         self.roles: Mapping[str, Field] = self.tasks.table.roles
         self.letters = {word: letter for letter, word in self.parts.definition.words.items()}
         self.alike = alike(self.letters)
-        self.unique = self.machine.guard("unique")
+        self.unique = self.machine.single
         self.own = [field.name for field in self.tasks.table.own.values()]
         # By `Unit.put`: the call, its trace, and the connection that it has joined.
         self.asked: WeakKeyDictionary[Any, tuple[Any, str | None, Any]] = WeakKeyDictionary()

@@ -146,13 +146,9 @@ class Objects(ABC):
             found["runat"] = (columns, f"{taken} OR {condition}", unique)
         else:
             found[self.terms.index_of_taken] = (self.terms.owner_for_range, taken, False)
-        for guard in self.terms.machine.guards:
-            if guard.name == "unique":
-                found[guard.name] = (
-                    self.terms.roles[guard.role],
-                    self.terms.in_states(self.terms.guarded_states(guard)),
-                    True,
-                )
+        if single := self.terms.machine.single:
+            held = self.terms.in_states(self.terms.guarded_states(single))
+            found[single.name] = (self.terms.roles[single.role], held, True)
         return found
 
     def made(self, kind: str, suffix: str, *create: str) -> Object:

@@ -91,7 +91,7 @@ class MariadbInstaller(ServerInstaller):
     }
 
     def not_online(self, store: Connections) -> str:
-        if self.terms.machine.guard("unique"):
+        if self.terms.machine.single:
             return "MariaDB copies the table to add the stored column of the feature 'unique': call install()"
         for (what,) in store.execute(
             "SELECT 'a FULLTEXT or SPATIAL index' FROM information_schema.statistics WHERE index_type IN ('FULLTEXT', "

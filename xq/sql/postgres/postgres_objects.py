@@ -105,7 +105,7 @@ class Triggers(PostgresObjects):
         self.here = mine.quote(here)
         groups = plain.groups and plain.groups.in_schema(source.schema or here)
         super().__init__(groups.terms if groups else mine.in_schema(source.schema or here), groups)
-        machine, limit = mine.machine, mine.machine.guard("limit")
+        machine, limit = mine.machine, mine.machine.room
         self.limited = mine.guarded_states(limit) if limit else []  # the states that the feature limit counts
         # The states whose tasks may block others: a take finds another task after one has left such a state.
         self.blocking = [state for state in machine.states if machine.frees(state, ABSENT)]

@@ -19,7 +19,7 @@ class SqliteQueries(Queries):
     @property
     def history_counts(self) -> bool:
         """Whether the history's rows are the counters. With a limit each put reads those, so they are added up."""
-        return self.terms.has_history and not self.terms.machine.guard("limit")
+        return self.terms.has_history and not self.terms.machine.room
 
     @property
     def counted_up_to(self) -> str:
