@@ -9,6 +9,7 @@ import pytest
 
 import xq
 from tests.conftest import Maker
+from tests.factories import task
 from tests.steps import bring, state
 from xq import Column, Detour, Feature, Timer, Transition
 
@@ -101,3 +102,15 @@ def test_a_task_counts_in_an_own_state_from_which_a_timer_returns_it(make, on, e
     assert Task.put({"job": "a"}, nap=60).status == "P"
     with pytest.raises(error):
         Task.put({"job": "a"})
+
+
+def test_a_timer_may_say_why_in_a_role(make):
+    late = Timer("R", "too_late", "B", "late", writes=(("error", "too late"),))
+    own = feature(needs=("runat", "error"), timers=(late,))
+    Task = make({"buried": True, "own": own}, roles=("runat", "error"), attributes={"error": pw.TextField(null=True)})
+    kept, gone = (Task.xq.put(task(), late=seconds).id for seconds in (60, 5))
+    Task.xq.clock.tick(10)
+    assert Task.xq.sweep() == 1
+    assert (state(Task, gone), Task.get_by_id(gone).error) == ("B", "too late")
+    assert Task.xq.why(gone)[0].endswith("too late")
+    assert Task.take().id == kept

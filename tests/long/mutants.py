@@ -362,7 +362,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "what falls due in a block of acting has its actor",
         "xq/sql/terms.py",
-        "return bool(event) and not any(row.event == event for row in self.machine.rows if row.due or row.writes)",
+        "return bool(event) and not any(row.event == event for row in self.machine.rows if row.due or row.loses)",
         "return bool(event)",
         "contract/test_act.py::test_what_the_application_writes_what_falls_due_and_what_follows_a_block_has_no_actor",
     ),

@@ -31,6 +31,7 @@ LONGEST: Final = 10_000_000_000.0
 # Stored for math.inf among a task's own seconds, since not every database has infinity. A power of two, so that a
 # single-precision column holds it exactly.
 FOREVER: Final = 2.0**100
+EXPIRIES: Final = ("ttl", "lifetime")  # the events that end a task which nobody has taken in time
 LIMITED: Final = ("utube", "rate")  # the features whose limits may be changed while programs run
 MOST_SINGLE: Final = 1_000  # values that have limits of their own
 Lasts = Annotated[timedelta, Interval(gt=timedelta(0), le=timedelta(seconds=LONGEST))]
@@ -101,9 +102,8 @@ class Transition:
     stays: bool = False  # the task is in `target` already: without fields to write the event does nothing
     due: str = ""  # the column with the time at which the event happens by itself
     by: str = ""  # the feature that brought the row
-    # Roles and values that it writes beside those of the entered state. A machine's row with some is a loss, which no
-    # caller runs (max_takes).
-    writes: tuple[tuple[str, Any], ...] = ()
+    writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of the entered state
+    loses: bool = False  # it ends a task whose last take was lost, and no caller runs it
 
 
 # What a queue does by itself at a time, beside its timers (`duty_of`). ANY_READY: a take might find a task. SETTLE:
@@ -131,6 +131,7 @@ class Timer:
     option: str
     default: float | None = None
     column: str = "runat"
+    writes: tuple[tuple[str, Any], ...] = ()  # roles and values that it writes beside those of `target`
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,7 @@ class Machine:
         self.brings = [item for feature in self.features for item in feature.brings.items()]
         self._by_source: dict[tuple[str, str], list[Transition]] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
-        called = [row for row in self.rows if not (row.due or row.writes)]  # timers may be named like a method
+        called = [row for row in self.rows if not (row.due or row.loses)]  # timers may be named like a method
         if not any(row.event == "touch" for row in called):  # without a timer it writes fields
             called.append(Transition(TAKEN, "touch", TAKEN, fenced=self.settings.fenced, enters=False))
         self.fenced = frozenset(row.event for row in called if row.fenced)
@@ -350,7 +351,7 @@ class Machine:
             self._sources[row.event] = tuple(dict.fromkeys([*self._sources.get(row.event, ()), row.source]))
         self._usual: dict[tuple[str, str], str] = {}
         # The core's rows come first, also where a feature overrides them: features must not rename a counter.
-        for row in (*CORE.transitions, *sorted(self.rows, key=lambda row: bool(row.writes))):
+        for row in (*CORE.transitions, *sorted(self.rows, key=lambda row: row.loses)):
             self._usual.setdefault((row.source, row.target), row.event)
         self._options = {
             event: frozenset(option for row in called if row.event == event for option in self.accepts(row))
@@ -429,9 +430,11 @@ class Machine:
                     rows[name] = row
             for timer in feature.timers:
                 for state in spread(timer.state, self.states):
-                    row = Transition(state, timer.event, timer.target, due=timer.column, by=feature.name)
+                    row = Transition(
+                        state, timer.event, timer.target, due=timer.column, by=feature.name, writes=timer.writes
+                    )
                     rows[state, timer.event, timer.column] = row
-        callers = [row for row in rows.values() if row.enters and not (row.due or row.named or row.writes)]
+        callers = [row for row in rows.values() if row.enters and not (row.due or row.named or row.loses)]
         for feature in self.features:
             for detour in feature.detours:
                 for row in callers:
@@ -515,7 +518,7 @@ class Machine:
                 )
             for row in self.rows if guard.role else ():
                 # when a session ends, its tasks are released
-                by_itself = row.due or row.writes or (row.source, row.event) == (TAKEN, "release")
+                by_itself = row.due or row.loses or (row.source, row.event) == (TAKEN, "release")
                 if by_itself and row.target in guard.states and row.source not in guard.states:
                     raise ConfigurationError(
                         f"feature {guard.name!r} holds for {PLAIN.state(row.target)}, and not for "
@@ -542,7 +545,8 @@ class Machine:
         """The table without durations, feature names and cancel: the installation does not depend on these."""
         rows = [row for row in self.rows if row.event != "cancel"]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
-        timers = [(t.state, t.option, t.column) for timers in self.timers.values() for t in timers]
+        each = [timer for timers in self.timers.values() for timer in timers]
+        timers = [(t.state, t.option, t.column, *([t.writes] if t.writes else [])) for t in each]
         return sorted([*moves, *timers, *((c.role, str(c)) for c in self.columns)], key=str)
 
     def sources(self, event: str) -> tuple[str, ...]:
@@ -567,8 +571,8 @@ class Machine:
 
     @cached_property
     def last_take(self) -> Transition | None:
-        """The row that ends a task whose last take was lost (the feature max_takes), or None."""
-        return next((row for row in self.rows if row.writes), None)
+        """The row that ends a task whose last take was lost, or None."""
+        return next((row for row in self.rows if row.loses), None)
 
     @cached_property
     def undone(self) -> Transition:

@@ -31,7 +31,7 @@ def max_takes(n: Annotated[int, Gt(0), Le(MOST)] | Mapping[str, Any] = 5) -> Fea
         "max_takes",
         needs=("lost",),
         requires=("buried",) if to == "B" else (),
-        transitions=(Transition(TAKEN, "max_takes", to, writes=writes),),
+        transitions=(Transition(TAKEN, "max_takes", to, writes=writes, loses=True),),
         columns=(Column("lost", at={READY: KEEP, TAKEN: KEEP, "W": KEEP}, otherwise=0),),
         settings=Settings(most_lost=most),
         structure={"n": most, "to": to},

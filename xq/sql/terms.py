@@ -206,7 +206,7 @@ class Terms(Language):
 
     def is_acted(self, event: str) -> bool:
         """Return whether transitions by this event have an actor: what falls due in an actor's block has none."""
-        return bool(event) and not any(row.event == event for row in self.machine.rows if row.due or row.writes)
+        return bool(event) and not any(row.event == event for row in self.machine.rows if row.due or row.loses)
 
     # rows
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from xq.api import Queue
 from xq.core.errors import BadType, BadValue, FeatureOff, Full, NotInstalled, TubeBusy, TubeDropped, is_number, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, ErrorKind, fits_a_column
+from xq.core.machine import EXPIRIES
 from xq.core.tokens import owner_of
 from xq.core.words import Wording, called
 from xq.runtime.queue_maintenance import QueueMaintenance
@@ -403,14 +404,14 @@ class Tube:
             return sum(n for move, n in moves if move[0] in LETTERS.values() and move[-1] in ENDS)
 
         # a deadline releases a taken task and deletes others, both as the event lifetime
-        expired = ended_by("ttl", "lifetime")
+        expired = ended_by(*EXPIRIES)
         calls = {name: events[name] for name in CALLS} | {
             "delete": events["kill"],
             "bury": events["bury"] + events["max_takes"],
             "kick": events["dig"],
             "release": events["release"] + events["died"] + events["snatch"],
             "ttl": expired,
-            "ttr": events["ttr"] + events["ttl"] + events["lifetime"] - expired,
+            "ttr": events["ttr"] + sum(events[name] for name in EXPIRIES) - expired,
         }
         tasks = {name: found.counts.get(letter, 0) for name, letter in NAMES.items()}
         done = ended_by("ack", "kill") + expired

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from xq.core.machine import ABSENT
+from xq.core.machine import ABSENT, EXPIRIES
 from xq.pipeline.rollup import UNITS
 
 SECOND = 1_000_000  # µs
@@ -24,7 +24,6 @@ BACKLOG = ("R", "W")
 LIVE = ("R", "T", "W")
 OPEN = ("R", "T", "W", "B")  # not finished
 FINISHED = ("D", "Z")
-EXPIRIES = ("ttl", "lifetime")
 OUTCOMES = ("done", "buried", "killed", "expired")
 COUNTED = ("put", "taken", *OUTCOMES)  # a throughput's counters
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from xq.core.counters import corrections
 from xq.core.errors import ConfigurationError, FeatureOff, InTransaction, shown
 from xq.core.kinds import OUTCOME_UNKNOWN, REFUSALS, ErrorKind
-from xq.core.machine import ABSENT, ENDED, LEFT, ONWARD, READY, TAKEN
+from xq.core.machine import ABSENT, ENDED, EXPIRIES, LEFT, ONWARD, READY, TAKEN
 from xq.core.words import Wording
 from xq.sql.installer.findings import DURATIONS, PUTS, Findings
 from xq.sql.installer.online import MANY, Installing
@@ -253,7 +253,7 @@ class Installation(Findings):
         for line in [*self._unowned(), *self.untimed()]:
             log.warning("the queue %s is installed: %s", self.store.name, line)
         machine = self.dialect.machine
-        timers = {each.event for each in machine.due if each.event in ("ttl", "lifetime") and each.target == ABSENT}
+        timers = {each.event for each in machine.due if each.event in EXPIRIES and each.target == ABSENT}
         deletes = ["an ack"] * machine.ack_deletes + [f"the timer {timer!r}" for timer in sorted(timers)]
         if is_new and deletes and self.has_rows():
             log.warning(DELETED, self.store.name, self.store.table, " or ".join(deletes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from xq.core.machine import ABSENT, NAMES
+from xq.core.machine import ABSENT, EXPIRIES, NAMES
 from xq.sql.terms import Terms
 
 # What a transition counts as. A finished task does not count again when it leaves D or Z.
@@ -15,8 +15,8 @@ THROUGHPUT: Final[Mapping[str, str]] = {
     "taken": "target = 'T' AND source <> 'T'",
     "done": f"{_LEAVES}(target IN ('D', 'Z') OR (target = 'X' AND event = 'ack'))",
     "buried": f"{_LEAVES}target = 'B' AND source <> 'B'",
-    "killed": f"{_LEAVES}target = 'X' AND event NOT IN ('ack', 'ttl', 'lifetime')",
-    "expired": f"{_LEAVES}target = 'X' AND event IN ('ttl', 'lifetime')",
+    "killed": f"{_LEAVES}target = 'X' AND event NOT IN {('ack', *EXPIRIES)}",
+    "expired": f"{_LEAVES}target = 'X' AND event IN {EXPIRIES}",
 }
 
 HOUR: Final = 3_600_000_000  # microseconds
