@@ -81,13 +81,18 @@ def test_an_empty_group_is_done_when_its_block_ends(queue):
     assert (group.done, group.stats()["total"], ready(queue)) == (True, 0, ["report"])
 
 
+def written(queue, sql):
+    another_program(queue.parts.store.model._meta.database, sql)
+
+
 ENDS = {
     "a kill": lambda queue, key: queue.kill(key),
     "several killed": lambda queue, key: queue.kill_many([key]),
     "a cancel": lambda queue, key: queue.cancel(key),
     "an operation": lambda queue, key: queue.act("kill", "group:import").run(),
     "a ttl": lambda queue, key: queue.clock.tick(20),
-    "plain SQL": lambda queue, key: another_program(queue.parts.store.model._meta.database, "DELETE FROM task"),
+    "plain SQL": lambda queue, key: written(queue, "DELETE FROM task"),
+    "plain SQL for another key": lambda queue, key: written(queue, "UPDATE task SET id = id + 100, status = 'x'"),
 }
 
 

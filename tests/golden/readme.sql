@@ -56,8 +56,9 @@ DROP TRIGGER IF EXISTS "main"."page_xq_insert";
 
 -- install: the trigger page_xq_insert
 CREATE TRIGGER "page_xq_insert" AFTER INSERT ON "page" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D') BEGIN
-    INSERT INTO "page_xq_count"
-    VALUES ('', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1)
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
+    SELECT '', 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
+    WHERE 'X' <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 END;
@@ -67,19 +68,19 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update";
 
 -- install: the trigger page_xq_update
 CREATE TRIGGER "page_xq_update" AFTER UPDATE OF "status" ON "page" WHEN OLD."status" IS NOT NEW."status" COLLATE BINARY AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) BEGIN
-    INSERT INTO "page_xq_count"
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
     WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'D') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
-    INSERT INTO "page_xq_count"
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
     SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
     WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "page_xq_wait"
-    SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
-    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+    SET "event" = printf('write'), "target" = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
+    WHERE k0 = OLD."id" AND event IS NULL AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
 END;
 
 -- install: the trigger page_xq_update_task
@@ -87,19 +88,19 @@ DROP TRIGGER IF EXISTS "main"."page_xq_update_task";
 
 -- install: the trigger page_xq_update_task
 CREATE TRIGGER "page_xq_update_task" AFTER UPDATE OF "id" ON "page" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D')) BEGIN
-    INSERT INTO "page_xq_count"
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END || ' write', 'S', 'S', 1
     WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'D') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'D'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."xq_owner" = '-' || OLD."xq_owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
-    INSERT INTO "page_xq_count"
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
     SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 1
     WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "page_xq_wait"
-    SET event = printf('write'), target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
-    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
+    SET "event" = printf('write'), "target" = CASE WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END END
+    WHERE k0 = OLD."id" AND event IS NULL AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR (OLD."id" IS NOT NEW."id" COLLATE BINARY)) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
 END;
 
 -- install: the trigger page_xq_delete
@@ -107,12 +108,13 @@ DROP TRIGGER IF EXISTS "main"."page_xq_delete";
 
 -- install: the trigger page_xq_delete
 CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'D') BEGIN
-    INSERT INTO "page_xq_count"
-    VALUES ('', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1)
+    INSERT INTO "page_xq_count" ("tube", "source", "target", "n")
+    SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END, 'X', 1
+    WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'D' THEN 'D' ELSE 'X' END <> 'X'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "page_xq_wait"
-    SET event = printf('write'), target = 'X'
+    SET "event" = printf('write'), "target" = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
 END;
 

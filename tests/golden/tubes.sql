@@ -66,73 +66,74 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_insert";
 -- install: the trigger mail_xq_insert
 CREATE TRIGGER "mail_xq_insert" AFTER INSERT ON "mail" WHEN (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z') BEGIN
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
+    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
+    WHERE COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE);
 END;
 
 -- install: the trigger mail_xq_update
 DROP TRIGGER IF EXISTS "main"."mail_xq_update";
 
 -- install: the trigger mail_xq_update
-CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
-    INSERT INTO "mail_xq_count"
+CREATE TRIGGER "mail_xq_update" AFTER UPDATE OF "status" ON "mail" WHEN (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write') AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) AND NOT ((OLD."id" IS NOT NEW."id" COLLATE BINARY) OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) BEGIN
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
     SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
     WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'Z') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "mail_xq_wait"
-    SET event = printf('write'), target = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
-    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE;
+    SET "event" = printf('write'), "target" = CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
+    WHERE k0 = OLD."id" AND event IS NULL AND ((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
+    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
+    WHERE (COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) OR COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
 END;
 
 -- install: the trigger mail_xq_update_task
 DROP TRIGGER IF EXISTS "main"."mail_xq_update_task";
 
 -- install: the trigger mail_xq_update_task
-CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN
-    INSERT INTO "mail_xq_count"
-    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
-    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'Z') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
-    ON CONFLICT DO UPDATE
-    SET n = n + 1;
-UPDATE "mail_xq_count"
+CREATE TRIGGER "mail_xq_update_task" AFTER UPDATE OF "id", "tube" ON "mail" WHEN ((OLD."id" IS NOT NEW."id" COLLATE BINARY) OR OLD."tube" IS NOT NEW."tube" COLLATE BINARY) AND ((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') OR (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z')) BEGIN UPDATE "mail_xq_count"
     SET n = (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history")
     WHERE tube = '' AND source = '' AND target = '';
 DELETE FROM "mail_xq_count"
     WHERE tube = '' AND source = '' AND target = '';
-    INSERT INTO "mail_xq_count"
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
+    SELECT CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || '-' || CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END || ' write', 'S', 'S', 1
+    WHERE (OLD."status" = 'T' OR ((OLD."status" = 'T' OR OLD."status" = 'Z') AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'))) AND OLD."status" IS NOT NEW."status" COLLATE BINARY AND (OLD."status" = 'T' AND NEW."owner" = '-' || OLD."owner") IS NOT TRUE AND printf('write') = 'write'
+    ON CONFLICT DO UPDATE
+    SET n = n + 1;
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
     SELECT '', CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
     WHERE CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
-    INSERT INTO "mail_xq_count"
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
     SELECT NEW."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
     WHERE NOT OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('it''s', 'news') AND CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END <> CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END
     ON CONFLICT DO UPDATE
     SET n = n + 1;
-    INSERT INTO "mail_xq_count"
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
     SELECT OLD."tube", CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE WHEN COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, 1
     WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND OLD."tube" IN ('it''s', 'news') AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE)
     ON CONFLICT DO UPDATE
     SET n = n + 1;
-    INSERT INTO "mail_xq_count"
+    INSERT INTO "mail_xq_count" ("tube", "source", "target", "n")
     SELECT NEW."tube", CASE WHEN COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) THEN 'S' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 1
     WHERE OLD."tube" IS NOT NEW."tube" COLLATE BINARY AND NEW."tube" IN ('it''s', 'news') AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)
     ON CONFLICT DO UPDATE
     SET n = n + 1;
 UPDATE "mail_xq_wait"
-    SET event = printf('write'), target = CASE WHEN OLD."id" IS NOT NEW."id" COLLATE BINARY THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
-    WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W') AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR OLD."id" IS NOT NEW."id" COLLATE BINARY);
-    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
+    SET "event" = printf('write'), "target" = CASE WHEN (OLD."id" IS NOT NEW."id" COLLATE BINARY) THEN 'X' ELSE CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END END
+    WHERE k0 = OLD."id" AND event IS NULL AND (((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W')) IS NOT TRUE OR (OLD."id" IS NOT NEW."id" COLLATE BINARY)) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z');
+    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE);
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), 'X', CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
-    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z');
+    WHERE (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE);
+    INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    SELECT CASE typeof(NEW."id") WHEN 'blob' THEN hex(NEW."id") ELSE NEW."id" END, NEW."tube", NEW."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, CASE NEW."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" WHEN NEW."status" = 'T' THEN NEW."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
+    WHERE NOT (OLD."id" IS NOT NEW."id" COLLATE BINARY) AND (COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE) OR COALESCE((NEW."status" = 'R' OR NEW."status" = 'T' OR NEW."status" = 'W' OR NEW."status" = 'B' OR NEW."status" = 'Z'), FALSE)) AND (OLD."status" IS NOT NEW."status" COLLATE BINARY OR printf('write') <> 'write');
     INSERT INTO "mail_xq_count"
     VALUES ('', '', '', (SELECT COALESCE(MAX(id), 0) FROM "mail_xq_history"));
 END;
@@ -142,10 +143,11 @@ DROP TRIGGER IF EXISTS "main"."mail_xq_delete";
 
 -- install: the trigger mail_xq_delete
 CREATE TRIGGER "mail_xq_delete" AFTER DELETE ON "mail" WHEN (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z') BEGIN UPDATE "mail_xq_wait"
-    SET event = printf('write'), target = 'X'
+    SET "event" = printf('write'), "target" = 'X'
     WHERE k0 = OLD."id" AND event IS NULL AND (OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W');
     INSERT INTO "mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason'));
+    SELECT CASE typeof(OLD."id") WHEN 'blob' THEN hex(OLD."id") ELSE OLD."id" END, OLD."tube", OLD."attempts", MAX(COALESCE(NULLIF(printf('xq_at'), 'xq_at'), 0), CAST(ROUND((julianday('now') - 2440587.5) * 86400.0 * 1000000.0) AS INTEGER)), CASE OLD."status" WHEN 'R' THEN 'R' WHEN 'T' THEN 'T' WHEN 'W' THEN 'W' WHEN 'B' THEN 'B' WHEN 'Z' THEN 'Z' ELSE 'X' END, 'X', printf('write'), CASE WHEN OLD."status" = 'T' THEN OLD."owner" END, NULLIF(printf('xq_actor'), 'xq_actor'), NULLIF(printf('xq_reason'), 'xq_reason')
+    WHERE COALESCE((OLD."status" = 'R' OR OLD."status" = 'T' OR OLD."status" = 'W' OR OLD."status" = 'B' OR OLD."status" = 'Z'), FALSE);
 END;
 
 -- install: the trigger mail_xq_add_up

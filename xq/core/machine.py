@@ -542,8 +542,8 @@ class Machine:
 
     @property
     def structure(self) -> list[tuple[object, ...]]:
-        """The table without durations, feature names and cancel: the installation does not depend on these."""
-        rows = [row for row in self.rows if row.event != "cancel"]
+        """The table without durations, feature names and the core: the installation does not depend on these."""
+        rows = [row for row in self.rows if row.by != CORE.name]
         moves = [(t.source, t.event, t.target, t.given, t.fenced, t.picks, t.enters, t.due) for t in rows]
         each = [timer for timers in self.timers.values() for timer in timers]
         timers = [(t.state, t.option, t.column, *([t.writes] if t.writes else [])) for t in each]

@@ -30,7 +30,7 @@ class Steps:
         self.tasks = tasks
         self.machine = machine = tasks.machine
         self._unique = machine.single is not None
-        self.opening = Opening() if machine.slices else None
+        self.opening = Opening() if any(slice.hides() for slice in machine.slices) else None
         self._charges = any(slice.charges for slice in machine.slices)
         self.settling = Settling(executor)  # what the ends of tasks set off
         self._counts = machine.settings.counts_events

@@ -12,7 +12,12 @@ from functools import cached_property
 
 from xq.sql.rows import Rows
 
-ENDS, OPEN, FAILED = "('D', 'Z', 'B', 'X')", "('')", "('B', 'X')"
+OPEN, FAILED = "('')", "('B', 'X')"
+# For triggers, as effects.py has such texts: whether the task, now itself, waits no more, or may have ended, and how.
+LEAVES = "({old_after} IS NOT NULL AND ({new_after} IS NULL OR {other_key}))"
+MAY_END = "({other_key} OR ({other_status} AND ({new} IN ('D', 'Z', 'B', 'X') OR {old} = 'B')))"
+WELL = "CASE WHEN {new} IN ('D', 'Z') THEN 'D' WHEN {new} IN ('B', 'X') THEN {new} ELSE '' END"
+ENDED = f"CASE WHEN {{other_key}} THEN 'X' ELSE {WELL} END"
 
 
 class Links:
@@ -28,21 +33,6 @@ class Links:
     def same(these: Sequence[str], those: Sequence[str], of: str = "", other: str = "") -> str:
         """Return the condition that a key in these columns is the one in those."""
         return " AND ".join(f"{of}{this} = {other}{that}" for this, that in zip(these, those, strict=True))
-
-    def in_triggers(self, old: str, new: str, other_key: str, other_status: str, acked: str) -> dict[str, str]:
-        """Return what the triggers' texts name. `old` and `new` are the states of a row, as SQL."""
-        well = f"CASE WHEN {new} IN ('D', 'Z') THEN 'D' WHEN {new} IN ('B', 'X') THEN {new} ELSE '' END"
-        return {
-            "links": self.table,
-            "parents": ", ".join(self.parents),
-            "its_parent": self.same(self.parents, self.terms.keys, other="OLD."),
-            "its_child": self.same(self.children, self.terms.keys, other="OLD."),
-            "waited": f"OLD.{self.role} IS NOT NULL",
-            "leaves": f"(OLD.{self.role} IS NOT NULL AND (NEW.{self.role} IS NULL OR {other_key}))",
-            "may_end": f"({other_key} OR ({other_status} AND ({new} IN {ENDS} OR {old} = 'B')))",
-            "ended": f"CASE WHEN {other_key} THEN 'X' ELSE {well} END",
-            "ended_by_delete": f"CASE WHEN {acked} THEN 'D' ELSE 'X' END",
-        }
 
     def insert(self, count: int) -> str:
         """Return the statement that links `count` dependants, each with a parent and its state."""

@@ -74,13 +74,3 @@ class Members:
             "keys": ", ".join(self.terms.keys),
             "kept": str(KEPT),
         }
-
-    def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
-        """Return what triggers' texts have for a row's version, as `Objects.of_version` does."""
-        status, group = (f"{version}.{column}" for column in (self.terms.roles["status"], self.role))
-        is_unfinished = f"{group} IS NOT NULL AND {self.unfinished(status)}"
-        return {
-            f"{old}_group": group,
-            f"{was}_unfinished": f"COALESCE({is_unfinished}, FALSE)",
-            f"{was}_live": f"COALESCE({group} IS NOT NULL AND {self.terms.in_states(self.live, status)}, FALSE)",
-        }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from xq.core.compile import Charge as Charge
+from xq.sql.effects import Effect as Effect
 from xq.sql.terms import Terms
 
 
@@ -21,6 +22,11 @@ class Slice:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
+
+    @classmethod
+    def hides(cls) -> bool:
+        """Return whether it may hide ready tasks from takes."""
+        return cls.takeable is not Slice.takeable
 
     @property
     def takeable(self) -> str:
@@ -47,6 +53,12 @@ class Slice:
     def relimited(self, before: int, now: int) -> str:
         """Return SQL that runs when the limit with the key `:value` was changed; '' is the queue's."""
         return ""
+
+    effects: Sequence[Effect] = ()  # what changes of rows write beside them
+
+    def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
+        """Return what its effects name of a row's version, as `Objects.of_version` does."""
+        return {}
 
     reason = "a feature hides it now"  # what `why` says of a ready task that it hides
 

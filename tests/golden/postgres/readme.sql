@@ -97,9 +97,9 @@ DROP TRIGGER IF EXISTS "page_xq_insert" ON "page";
 -- install: the trigger page_xq_insert
 DO $xqxx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xqx$ #variable_conflict use_variable
 BEGIN
-    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."page_xq_count" ("tube", "source", "target", "n")
     SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    WHERE ''X'' <> CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END
     GROUP BY 1, 2, 3;
 IF (EXISTS (SELECT 1 FROM changed
     WHERE changed."status" = ''R'' AND changed."id" < pg_sequence_last_value(CAST($xq$ "@here@"."page_xq_high" $xq$ AS regclass)))) THEN
@@ -124,17 +124,16 @@ DROP TRIGGER IF EXISTS "page_xq_delete" ON "page";
 -- install: the trigger page_xq_delete
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 BEGIN
-    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."page_xq_count" ("tube", "source", "target", "n")
     SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    WHERE CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> ''X''
     GROUP BY 1, 2, 3;
-IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed
-    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait" AS xq_w)) THEN UPDATE "@here@"."page_xq_wait" AS xq_w
+    SET "event" = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, "target" = ''X'' FROM changed
+    WHERE xq_w.k0 = changed."id" AND xq_w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
 IF FOUND THEN PERFORM pg_notify(''xq'', '''');
 END IF;
-END IF;
-RETURN NULL;
+END IF;  RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "page_xq_delete" AFTER DELETE ON "page" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_delete"();
 END $xqx$;
@@ -145,17 +144,16 @@ DROP TRIGGER IF EXISTS "page_xq_truncate" ON "page";
 -- install: the trigger page_xq_truncate
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 BEGIN
-    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."page_xq_count" ("tube", "source", "target", "n")
     SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."page" AS changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''D'')
+    WHERE CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> ''X''
     GROUP BY 1, 2, 3;
-IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait" AS w
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."page" AS changed
-    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF (EXISTS (SELECT 1 FROM "@here@"."page_xq_wait" AS xq_w)) THEN UPDATE "@here@"."page_xq_wait" AS xq_w
+    SET "event" = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, "target" = ''X'' FROM "@here@"."page" AS changed
+    WHERE xq_w.k0 = changed."id" AND xq_w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
 IF FOUND THEN PERFORM pg_notify(''xq'', '''');
 END IF;
-END IF;
-RETURN NULL;
+END IF;  RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "page_xq_truncate" BEFORE TRUNCATE ON "page" FOR EACH STATEMENT EXECUTE FUNCTION "page_xq_truncate"();
 END $xqx$;
@@ -166,22 +164,22 @@ DROP TRIGGER IF EXISTS "page_xq_update" ON "page";
 -- install: the trigger page_xq_update
 DO $xqxx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "page_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xqx$ #variable_conflict use_variable
 BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''D'') AND NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''))) AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."xq_owner" = ''-'' || OLD."xq_owner") IS NOT TRUE AND CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END = ''write'') THEN
-    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."page_xq_count" ("tube", "source", "target", "n")
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
+    INSERT INTO "@here@"."page_xq_count" ("tube", "source", "target", "n")
+    VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1);
+END IF;
+IF (((NEW."status" IN (''R'', ''T'', ''W'')) IS NOT TRUE OR (OLD."id" IS DISTINCT FROM NEW."id")) AND OLD."status" IN (''R'', ''T'', ''W'') AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait" AS xq_w)) THEN UPDATE "@here@"."page_xq_wait" AS xq_w
+    SET "event" = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, "target" = CASE WHEN (OLD."id" IS DISTINCT FROM NEW."id") THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END
+    WHERE k0 = OLD."id" AND event IS NULL;
+IF FOUND THEN PERFORM pg_notify(''xq'', '''');
+END IF;
 END IF;
 IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''D''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."xq_owner" IN (''-'', ''--'') AND OLD."xq_owner" IS DISTINCT FROM NEW."xq_owner") IS NOT TRUE) THEN UPDATE "@here@"."page"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
-END IF;
-IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END) THEN
-    INSERT INTO "@here@"."page_xq_count" (tube, source, target, n)
-    VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END, 1);
-END IF;
-IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."page_xq_wait")) THEN UPDATE "@here@"."page_xq_wait"
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''page'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''D'' THEN ''D'' ELSE ''X'' END END
-    WHERE k0 = OLD."id" AND event IS NULL;
-IF FOUND THEN PERFORM pg_notify(''xq'', '''');
-END IF;
 END IF;
 IF (NEW."status" = ''R'' AND NEW."id" < pg_sequence_last_value(CAST($xq$ "@here@"."page_xq_high" $xq$ AS regclass))) THEN
     INSERT INTO "@here@"."page_xq_back" (key)

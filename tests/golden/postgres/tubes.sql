@@ -84,17 +84,17 @@ DROP TRIGGER IF EXISTS "mail_xq_insert" ON "mail";
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_insert"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
 BEGIN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT '''', ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'')
+    WHERE ''X'' <> CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END
     GROUP BY 1, 2, 3;
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT changed."tube", ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
+    WHERE changed."tube" IN (''it''''s'', ''news'') AND COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)
     GROUP BY 1, 2, 3;
     INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
     SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, ''X'', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'');
+    WHERE COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE);
 IF (EXISTS (SELECT 1 FROM changed
     WHERE (changed."status" = ''R'' AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = '''' AND waits)) OR (changed."status" = ''R'' AND changed."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive
@@ -115,24 +115,23 @@ DROP TRIGGER IF EXISTS "mail_xq_delete" ON "mail";
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_delete"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
 BEGIN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'')
+    WHERE CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> ''X''
     GROUP BY 1, 2, 3;
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
+    WHERE changed."tube" IN (''it''''s'', ''news'') AND COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)
     GROUP BY 1, 2, 3;
-    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'');
-IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM changed
-    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait" AS xq_w)) THEN UPDATE "@here@"."mail_xq_wait" AS xq_w
+    SET "event" = event_name, "target" = ''X'' FROM changed
+    WHERE xq_w.k0 = changed."id" AND xq_w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
 IF FOUND THEN PERFORM pg_notify(''xq'', '''');
 END IF;
 END IF;
-RETURN NULL;
+    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM changed
+    WHERE COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE);  RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "mail_xq_delete" AFTER DELETE ON "mail" REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_delete"();
 END $xqx$;
@@ -144,24 +143,23 @@ DROP TRIGGER IF EXISTS "mail_xq_truncate" ON "mail";
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_truncate"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
 BEGIN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT '''', CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'')
+    WHERE CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> ''X''
     GROUP BY 1, 2, 3;
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     SELECT changed."tube", CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', COUNT(*) FROM "@here@"."mail" AS changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'') AND changed."tube" IN (''it''''s'', ''news'')
+    WHERE changed."tube" IN (''it''''s'', ''news'') AND COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)
     GROUP BY 1, 2, 3;
-    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM "@here@"."mail" AS changed
-    WHERE changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z'');
-IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait" AS w
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = ''X'' FROM "@here@"."mail" AS changed
-    WHERE w.k0 = changed."id" AND w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
+IF (EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait" AS xq_w)) THEN UPDATE "@here@"."mail_xq_wait" AS xq_w
+    SET "event" = event_name, "target" = ''X'' FROM "@here@"."mail" AS changed
+    WHERE xq_w.k0 = changed."id" AND xq_w.event IS NULL AND changed."status" IN (''R'', ''T'', ''W'');
 IF FOUND THEN PERFORM pg_notify(''xq'', '''');
 END IF;
 END IF;
-RETURN NULL;
+    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    SELECT CAST(changed."id" AS text), changed."tube", changed."attempts", at_us, CASE changed."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN changed."status" = ''T'' THEN changed."owner" END, by_actor, by_reason FROM "@here@"."mail" AS changed
+    WHERE COALESCE(changed."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE);  RETURN NULL;
 END $xq$', '"@here@"', quote_ident(current_schema()));
 CREATE TRIGGER "mail_xq_truncate" BEFORE TRUNCATE ON "mail" FOR EACH STATEMENT EXECUTE FUNCTION "mail_xq_truncate"();
 END $xqx$;
@@ -173,47 +171,46 @@ DROP TRIGGER IF EXISTS "mail_xq_update" ON "mail";
 DO $xqx$ BEGIN EXECUTE replace('CREATE OR REPLACE FUNCTION "mail_xq_update"() RETURNS trigger LANGUAGE plpgsql AS $xq$ #variable_conflict use_variable
 DECLARE event_name text := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END; at_us bigint := CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) AND split_part(current_setting(''xq.context'', true), '''', 5) <> '''' THEN CAST(split_part(current_setting(''xq.context'', true), '''', 5) AS float8) ELSE CAST(extract(epoch FROM statement_timestamp()) AS float8) END * 1000000; by_actor text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 3), '''') END; by_reason text := CASE WHEN event_name <> ''write'' THEN NULLIF(split_part(current_setting(''xq.context'', true), '''', 4), '''') END;
 BEGIN IF ((OLD."status" = ''T'' OR (OLD."status" IN (''T'', ''Z'') AND NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''))) AND OLD."status" IS DISTINCT FROM NEW."status" AND (OLD."status" = ''T'' AND NEW."owner" = ''-'' || OLD."owner") IS NOT TRUE AND event_name = ''write'') THEN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
     VALUES (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || ''-'' || CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END || '' write'', ''S'', ''S'', 1);
+END IF;
+IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
+    VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
+END IF;
+IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
+    VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
+END IF;
+IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''it''''s'', ''news'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
+    VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1);
+END IF;
+IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+    INSERT INTO "@here@"."mail_xq_count" ("tube", "source", "target", "n")
+    VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
+END IF;
+IF (((NEW."status" IN (''R'', ''T'', ''W'')) IS NOT TRUE OR (OLD."id" IS DISTINCT FROM NEW."id")) AND OLD."status" IN (''R'', ''T'', ''W'') AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait" AS xq_w)) THEN UPDATE "@here@"."mail_xq_wait" AS xq_w
+    SET "event" = event_name, "target" = CASE WHEN (OLD."id" IS DISTINCT FROM NEW."id") THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END
+    WHERE k0 = OLD."id" AND event IS NULL;
+IF FOUND THEN PERFORM pg_notify(''xq'', '''');
+END IF;
+END IF;
+IF ((OLD."id" IS DISTINCT FROM NEW."id") AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END, by_actor, by_reason);
+END IF;
+IF ((OLD."id" IS DISTINCT FROM NEW."id") AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
+    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END, by_actor, by_reason);
+END IF;
+IF (NOT (OLD."id" IS DISTINCT FROM NEW."id") AND (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR event_name <> ''write'')) THEN
+    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
+    VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END, by_actor, by_reason);
 END IF;
 IF (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) AND (NEW."runat" IS DISTINCT FROM NULL) AND (NEW."owner" IN (''-'', ''--'') AND OLD."owner" IS DISTINCT FROM NEW."owner") IS NOT TRUE) THEN UPDATE "@here@"."mail"
     SET "runat" = NULL
     WHERE "id" = NEW."id";
-END IF;
-IF (CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
-    VALUES ('''', CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
-END IF;
-IF (NOT OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END <> CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END) THEN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
-    VALUES (NEW."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
-END IF;
-IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND OLD."tube" IN (''it''''s'', ''news'') AND COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
-    VALUES (OLD."tube", CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE WHEN COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, 1);
-END IF;
-IF (OLD."tube" IS DISTINCT FROM NEW."tube" AND NEW."tube" IN (''it''''s'', ''news'') AND COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
-    INSERT INTO "@here@"."mail_xq_count" (tube, source, target, n)
-    VALUES (NEW."tube", CASE WHEN COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) THEN ''S'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, 1);
-END IF;
-IF (OLD."id" IS DISTINCT FROM NEW."id") THEN IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
-    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CAST(OLD."id" AS text), OLD."tube", OLD."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, ''X'', event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" END, by_actor, by_reason);
-END IF;
-IF (COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) THEN
-    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, ''X'', CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN NEW."status" = ''T'' THEN NEW."owner" END, by_actor, by_reason);
-END IF;
-ELSE IF ((COALESCE(OLD."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE) OR COALESCE(NEW."status" IN (''R'', ''T'', ''W'', ''B'', ''Z''), FALSE)) AND (OLD."status" IS DISTINCT FROM NEW."status" OR event_name <> ''write'')) THEN
-    INSERT INTO "@here@"."mail_xq_history" ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-    VALUES (CAST(NEW."id" AS text), NEW."tube", NEW."attempts", at_us, CASE OLD."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END, event_name, CASE WHEN OLD."status" = ''T'' THEN OLD."owner" WHEN NEW."status" = ''T'' THEN NEW."owner" END, by_actor, by_reason);
-END IF;
-END IF;
-IF (COALESCE(OLD."status" IN (''R'', ''T'', ''W''), FALSE) AND (NOT COALESCE(NEW."status" IN (''R'', ''T'', ''W''), FALSE) OR OLD."id" IS DISTINCT FROM NEW."id") AND EXISTS (SELECT 1 FROM "@here@"."mail_xq_wait")) THEN UPDATE "@here@"."mail_xq_wait"
-    SET event = CASE WHEN split_part(current_setting(''xq.context'', true), '''', 2) = ''mail'' AND split_part(current_setting(''xq.context'', true), '''', 6) = CAST(extract(epoch FROM statement_timestamp()) AS text) THEN split_part(current_setting(''xq.context'', true), '''', 1) ELSE ''write'' END, target = CASE WHEN OLD."id" IS DISTINCT FROM NEW."id" THEN ''X'' ELSE CASE NEW."status" WHEN ''R'' THEN ''R'' WHEN ''T'' THEN ''T'' WHEN ''W'' THEN ''W'' WHEN ''B'' THEN ''B'' WHEN ''Z'' THEN ''Z'' ELSE ''X'' END END
-    WHERE k0 = OLD."id" AND event IS NULL;
-IF FOUND THEN PERFORM pg_notify(''xq'', '''');
-END IF;
 END IF;
 IF (((NEW."status" = ''R'') AND EXISTS (SELECT 1 FROM "@here@".xq_alive
     WHERE uuid = '''' AND waits)) OR (NEW."status" = ''R'' AND NEW."runat" < (CAST(extract(epoch FROM statement_timestamp()) AS float8) + 1.0) AND EXISTS (SELECT 1 FROM "@here@".xq_alive

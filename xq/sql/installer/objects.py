@@ -5,22 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from xq.core.machine import ELSEWHERE, GUARDED, LEFT, ONWARD, READY, TAKEN
+from xq.core.machine import GUARDED, LEFT, ONWARD, READY, TAKEN
+from xq.sql.effects import STALE, TRANSITIONS, TRANSITIONS_OF_TUBES, WAITS, Effect
 from xq.sql.groups import Groups
 from xq.sql.installer.views import views
 from xq.sql.links import Links
 from xq.sql.rows import Rows
 from xq.sql.shared import TUBES
-from xq.sql.sql_file import filled_in, statements, texts
+from xq.sql.sql_file import Holes, filled_in, statements, texts
 
-REFUSAL: Final = (
-    "feature guard: this task is taken or finished, so xq alone writes its status. Read the row again, and leave its "
-    "status as it is. To move the task call release(), snatch() or restart(), or end it by its token in SQL; a "
-    "finished one may leave the queue by a status that is none of its words"
-)
+WRITTEN = ("count", "wait", "history", "group", "after")  # the side tables that effects write, by suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +116,13 @@ class Objects(ABC):
     def triggers(self) -> list[Object]:
         """Return the triggers, which see every program's changes to the table."""
 
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """What changes of rows write beside them."""
+        brought = [effect for slice in self.terms.slices for effect in slice.effects]
+        stale = [] if any(effect.refuses for effect in brought) else [STALE]
+        return [*stale, *TRANSITIONS, *(TRANSITIONS_OF_TUBES if self.terms.tube_stats else ()), WAITS, *brought]
+
     def indexes(self) -> list[Object]:
         """Return the selectors' indexes. With partial indexes, rows at rest are in none."""
         return [self.index(suffix, *found) for suffix, found in self.wanted_indexes().items()]
@@ -185,16 +190,15 @@ class Objects(ABC):
 
     # the SQL files
 
-    def filled_in(self, file: Path, text: str, values: Mapping[str, str]) -> str:
+    def filled_in(self, file: Path, text: str, values: Holes) -> str:
         """Return a text's SQL for this queue, with the values filled in."""
         return filled_in(texts(file)[text], self._words(), values)
 
     def _words(self) -> set[str]:
         words = {"tubes": self.terms.tube_stats, "history": self.terms.has_history, "groups": self.groups}
         words["fair"] = self.groups and self.groups.fair
-        words |= {"after": self.links, "delayed": self.links and self.terms.machine.choose("W", "after", ["delay"])}
-        words |= {"members": self.terms.members, "floors": self.terms.floors}
-        words |= {"refuses": self.terms.machine.settings.guard is True, "emptied": LEFT.keys() & self.terms.roles}
+        words |= {"members": self.terms.members, "floors": self.terms.floors, "emptied": LEFT.keys() & self.terms.roles}
+        words["delayed"] = self.links and self.terms.machine.choose("W", "after", ["delay"])
         return {word for word, there in words.items() if there}
 
     def watched(self) -> list[str]:
@@ -206,25 +210,22 @@ class Objects(ABC):
 
     def of_version(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return the values that triggers' texts have for a row's version, as `old`, and its conditions, as `was`."""
-        machine, status = self.terms.machine, f"{version}.{self.terms.roles['status']}"
-        found = {
-            old: self.terms.letter(status),
-            f"{old}_key": self.terms.key_in_history([f"{version}.{key}" for key in self.terms.keys]),
-            f"{old}_tube": self.terms.value_of("tube", f"{version}.{self.terms.roles['tube']}")
-            if "tube" in self.terms.roles
-            else "NULL",
-            f"{old}_attempt": f"{version}.{self.terms.roles['attempts']}" if "attempts" in self.terms.roles else "NULL",
-            f"{old}_owner": f"{version}.{self.terms.roles['owner']}",
-            was: self.terms.in_states(machine.states, status),
-            f"surely_{was}": f"COALESCE({self.terms.in_states(machine.states, status)}, FALSE)",
-            f"{was}_pending": self.terms.in_states(machine.pending, status),
-            f"{was}_taken": self.terms.is_state(TAKEN, status),
-            f"{was}_guarded": self.terms.in_states([state for state in machine.states if state in GUARDED], status),
+        terms, machine, status = self.terms, self.terms.machine, f"{version}.{self.terms.roles['status']}"
+        found = {f"{old}_{role}": f"{version}.{column}" for role, column in terms.roles.items()}
+        tube = terms.value_of("tube", found[f"{old}_tube"]) if "tube" in terms.roles else "NULL"
+        found |= {
+            old: terms.letter(status),
+            f"{old}_tube": tube,
+            was: terms.in_states(machine.states, status),
+            f"surely_{was}": f"COALESCE({terms.in_states(machine.states, status)}, FALSE)",
+            f"{was}_pending": terms.in_states(machine.pending, status),
+            f"{was}_taken": terms.is_state(TAKEN, status),
+            f"{was}_guarded": terms.in_states([state for state in machine.states if state in GUARDED], status),
         }
-        if members := self.terms.members:
-            found |= members.of_version(version, old, was)
-        if self.terms.tube_stats:
-            found[f"{was}_counted"] = self.terms.counted(f"{version}.{self.terms.roles['tube']}")
+        if terms.tube_stats:
+            found[f"{was}_counted"] = terms.counted(f"{version}.{terms.roles['tube']}")
+        for slice in terms.slices:
+            found |= slice.holes(version, old, was)
         return found
 
     def of_change(self) -> dict[str, str]:
@@ -232,16 +233,12 @@ class Objects(ABC):
         known = {
             **self.of_version("OLD", "old", "was"),
             **self.of_version("NEW", "new", "is"),
-            "other_status": self.differ(self.terms.roles["status"]),
-            "other_key": " OR ".join(map(self.differ, self.terms.keys)),
-            "its_wait": self.terms.same_wait("", "OLD"),
+            **{f"other_{role}": self.differ(column) for role, column in self.terms.roles.items()},
+            "other_key": f"({' OR '.join(map(self.differ, self.terms.keys))})",
+            "its_wait": f"{self.terms.same_wait('', 'OLD')} AND event IS NULL",
             "its_row": " AND ".join(f"{key} = NEW.{key}" for key in self.terms.keys),
             "emptied": self.emptied("{} = {}"),
-            "elsewhere": ELSEWHERE,
-            "refusal": self.terms.literal(REFUSAL),
         }
-        if members := self.terms.members:
-            known |= {"other_group": self.differ(members.role), "its_group": members.role}
         # SQL that ends a task by its token records this: see docs/howto/plain-sql.md.
         by_token = f"{known['was_taken']} AND {known['new_owner']} = {self.terms.ended(known['old_owner'])}"
         stays = f"({known['was_taken']} OR ({known['was_guarded']} AND {known['is']}))"
@@ -249,9 +246,8 @@ class Objects(ABC):
         # A finished row has nothing to empty: many that are archived at once are written once.
         full = self.terms.differ("NEW.{}", "{}")
         left = f"NOT {known['surely_is']} AND {known['surely_was']} AND ({self.emptied(full, ' OR ')})"
-        onward = f"{known['new_owner']} IN {ONWARD} AND {self.differ(self.terms.roles['owner'])}"
-        known["has_left"] = f"{left} AND ({onward}) IS NOT TRUE"
-        return known | ({"other_tube": self.differ(self.terms.roles["tube"])} if self.terms.tube_stats else {})
+        onward = f"{known['new_owner']} IN {ONWARD} AND {known['other_owner']}"
+        return known | {"has_left": f"{left} AND ({onward}) IS NOT TRUE"}
 
     def emptied(self, text: str, between: str = ", ") -> str:
         """Return a text with each column that is emptied in a row which leaves the queue, and with its new value."""
@@ -261,9 +257,3 @@ class Objects(ABC):
     def differ(self, column: str) -> str:
         """Return the condition that an update changes a column."""
         return self.terms.differ(f"OLD.{column}", f"NEW.{column}")
-
-    @property
-    def noted(self) -> str:
-        """The columns that a trigger writes, in their order in triggers.sql."""
-        names = ("key", "tube", "attempt", "at_us", "source", "target", "event", "owner", "actor", "reason")
-        return ", ".join(map(self.terms.quote, names))

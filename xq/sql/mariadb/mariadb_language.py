@@ -56,7 +56,7 @@ class MariadbLanguage(ServerLanguage):
     most_values = 10_000
     longest_name = 64
     first_schema = "DATABASE()"
-    layout = "17"
+    layout = "18"
     long_text = "LONGTEXT"
     dashed = Form(
         "CASE LENGTH({0}) WHEN 32 THEN CONCAT(substr({0}, 1, 8), '-', substr({0}, 9, 4), '-', substr({0}, 13, 4), "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from xq.core.acting import LONGEST_REASON, PART
 from xq.core.tokens import UUID_LENGTH
+from xq.sql.effects import on_mariadb, written
 from xq.sql.groups import GroupChange, Groups
-from xq.sql.installer.objects import Object, Objects
+from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.mariadb.mariadb_groups import MariadbGroups
 
 TABLES, TRIGGERS = (Path(__file__).parent / name for name in ("tables.sql", "triggers.sql"))
@@ -107,32 +110,34 @@ class MariadbObjects(Objects):
             changes = utubes.changes_of(event) if utubes else []
             known = self.in_triggers() | {
                 "name": self.terms.side(event),
-                "groups": " ".join(map(self._changed, changes)),
+                "groups": "".join(f" {self._changed(change)}" for change in changes),
             }
-            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, known)))
+            more = {"effects": partial(self._effects, known)}
+            found.append(self.made("trigger", event, self.filled_in(TRIGGERS, event, {**known, **more})))
         return found
+
+    def _effects(self, known: Mapping[str, str], change: str) -> str:
+        """Return what a trigger does after a change. It has declared variables."""
+        own = {name: name for name in ("other_key", "at_us", "by_actor", "by_reason")}
+        states = {"old": "old_state", "new": "new_state"}
+        states |= {"surely_was": "old_state <> 'X'", "surely_is": "new_state <> 'X'"}
+        return written(self.effects, change, {**known, **own, **states}, self.terms, on_mariadb)
 
     def in_triggers(self) -> dict[str, str]:
         """Return what the triggers' texts name, as SQL."""
         # Another statement, or another queue, may have set the event context.
         ours = f"{part(2)} = {self.terms.literal(self.terms.source_name)} AND {part(6)} = CAST({SERVER_TIME} AS CHAR)"
         event = f"IF({ours}, {part(1)}, 'write')"
-        change = self.of_change()
-        if self.links:
-            acked = f"old_state = 'T' AND {'event_name' if self.terms.has_history else event} = 'ack'"
-            change |= self.links.in_triggers("old_state", "new_state", "other_key", change["other_status"], acked)
         at = f"IF({ours} AND {part(5)} <> '', {part(5)} * 1e0, {SERVER_TIME})"
         return {
             **self.names_beside(""),
-            **change,
+            **self.of_change(),
             "emptied": self.emptied("NEW.{} = {}"),
             "table": self.terms.table_in_schema,
-            **{name: self.terms.side(name) for name in ("count", "wait", "history", "group")},
-            "pending": ", ".join(f"'{state}'" for state in self.terms.machine.pending),
+            **{name: self.terms.side(name) for name in WRITTEN},
             "event": event,
             "event_name": "event_name" if self.terms.has_history else event,
             "at": f"ROUND({at} * 1000000)",
-            "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
         }

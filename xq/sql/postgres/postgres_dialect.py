@@ -38,7 +38,7 @@ class Postgres(PostgresLanguage, Server):
     @cached_property
     def floors(self) -> Floors | None:
         by_key = len(self.source.key) == 1 and self.source.key[0].kind in INTEGERS and not self.source.ordered_by
-        return Floors(self) if by_key and not (self.machine.turns or self.slices) else None
+        return Floors(self) if by_key and not (self.machine.turns or self.takeable) else None
 
     @property
     def found_tables(self) -> str:  # type: ignore[override]

@@ -20,7 +20,7 @@ class PostgresLanguage(ServerLanguage):
     """PostgreSQL's language."""
 
     shared_file = Path(__file__).parent / "shared.sql"
-    layout = "19"
+    layout = "20"
     # As UPDATE locks: FOR UPDATE would conflict with inserts of rows that refer to this one.
     lock = " FOR NO KEY UPDATE"
     skip = f"{lock} SKIP LOCKED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from xq.core.acting import PART
@@ -12,8 +13,10 @@ from xq.core.compile import change as compiled
 from xq.core.kinds import TIMES
 from xq.core.machine import ABSENT, ELSEWHERE, READY
 from xq.sql.dirty_groups import ServerGroups
+from xq.sql.effects import fill, on_postgres, on_postgres_rows, written
 from xq.sql.groups import Groups
-from xq.sql.installer.objects import Object, Objects
+from xq.sql.installer.objects import WRITTEN, Object, Objects
+from xq.sql.links import ENDED, LEAVES, MAY_END
 from xq.sql.members import FEW, SKIPPED
 from xq.sql.named import filled
 from xq.sql.postgres.postgres_moves import PostgresMoves
@@ -121,13 +124,10 @@ class Triggers(PostgresObjects):
         new, old = self._of_rows("changed", "new", "is"), self._of_rows("changed", "old", "was")
         found = [self._created("insert", new | old)]
         for event, rows in (("delete", "changed"), ("truncate", f"{self.known['table']} AS changed")):
-            gone = new | old | {"rows": rows}
-            gone["links_left"] = f"DELETE FROM {self.links.table};" if self.links and event == "truncate" else ""
-            if self.terms.members:
-                gone["members_left"] = self.filled_in(TRIGGERS, f"members_left_by_{event}", self.known | old)
-            if self.groups:
-                gone["groups_left"] = self.filled_in(TRIGGERS, f"groups_left_by_{event}", self.known | old)
-            found.append(self._created(event, gone, body="delete_body"))
+            has = {"links": self.links and event == "truncate", "groups": self.groups, "members": self.terms.members}
+            texts = [f"{name}_left_by_{event}" for name, there in has.items() if there]
+            left = " ".join(self.filled_in(TRIGGERS, text, self.known | old) for text in texts)
+            found.append(self._created(event, new | old | {"rows": rows, "left": left}, body="delete_body"))
         change = self.of_change() | {
             "watched_differ": " OR ".join(map(self.differ, self.watched())),
             "new_timer_is_soon": " OR ".join(
@@ -161,9 +161,8 @@ class Triggers(PostgresObjects):
                 sql = f"UPDATE {known['table']} SET {moves.sets(waiting, changed)} WHERE {moves.where(waiting)}"
             return filled(sql, **named, context=f"'{event}' || xq_context")
 
-        known = self.known | links.in_triggers(
-            change["old"], change["new"], change["other_key"], change["other_status"], ""
-        )
+        texts = {"leaves": LEAVES, "may_end": MAY_END, "ended": ENDED}
+        known = self.known | {name: fill(text, change) for name, text in texts.items()}
         ours, keys = (
             self._ours,
             {of: ", ".join(f"{of}.{key} AS p{i}" for i, key in enumerate(terms.keys)) for of in ("OLD", "changed")},
@@ -201,7 +200,10 @@ class Triggers(PostgresObjects):
         terms, values = self.plain.terms, {**self.known, **values}
         name, table = terms.quote(terms.name(suffix)), terms.table_in_schema
         mine = {"name": name, "table": table, "function": f"{terms.object(terms.name(suffix))}()"}
-        lines = f"#variable_conflict use_variable\n{self.filled_in(TRIGGERS, body or f'{suffix}_body', values)}"
+        lines = self.filled_in(
+            TRIGGERS, body or f"{suffix}_body", {**values, "effects": partial(self._effects, values)}
+        )
+        lines = f"#variable_conflict use_variable\n{lines}"
         function = self.filled_in(TRIGGERS, "create_function", mine | {"body": dollars(lines)})
         trigger = self.filled_in(TRIGGERS, suffix, values | mine)
         creating = {
@@ -213,6 +215,14 @@ class Triggers(PostgresObjects):
         dropped = self.filled_in(TRIGGERS, "drop", mine)
         created = self.plain.made("trigger", suffix, dropped, f"DO {dollars(f'BEGIN {made} END')}")
         return replace(created, body=tuple(f"{lines} ".split(self.here)))
+
+    def _effects(self, known: Mapping[str, str], change: str) -> str:
+        """Return what a trigger does after a change. It has declared variables."""
+        own = {name: name for name in ("at_us", "by_actor", "by_reason")} | {"wait": f"{known['wait']} AS xq_w"}
+        if change == "update":
+            return written(self.effects, change, {**known, **own}, self.terms, on_postgres)
+        each = {"rows": "changed", "n": "COUNT(*)"}
+        return written(self.effects, change, {**each, **known, **own}, self.terms, on_postgres_rows)
 
     @property
     def settle(self) -> str:
@@ -246,7 +256,7 @@ class Triggers(PostgresObjects):
         event = f"CASE WHEN {ours} THEN {part(1)} ELSE 'write' END"
         known = {
             "table": terms.table_in_schema,
-            **{name: terms.side(name) for name in ("count", "wait", "history", "group")},
+            **{name: terms.side(name) for name in WRITTEN},
             "settle": terms.side("settle"),
             "alive": f"{self.here}.{ALIVE}",
             "event": event,
@@ -256,7 +266,6 @@ class Triggers(PostgresObjects):
             "notify": f"PERFORM pg_notify('{CHANNEL}', '');",
             "at": f"CASE WHEN {ours} AND {part(5)} <> '' THEN CAST({part(5)} AS float8) "
             f"ELSE {SERVER_TIME} END * 1000000",
-            "noted": self.noted,
             "by_actor": f"NULLIF({part(3)}, '')",
             "by_reason": f"NULLIF({part(4)}, '')",
         }
@@ -288,7 +297,9 @@ class Triggers(PostgresObjects):
 
     def _of_rows(self, version: str, old: str, was: str) -> dict[str, str]:
         """Return what the texts name for a statement's rows, as `of_version` does."""
-        return self.of_version(version, old, was) | {"its_wait": self.terms.same_wait("w", version)}
+        return self.of_version(version, old, was) | {
+            "its_wait": f"{self.terms.same_wait('xq_w', version)} AND xq_w.event IS NULL"
+        }
 
     def _soon(self, version: str) -> str:
         """Return the condition that a task's timer passes before any process looks again."""

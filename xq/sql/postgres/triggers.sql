@@ -41,15 +41,7 @@ CREATE TRIGGER {name} AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed F
 --: insert_body
 --= declared
 BEGIN
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT '', 'X', {new}, COUNT(*) FROM changed WHERE {is} GROUP BY 1, 2, 3;
---? tubes
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT {new_tube}, 'X', {new}, COUNT(*) FROM changed WHERE {is} AND {is_counted} GROUP BY 1, 2, 3;
---? history
-    INSERT INTO {history} ({noted}) SELECT {new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
-            CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason
-        FROM changed WHERE {is};
+    {effects:insert}
 --? groups
     DECLARE
         xq_new record;
@@ -62,7 +54,6 @@ BEGIN
         ),
         {write_groups}
     END;
---? end
 --? floors
     -- A take may begin above it. This must come after the write, which gives the transaction its number.
     IF (EXISTS (SELECT 1 FROM changed WHERE {is_ready} AND {new_place} < {high})) THEN
@@ -93,21 +84,7 @@ CREATE TRIGGER {name} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNC
 -- Of a delete and of a truncate: {rows} are the rows that are gone, or those that will be.
 --= declared
 BEGIN
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT '', {old}, 'X', COUNT(*) FROM {rows} WHERE {was} GROUP BY 1, 2, 3;
---? tubes
-    INSERT INTO {count} (tube, source, target, n)
-        SELECT {old_tube}, {old}, 'X', COUNT(*) FROM {rows} WHERE {was} AND {was_counted} GROUP BY 1, 2, 3;
---? history
-    INSERT INTO {history} ({noted}) SELECT {old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-            CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason
-        FROM {rows} WHERE {was};
---? end
-    IF (EXISTS (SELECT 1 FROM {wait})) THEN
-        UPDATE {wait} AS w SET event = {event}, target = 'X' FROM {rows}
-            WHERE {its_wait} AND w.event IS NULL AND {was_pending};
-        IF FOUND THEN {notify} END IF;
-    END IF;
+    {effects:delete}
 --? room
     -- A put that waits has room, or a take that waits finds a task that this one blocked.
     IF (EXISTS (SELECT 1 FROM {alive} WHERE uuid = '' AND waits)
@@ -115,15 +92,13 @@ BEGIN
     ) THEN
         {notify}
     END IF;
---? after
-    {links_left}
---? groups
-    {groups_left}
---? members
-    {members_left}
 --? end
+    {left}
     RETURN NULL;
 END
+
+--: links_left_by_truncate
+DELETE FROM {after};
 
 --: members_left_by_delete
 PERFORM {settle}(xq_name, xq_lost) FROM (
@@ -216,74 +191,17 @@ CREATE TRIGGER {name} AFTER UPDATE ON {table} FOR EACH ROW WHEN (
 --: update_body
 --= declared
 BEGIN
-    -- Another program takes a task out of taken, or out of a finished state into another one.
-    IF ({is_stale} AND {event_name} = 'write') THEN
---? refuses
-        RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = {refusal};
---? not refuses
-        -- The counter is that of xq.core.counters.counter_of.
-        INSERT INTO {count} (tube, source, target, n)
-            VALUES ({old} || '-' || {new} || ' write', '{elsewhere}', '{elsewhere}', 1);
---? end
-    END IF;
+    {effects:update}
 --? emptied
     -- A row that leaves the queue keeps no timer, which a later entry would have. A BEFORE trigger, called or not, would
     -- lock each row that is updated once more.
     IF ({has_left}) THEN
         UPDATE {table} SET {emptied} WHERE {its_row};
     END IF;
---? end
-    IF ({old} <> {new}) THEN
-        INSERT INTO {count} (tube, source, target, n) VALUES ('', {old}, {new}, 1);
-    END IF;
---? tubes
-    IF (NOT {other_tube} AND {is_counted} AND {old} <> {new}) THEN
-        INSERT INTO {count} (tube, source, target, n) VALUES ({new_tube}, {old}, {new}, 1);
-    END IF;
-    -- A task that changes its tube leaves one and enters the other: '-' is the other tube.
-    IF ({other_tube} AND {was_counted} AND {surely_was}) THEN
-        INSERT INTO {count} (tube, source, target, n)
-            VALUES ({old_tube}, {old}, CASE WHEN {surely_is} THEN '{elsewhere}' ELSE 'X' END, 1);
-    END IF;
-    IF ({other_tube} AND {is_counted} AND {surely_is}) THEN
-        INSERT INTO {count} (tube, source, target, n)
-            VALUES ({new_tube}, CASE WHEN {surely_was} THEN '{elsewhere}' ELSE 'X' END, {new}, 1);
-    END IF;
---? history
-    IF ({other_key}) THEN
-        -- A task whose key changes is another task.
-        IF ({surely_was}) THEN
-            INSERT INTO {history} ({noted}) VALUES ({old_key}, {old_tube}, {old_attempt}, at_us, {old}, 'X', event_name,
-                    CASE WHEN {was_taken} THEN {old_owner} END, by_actor, by_reason);
-        END IF;
-        IF ({surely_is}) THEN
-            INSERT INTO {history} ({noted}) VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, 'X', {new}, event_name,
-                    CASE WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason);
-        END IF;
-    ELSE
-        -- A statement of xq that writes a status is a transition, even if the status stays the same.
-        IF (({surely_was} OR {surely_is}) AND ({other_status} OR event_name <> 'write')) THEN
-            INSERT INTO {history} ({noted})
-                VALUES ({new_key}, {new_tube}, {new_attempt}, at_us, {old}, {new}, event_name,
-                    CASE WHEN {was_taken} THEN {old_owner} WHEN {is_taken} THEN {new_owner} END, by_actor, by_reason);
-        END IF;
-    END IF;
---? end
-    IF (COALESCE({was_pending}, FALSE) AND (NOT COALESCE({is_pending}, FALSE) OR {other_key})
-        AND EXISTS (SELECT 1 FROM {wait})
-    ) THEN
-        UPDATE {wait} SET event = {event}, target = CASE WHEN {other_key} THEN 'X' ELSE {new} END
-            WHERE {its_wait} AND event IS NULL;
-        IF FOUND THEN {notify} END IF;
-    END IF;
 --? members
-    IF ({was_unfinished} AND {other_group}) THEN
-        UPDATE {group} SET total = total - 1 WHERE name = {old_group};
-    END IF;
     IF ({was_unfinished} AND NOT {is_live} AND NOT ({is_unfinished} AND NOT {was_live})) THEN
         PERFORM {settle}({old_group}, CASE WHEN {new} = 'X' AND {event_name} <> 'ack' THEN 1 ELSE 0 END);
     END IF;
---? end
 --? floors
     IF ({is_ready} AND {new_place} < {high}) THEN
         INSERT INTO {back} (key) VALUES ({new_place});
@@ -378,10 +296,10 @@ DECLARE
     xq_how text;
     xq_failed boolean;
 BEGIN
-    DELETE FROM {links} AS xq_l USING ({ends}) AS xq_e WHERE xq_e.leaves AND {is_child};
+    DELETE FROM {after} AS xq_l USING ({ends}) AS xq_e WHERE xq_e.leaves AND {is_child};
     FOR xq_child IN
         WITH marked AS (
-            UPDATE {links} AS xq_l SET state = xq_e.ended FROM ({ends}) AS xq_e
+            UPDATE {after} AS xq_l SET state = xq_e.ended FROM ({ends}) AS xq_e
             WHERE {is_parent} AND xq_l.state IN ('', 'B') AND xq_l.state <> xq_e.ended RETURNING xq_l.*
         )
         SELECT {parts}, bool_or(state <> 'D') AS failed FROM marked WHERE state <> '' GROUP BY {parts} ORDER BY {parts}
@@ -390,17 +308,17 @@ BEGIN
         -- unfinished: they lock the dependant, and look again. From the far end of the index, since the near one is
         -- full of dead entries.
         CONTINUE WHEN NOT xq_child.failed AND (SELECT COUNT(*) FROM (
-            SELECT 1 FROM {links} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 33
+            SELECT 1 FROM {after} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 33
         ) AS xq_open) > 32;
         SELECT {role} INTO xq_how FROM {table} WHERE {waits} {lock};
         CONTINUE WHEN NOT FOUND;
-        xq_failed := EXISTS (SELECT 1 FROM {links} WHERE {its_link} AND state IN ('B', 'X'));
+        xq_failed := EXISTS (SELECT 1 FROM {after} WHERE {its_link} AND state IN ('B', 'X'));
         IF (xq_failed AND left(xq_how, 4) = 'kill') THEN
             -- Deeper than this the maintenance goes on.
             IF (pg_trigger_depth() < 32) THEN
                 {kill};
             END IF;
-        ELSIF (NOT EXISTS (SELECT 1 FROM {links} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 1)
+        ELSIF (NOT EXISTS (SELECT 1 FROM {after} WHERE {its_link} AND state = '' ORDER BY {from_far} LIMIT 1)
             AND (NOT xq_failed OR left(xq_how, 3) = 'run')
         ) THEN
 --? delayed

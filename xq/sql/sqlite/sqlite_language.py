@@ -20,7 +20,7 @@ class SqliteLanguage(Language):
     """SQLite's language. The database is a file, or in memory."""
 
     is_local = True
-    layout = "18"
+    layout = "19"
 
     # julianday is precise to the millisecond, and constant within a statement.
     now = f"COALESCE(:now, {MACHINE_TIME})"

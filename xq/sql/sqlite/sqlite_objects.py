@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cached_property, partial
 from pathlib import Path
 
 from xq.core.kinds import INTEGERS, Field
 from xq.core.machine import READY
+from xq.sql.effects import TRANSITIONS, TRANSITIONS_OF_TUBES, Effect, fill, on_sqlite, written
 from xq.sql.groups import Groups
-from xq.sql.installer.objects import Object, Objects
-from xq.sql.links import Links
+from xq.sql.installer.objects import WRITTEN, Object, Objects
 from xq.sql.sqlite.event_context import ACTOR, AT, EVENT, REASON, read
 from xq.sql.sqlite.sqlite_groups import SqliteGroups
 from xq.sql.sqlite.sqlite_queries import MARK, SqliteQueries
@@ -67,17 +68,34 @@ class SqliteObjects(Objects):
         groups = self.groups and self.groups.in_schema("")
         found = []
         wanted = {"insert": True, "update": True, "update_task": True, "update_utube": bool(groups), "delete": True}
-        wanted |= {"after_update": bool(self.links), "update_group": bool(self.terms.members)}
+        wanted |= dict.fromkeys(self._own, True)
         wanted |= dict.fromkeys(("add_up", "noted", "pruned"), self.queries.history_counts)
         wanted["left"] = "emptied" in self._words()
         for text in (text for text, there in wanted.items() if there):
             known = {**self.in_triggers(), "name": self.terms.side(text)}
+            known["groups"] = ""
             if groups:
                 changes = groups.changes_of(text.partition("_")[0])
-                known["groups"] = " ".join(sql for change in changes for sql in groups.on_change(change))
+                known["groups"] = "".join(f" {sql}" for change in changes for sql in groups.on_change(change))
+            known["when"] = " OR ".join(f"({fill(effect.when, known)})" for effect in self._own.get(text, ()))
+            more = {"effects": partial(self._effects, text, known)}
             dropped = self.drop("trigger", self.terms.name(text))
-            found.append(self.made("trigger", text, dropped, self.filled_in(TRIGGERS, text, known)))
+            sql = self.filled_in(TRIGGERS, "own" if text in self._own else text, {**known, **more})
+            found.append(self.made("trigger", text, dropped, sql))
         return found
+
+    @cached_property
+    def _own(self) -> dict[str, list[Effect]]:
+        """The effects that have triggers of their own, by their suffixes."""
+        own = [effect for effect in self.effects if effect.trigger]
+        return {effect.trigger: [each for each in own if each.trigger == effect.trigger] for effect in own}
+
+    def _effects(self, trigger: str, known: Mapping[str, str], change: str) -> str:
+        """Return what a trigger does after a change."""
+        effects = self._own.get(trigger) or [effect for effect in self.effects if not effect.trigger]
+        if self.queries.history_counts and trigger != "update_task":
+            effects = [effect for effect in effects if effect not in (*TRANSITIONS, *TRANSITIONS_OF_TUBES)]
+        return written(effects, change, known, self.terms, on_sqlite)
 
     def body(self, kind: str, name: str, create: str = "") -> str:
         return create.partition(self.terms.quote(name))[2] if kind in ("index", "trigger") else ""
@@ -90,13 +108,12 @@ class SqliteObjects(Objects):
             "table": self.terms.table,
             "status": self.terms.roles["status"],
             "identity": ", ".join(self.terms.keys),
-            **{name: self.terms.quote(self.terms.name(name)) for name in ("count", "wait", "history", "group")},
+            **{name: self.terms.quote(self.terms.name(name)) for name in WRITTEN},
             "other_task": change["other_key"],
-            "event": read(EVENT),
+            "event_name": read(EVENT),
             # SQLite's own time has milliseconds, and is later where the statement waited for a lock. A test's time
             # is text, which is greater than any number; the column turns it into a number.
-            "at": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
-            "noted": self.noted,
+            "at_us": f"MAX(COALESCE(NULLIF({read(AT)}, '{AT}'), 0), {microseconds(MACHINE_TIME)})",
             "by_actor": f"NULLIF({read(ACTOR)}, '{ACTOR}')",
             "by_reason": f"NULLIF({read(REASON)}, '{REASON}')",
             "is_mark": MARK,
@@ -104,28 +121,18 @@ class SqliteObjects(Objects):
             "newest": self.queries.newest,
             "rows": str(ADD_UP),
         }
-        if self.links:
-            links = Links(self.terms.in_schema(""))
-            acked = f"{known['was_taken']} AND {read(EVENT)} = 'ack'"
-            known |= links.in_triggers(known["old"], known["new"], known["other_key"], known["other_status"], acked)
-            known["links"] = self.terms.quote(self.terms.name("after"))
-            known["ending"] = ", ".join([known["status"], links.role, *self.terms.keys])
         if self.groups:
             known["watched"] = ", ".join(dict.fromkeys([self.groups.role, *self.groups.watched]))
         if self.terms.tube_stats:
             known |= {
-                "tube": (tube := self.terms.roles["tube"]),
-                "identity": f"{known['identity']}, {tube}",
-                "other_task": f"{change['other_key']} OR {change['other_tube']}",
+                "identity": f"{known['identity']}, {self.terms.roles['tube']}",
+                "other_task": f"({change['other_key']} OR {change['other_tube']})",
                 "counted_in_history": self.terms.counted("tube"),
             }
         return known
 
     def _words(self) -> set[str]:
-        words = super()._words()
-        if self.queries.history_counts:
-            return words | {"history_counts"}
-        return words | {"counters"} | ({"counters_of_tubes"} if self.terms.tube_stats else set())
+        return super()._words() | ({"history_counts"} if self.queries.history_counts else set())
 
     def wanted_indexes(self) -> dict[str, tuple[str, str, bool]]:
         found = super().wanted_indexes()

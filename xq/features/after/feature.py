@@ -1,8 +1,9 @@
-"""The feature `after`: tasks wait for others to end."""
+"""The data of the feature `after`: tasks wait for others to end."""
 
 from __future__ import annotations
 
 from xq.core.machine import READY, Column, Detour, Feature, On, Transition
+from xq.features.after.slice import AfterSlice
 
 
 def after(on: On = True) -> Feature:
@@ -19,4 +20,5 @@ def after(on: On = True) -> Feature:
         columns=(Column("after", at={}, otherwise=None),),
         methods=("restart",),
         options=dict.fromkeys(("after", "on_failure", "chain"), ("put",)),
+        slice=AfterSlice,
     )

@@ -1,10 +1,11 @@
-"""The feature `history`: record every transition as a row."""
+"""The data of the feature `history`: record every transition as a row."""
 
 from __future__ import annotations
 
 import math
 
 from xq.core.machine import Feature, On, Seconds, Settings, seconds
+from xq.features.history.slice import HistorySlice
 
 
 def history(on: On | Seconds = True) -> Feature:
@@ -14,4 +15,4 @@ def history(on: On | Seconds = True) -> Feature:
     """
     keep = seconds(on)
     kept = Settings(history=math.inf if keep is None else keep)
-    return Feature("history", settings=kept, methods=("history",))
+    return Feature("history", settings=kept, methods=("history",), slice=HistorySlice)

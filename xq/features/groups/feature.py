@@ -1,0 +1,12 @@
+"""The data of the feature `groups`: tasks under a name, whose last end puts another task."""
+
+from __future__ import annotations
+
+from xq.core.machine import Feature, On, Settings
+from xq.features.groups.slice import GroupsSlice
+
+
+def groups(on: On = True) -> Feature:
+    """Put tasks as members of groups, by `Page.xq.group(name)`. The last end of a group's members puts its `then`."""
+    kept = Settings(groups=True)
+    return Feature("groups", needs=("group",), settings=kept, methods=("group", "groups"), slice=GroupsSlice)

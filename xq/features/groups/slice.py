@@ -1,0 +1,32 @@
+"""What the feature groups keeps of groups, when the rows of their members change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xq.sql.effects import UPDATED
+from xq.sql.members import Members
+from xq.sql.slice import Effect, Slice
+
+ITS_GROUP = "name = {old_group}"
+IS_KILLED = "{was_unfinished} AND {new} = 'X' AND {event_name} <> 'ack'"
+KILLED = Effect("group", {**UPDATED, "delete": ""}, IS_KILLED, {"killed": "killed + 1"}, ITS_GROUP)
+# A member that leaves its group has not ended.
+LEFT = Effect(
+    "group", UPDATED, "{was_unfinished} AND {other_group}", {"total": "total - 1"}, ITS_GROUP, trigger="update_group"
+)
+
+
+class GroupsSlice(Slice):
+    """One queue's groups."""
+
+    @property
+    def effects(self) -> Sequence[Effect]:  # type: ignore[override]
+        return (KILLED, LEFT) if self.terms.settles else (LEFT,)  # else the function that ends a group counts
+
+    def holes(self, version: str, old: str, was: str) -> Mapping[str, str]:
+        members = Members(self.terms)
+        status, group = (f"{version}.{column}" for column in (self.terms.roles["status"], members.role))
+        is_unfinished = f"{group} IS NOT NULL AND {members.unfinished(status)}"
+        is_live = f"{group} IS NOT NULL AND {self.terms.in_states(members.live, status)}"
+        return {f"{was}_unfinished": f"COALESCE({is_unfinished}, FALSE)", f"{was}_live": f"COALESCE({is_live}, FALSE)"}
